@@ -1,12 +1,13 @@
 //! Keys of a keyed limiter as classes of its parent.
 
 use proptest::prelude::*;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    Class, ClassConsumeOwned, ConfigError, ConsumeError, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
+    Class, ConfigError, ConsumeError, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
     KeyedConsumeOwned, OwnedKeyedGrant, Quota, Share,
 };
 
@@ -56,15 +57,42 @@ fn keys_share_their_parent_by_weight() {
     assert_eq!(shares([1, 1, 1], &[1, 3, 6], 4_000), [40, 120, 240]);
 }
 
+/// A grant of a key, or of the class that stands for it.
+#[derive(Debug)]
+enum Grant {
+    Key(OwnedKeyedGrant<usize>),
+    Class(OwnedClassGrant),
+}
+
+impl Grant {
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Key(grant) => grant.cost(),
+            Self::Class(grant) => grant.cost(),
+        }
+    }
+
+    fn settle(&mut self, actual: u64) {
+        match self {
+            Self::Key(grant) => grant.settle(actual),
+            Self::Class(grant) => grant.settle(actual),
+        }
+    }
+}
+
+type Claim = Spawn<Pin<Box<dyn Future<Output = Result<Grant, ConsumeError>>>>>;
+
 /// The keys of a keyed limiter without quotas, and classes of another limiter: the same calls at the same instants.
 struct Both {
     clock: ManualClock,
     keyed: KeyedLimiter<usize>,
+    /// A class beside the parent class of the keys, if they have one. It stands for the last key on both sides.
+    beside: Option<Class>,
     parent: Limiter,
     plain: Limiter,
     classes: Vec<Class>,
-    waiting: Vec<(usize, Spawn<KeyedConsumeOwned<usize>>, Spawn<ClassConsumeOwned>)>,
-    held: Vec<(usize, OwnedKeyedGrant<usize>, OwnedClassGrant)>,
+    waiting: Vec<(usize, Claim, Claim)>,
+    held: Vec<(usize, Grant, Grant)>,
 }
 
 const WEIGHTS: &[u64] = &[1, 2, 3, 7];
@@ -95,21 +123,40 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 impl Both {
-    fn new() -> Self {
+    fn new(nested: bool) -> Self {
         let clock = ManualClock::new();
         let limiter = || Limiter::builder().quota(hundred()).classes().clock(clock.clone()).build().expect("valid");
         let (parent, plain) = (limiter(), limiter());
-        let keyed = keys(&parent, &clock, WEIGHTS);
-        let class = |(key, weight): (usize, &u64)| plain.class(key.to_string(), Share::weight(*weight)).expect("valid");
-        let classes = WEIGHTS.iter().enumerate().map(class).collect();
-        Self { clock, keyed, parent, plain, classes, waiting: Vec::new(), held: Vec::new() }
+        let builder = KeyedLimiter::builder().clock(clock.clone()).weight_by(|key: &usize| WEIGHTS[*key]);
+        let share = |key: usize| Share::weight(WEIGHTS[key]);
+        let class = |limiter: &Limiter, key: usize| limiter.class(key.to_string(), share(key)).expect("valid");
+        let tenant = |limiter: &Limiter| limiter.class("tenant", Share::weight(2)).expect("valid");
+        let (keyed, beside, classes) = if nested {
+            let (last, of_plain) = (WEIGHTS.len() - 1, tenant(&plain));
+            let within = (0..last).map(|key| of_plain.class(key.to_string(), share(key)).expect("valid"));
+            let classes = within.chain([class(&plain, last)]).collect();
+            (builder.parent_class(&tenant(&parent)).build(), Some(class(&parent, last)), classes)
+        } else {
+            (builder.parent(&parent).build(), None, (0..WEIGHTS.len()).map(|key| class(&plain, key)).collect())
+        };
+        let keyed = keyed.expect("valid");
+        Self { clock, keyed, beside, parent, plain, classes, waiting: Vec::new(), held: Vec::new() }
+    }
+
+    fn of_key(&self, key: usize, cost: u64) -> Claim {
+        match self.beside.clone().filter(|_| key == WEIGHTS.len() - 1) {
+            Some(class) => of_class(class, cost),
+            None => {
+                let claim = self.keyed.clone().consume_owned(key, cost);
+                spawn(Box::pin(async move { claim.await.map(Grant::Key) }))
+            }
+        }
     }
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match *op {
             Op::Claim { key, cost } => {
-                let mut of_key = spawn(self.keyed.clone().consume_owned(key, cost));
-                let mut of_class = spawn(self.classes[key].clone().consume_owned(cost));
+                let (mut of_key, mut of_class) = (self.of_key(key, cost), of_class(self.classes[key].clone(), cost));
                 match (of_key.poll(), of_class.poll()) {
                     (Poll::Ready(of_key), Poll::Ready(of_class)) => {
                         self.held.push((key, of_key.unwrap(), of_class.unwrap()));
@@ -124,7 +171,10 @@ impl Both {
                 }
             }
             Op::Try { key, cost } => {
-                let of_key = self.keyed.try_acquire(&key, cost).is_ok();
+                let of_key = match &self.beside {
+                    Some(class) if key == WEIGHTS.len() - 1 => class.try_acquire(cost).is_ok(),
+                    _ => self.keyed.try_acquire(&key, cost).is_ok(),
+                };
                 prop_assert_eq!(of_key, self.classes[key].try_acquire(cost).is_ok());
             }
             Op::Settle { grant, actual } if !self.held.is_empty() => {
@@ -169,14 +219,19 @@ impl Both {
     }
 }
 
+fn of_class(class: Class, cost: u64) -> Claim {
+    let claim = class.consume_owned(cost);
+    spawn(Box::pin(async move { claim.await.map(Grant::Class) }))
+}
+
 fn nanos_of(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
 
 proptest! {
     #[test]
-    fn keys_without_quotas_are_granted_as_classes_are(ops in ops()) {
-        let mut both = Both::new();
+    fn keys_without_quotas_are_granted_as_classes_are(nested: bool, ops in ops()) {
+        let mut both = Both::new(nested);
         for (place, op) in ops.iter().enumerate() {
             both.step(op).map_err(|error| TestCaseError::fail(format!("{place}: {op:?}: {error}")))?;
         }
