@@ -25,6 +25,8 @@ mod join;
 mod joint;
 #[cfg(feature = "keyed")]
 mod keyed;
+#[cfg(feature = "keyed")]
+mod keyed_classes;
 mod leave;
 mod line;
 mod passing;
@@ -68,6 +70,8 @@ fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Race) + Send + Sy
     let count = executions.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
+    // A claim of a key takes the locks of its shard, its queue and its parent: a few of them need more than the default.
+    builder.max_branches = 10_000;
     builder.check(move || {
         count.fetch_add(1, Relaxed);
         model(&Race::default());

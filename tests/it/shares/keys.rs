@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    Class, ConfigError, ConsumeError, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
-    KeyedConsumeOwned, OwnedKeyedGrant, Quota, Share,
+    Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
+    OwnedKeyedGrant, Quota, Share,
 };
 
 fn divided(quota: Quota) -> (Limiter, ManualClock) {
@@ -192,7 +192,9 @@ impl Both {
                 drop(self.waiting.remove(index));
             }
             Op::Settle { .. } | Op::Cancel(_) => {}
-            Op::Pause(nanos) => [&self.parent, &self.plain].iter().for_each(|limiter| limiter.pause_for(nanos_of(nanos))),
+            Op::Pause(nanos) => {
+                [&self.parent, &self.plain].iter().for_each(|limiter| limiter.pause_for(nanos_of(nanos)))
+            }
             Op::SetQuota(rate) => {
                 for limiter in [&self.parent, &self.plain] {
                     limiter.set_quota(0, Quota::per_second(rate).burst(10)).unwrap();
