@@ -1,5 +1,6 @@
 //! Keys of a keyed limiter as classes of its parent.
 
+use crate::oracle::ops::config;
 use proptest::prelude::*;
 use std::pin::Pin;
 use std::task::Poll;
@@ -238,6 +239,105 @@ proptest! {
             both.step(op).map_err(|error| TestCaseError::fail(format!("{place}: {op:?}: {error}")))?;
         }
     }
+}
+
+/// The most tokens that a bucket of 10 at 100/s, or of `burst` at `rate`/s, lets pass from step to step, a millisecond each.
+struct Law {
+    rate: u64,
+    burst: u64,
+    granted: Vec<u64>,
+}
+
+impl Law {
+    fn new(rate: u64, burst: u64) -> Self {
+        Self { rate, burst, granted: vec![0] }
+    }
+
+    /// Over every window that ends now: at most the burst and the rate times the window, which is up to a step longer than
+    /// it looks, because a grant counts from an instant within its step.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let mut granted = 0;
+        for (steps, tokens) in self.granted.iter().rev().enumerate() {
+            granted += tokens;
+            let most = self.burst + (self.rate * (steps as u64 + 1)).div_ceil(1_000) + 1;
+            prop_assert!(granted <= most, "{} tokens in {} ms, at most {}", granted, steps, most);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(config(40))]
+
+    /// Keys with quotas of their own: all quotas hold, and every claim is granted, none later than its own quota and the
+    /// parent need for everything that was claimed.
+    #[test]
+    fn keys_with_quotas_keep_them_and_their_parents(
+        steps in prop::collection::vec((0..4_u64, 0..WEIGHTS.len(), 1..5_u64, any::<bool>()), 1..60),
+    ) {
+        let own = |key: usize| Quota::per_second(10 + 15 * key as u64).burst(4 + key as u64);
+        let (parent, clock) = divided(hundred());
+        let builder = KeyedLimiter::builder().quota_by(move |key: &usize| own(*key)).clock(clock.clone());
+        let keyed = builder.parent(&parent).weight_by(|key| WEIGHTS[*key]).build().expect("valid");
+        let mut laws: Vec<Law> = (0..WEIGHTS.len()).map(|key| Law::new(10 + 15 * key as u64, 4 + key as u64)).collect();
+        laws.push(Law::new(100, 10));
+        let mut waiting: Vec<(usize, u64, Waiting)> = Vec::new();
+        let mut claimed = 0;
+        for step in 0..20_000 {
+            for (_, key, cost, leaves) in steps.iter().filter(|(at, ..)| *at == step / 20).skip(step as usize % 20).take(1) {
+                if *leaves && !waiting.is_empty() {
+                    drop(waiting.remove(key % waiting.len()));
+                }
+                let mut claim = spawn(keyed.clone().consume_owned(*key, *cost));
+                let is_ready = claim.poll().is_ready();
+                claimed += cost;
+                if is_ready {
+                    *laws[*key].granted.last_mut().expect("a step") += cost;
+                    *laws[WEIGHTS.len()].granted.last_mut().expect("a step") += cost;
+                } else {
+                    waiting.push((*key, *cost, claim));
+                }
+            }
+            let served = waiting.extract_if(.., |(.., claim)| claim.is_woken());
+            for (key, cost, mut claim) in served {
+                assert_ready_ok!(claim.poll());
+                *laws[key].granted.last_mut().expect("a step") += cost;
+                *laws[WEIGHTS.len()].granted.last_mut().expect("a step") += cost;
+            }
+            laws.iter().try_for_each(Law::check)?;
+            if step > 100 && waiting.is_empty() {
+                break;
+            }
+            let late = 100 + claimed * 1_000 / 100 + claimed * 1_000 / 10;
+            prop_assert!(step < late, "{} claims of {} tokens still wait after {} ms", waiting.len(), claimed, step);
+            clock.advance(Duration::from_millis(1));
+            parent.tick();
+            keyed.tick();
+            laws.iter_mut().for_each(|law| law.granted.push(0));
+        }
+        prop_assert_eq!(parent.snapshot().waiting_tasks, 0);
+    }
+}
+
+/// With drivers on two runtimes of the standard clock, each key is served on its own.
+#[tokio::test(start_paused = true)]
+async fn keys_are_served_by_drivers() {
+    let parent = Limiter::builder().quota(hundred().initial(0)).classes().build().unwrap();
+    let tenant = parent.class("tenant", Share::weight(1)).unwrap();
+    let builder = KeyedLimiter::builder().parent_class(&tenant);
+    let keyed = builder.weight_by(|key: &usize| WEIGHTS[*key]).build().unwrap();
+    let start = tokio::time::Instant::now();
+    let tasks: Vec<_> = (0..100)
+        .map(|number: usize| {
+            let keyed = keyed.clone();
+            tokio::spawn(async move { keyed.wait(&(number % WEIGHTS.len()), 1).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(start.elapsed().as_millis(), 1_000);
+    assert_eq!(parent.snapshot().granted, 100);
 }
 
 #[test]
