@@ -81,7 +81,11 @@ fn a_key_ends_while_its_parent_waits_for_it() {
         clock.advance(2 * SECOND);
         let other = parent.clone();
         let serve = race.actor(move || other.tick());
-        let leave = race.actor(move || drop(leaving));
+        let sweeper = keyed.clone();
+        let leave = race.actor(move || {
+            drop(leaving);
+            sweeper.tick();
+        });
         serve.join().unwrap();
         leave.join().unwrap();
         assert!(behind.is_woken(), "two tokens for one claim");
