@@ -10,6 +10,12 @@
 //! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the
 //! caller that changed the front last is done.
 //!
+//! In a parent with classes each key has a class, from its first ticket on until the key's queue is gone. The scheduler
+//! orders these classes as any others. But a class here never has a second claim in line, so when a ticket leaves, the
+//! scheduler would take the class for idle and serve its siblings, whatever their weights are. Therefore the parent
+//! serves nothing further until the child has *answered*: entered its next claim, or said that there is none. Any caller
+//! that finds the parent waiting has the child answer (see `answer_parent`), so it waits for no thread.
+//!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
 //! the instant at which the parent granted it.

@@ -241,79 +241,105 @@ proptest! {
     }
 }
 
-/// The most tokens that a bucket of 10 at 100/s, or of `burst` at `rate`/s, lets pass from step to step, a millisecond each.
-struct Law {
+/// What was granted of a quota in each step.
+struct Granted {
     rate: u64,
     burst: u64,
-    granted: Vec<u64>,
+    steps: Vec<u64>,
 }
 
-impl Law {
-    fn new(rate: u64, burst: u64) -> Self {
-        Self { rate, burst, granted: vec![0] }
-    }
+const STEP: u64 = 5;
 
-    /// Over every window of up to 300 steps that ends now: at most the burst and the rate times the window, which is up to a step longer than
+impl Granted {
+    /// Over every window that ends now: at most the burst and the rate times the window, which is up to a step longer than
     /// it looks, because a grant counts from an instant within its step.
     fn check(&self) -> Result<(), TestCaseError> {
         let mut granted = 0;
-        for (steps, tokens) in self.granted.iter().rev().take(300).enumerate() {
+        for (steps, tokens) in (1_u64..).zip(self.steps.iter().rev().take(200)) {
             granted += tokens;
-            let most = self.burst + (self.rate * (steps as u64 + 1)).div_ceil(1_000) + 1;
-            prop_assert!(granted <= most, "{} tokens in {} ms, at most {}", granted, steps, most);
+            let most = self.burst + (self.rate * steps * STEP).div_ceil(1_000) + 1;
+            prop_assert!(granted <= most, "{granted} tokens in {steps} steps, at most {most}");
         }
         Ok(())
     }
 }
 
-proptest! {
-    #![proptest_config(config(40))]
+/// Claims of keys with quotas of their own under a parent with classes.
+struct Storm {
+    keyed: KeyedLimiter<usize>,
+    waiting: Vec<(usize, u64, Waiting)>,
+    /// Of each key, and of the parent.
+    granted: Vec<Granted>,
+}
 
-    /// Keys with quotas of their own: all quotas hold, and every claim is granted, none later than its own quota and the
-    /// parent need for everything that was claimed.
+fn own_quota(key: usize) -> (u64, u64) {
+    (10 + 15 * key as u64, 4 + key as u64)
+}
+
+impl Storm {
+    fn new(parent: &Limiter, clock: &ManualClock) -> Self {
+        let quota = |key: &usize| Quota::per_second(own_quota(*key).0).burst(own_quota(*key).1);
+        let builder = KeyedLimiter::builder().quota_by(quota).clock(clock.clone()).parent(parent);
+        let keyed = builder.weight_by(|key| WEIGHTS[*key]).build().expect("valid");
+        let quotas = (0..WEIGHTS.len()).map(own_quota).chain([(100, 10)]);
+        let granted = quotas.map(|(rate, burst)| Granted { rate, burst, steps: vec![0] }).collect();
+        Self { keyed, waiting: Vec::new(), granted }
+    }
+
+    fn note(&mut self, key: usize, cost: u64) {
+        for index in [key, WEIGHTS.len()] {
+            *self.granted[index].steps.last_mut().expect("a step") += cost;
+        }
+    }
+
+    fn claim(&mut self, key: usize, cost: u64) {
+        let mut claim = spawn(self.keyed.clone().consume_owned(key, cost));
+        if claim.poll().is_ready() {
+            self.note(key, cost);
+        } else {
+            self.waiting.push((key, cost, claim));
+        }
+    }
+
+    fn step(&mut self) -> Result<(), TestCaseError> {
+        let served: Vec<_> = self.waiting.extract_if(.., |(.., claim)| claim.is_woken()).collect();
+        for (key, cost, mut claim) in served {
+            assert_ready_ok!(claim.poll());
+            self.note(key, cost);
+        }
+        self.granted.iter().try_for_each(Granted::check)?;
+        self.granted.iter_mut().for_each(|granted| granted.steps.push(0));
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(config(100))]
+
+    /// All quotas hold, of the keys and of the parent; and every claim is granted, no later than its key and the parent need
+    /// for all claims one after the other.
     #[test]
     fn keys_with_quotas_keep_them_and_their_parents(
-        steps in prop::collection::vec((0..4_u64, 0..WEIGHTS.len(), 1..5_u64, any::<bool>()), 1..60),
+        claims in prop::collection::vec((0..20_u64, 0..WEIGHTS.len(), 1..5_u64, any::<bool>()), 1..40),
     ) {
-        let own = |key: usize| Quota::per_second(10 + 15 * key as u64).burst(4 + key as u64);
         let (parent, clock) = divided(hundred());
-        let builder = KeyedLimiter::builder().quota_by(move |key: &usize| own(*key)).clock(clock.clone());
-        let keyed = builder.parent(&parent).weight_by(|key| WEIGHTS[*key]).build().expect("valid");
-        let mut laws: Vec<Law> = (0..WEIGHTS.len()).map(|key| Law::new(10 + 15 * key as u64, 4 + key as u64)).collect();
-        laws.push(Law::new(100, 10));
-        let mut waiting: Vec<(usize, u64, Waiting)> = Vec::new();
-        let mut claimed = 0;
-        for step in 0..20_000 {
-            for (_, key, cost, leaves) in steps.iter().filter(|(at, ..)| *at == step / 20).skip(step as usize % 20).take(1) {
-                if *leaves && !waiting.is_empty() {
-                    drop(waiting.remove(key % waiting.len()));
+        let mut storm = Storm::new(&parent, &clock);
+        let claimed: u64 = claims.iter().map(|(_, _, cost, _)| cost).sum();
+        for step in 0.. {
+            for (_, key, cost, leaves) in claims.iter().filter(|(at, ..)| *at == step) {
+                if *leaves && !storm.waiting.is_empty() {
+                    drop(storm.waiting.remove(key % storm.waiting.len()));
                 }
-                let mut claim = spawn(keyed.clone().consume_owned(*key, *cost));
-                let is_ready = claim.poll().is_ready();
-                claimed += cost;
-                if is_ready {
-                    *laws[*key].granted.last_mut().expect("a step") += cost;
-                    *laws[WEIGHTS.len()].granted.last_mut().expect("a step") += cost;
-                } else {
-                    waiting.push((*key, *cost, claim));
-                }
+                storm.claim(*key, *cost);
             }
-            let served = waiting.extract_if(.., |(.., claim)| claim.is_woken());
-            for (key, cost, mut claim) in served {
-                assert_ready_ok!(claim.poll());
-                *laws[key].granted.last_mut().expect("a step") += cost;
-                *laws[WEIGHTS.len()].granted.last_mut().expect("a step") += cost;
-            }
-            laws.iter().try_for_each(Law::check)?;
-            if step > 100 && waiting.is_empty() {
+            storm.step()?;
+            if step > 20 && storm.waiting.is_empty() {
                 break;
             }
-            let late = 100 + claimed * 1_000 / 100 + claimed * 1_000 / 10;
-            prop_assert!(step < late, "{} claims of {} tokens still wait after {} ms", waiting.len(), claimed, step);
-            clock.advance(Duration::from_millis(1));
+            prop_assert!(step * STEP < 200 + claimed * 110, "{} claims still wait", storm.waiting.len());
+            clock.advance(Duration::from_millis(STEP));
             parent.tick();
-            keyed.tick();
-            laws.iter_mut().for_each(|law| law.granted.push(0));
+            storm.keyed.tick();
         }
         prop_assert_eq!(parent.snapshot().waiting_tasks, 0);
     }
