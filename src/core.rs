@@ -46,7 +46,7 @@ use tokio::runtime::Handle;
 /// least one cache line away from both ends, so a write to whatever lies next to this on the heap does not slow them
 /// down.
 #[repr(C)]
-pub(crate) struct Core {
+pub struct Core {
     /// Queue, supply and drivers. No user code runs while this is locked.
     pub(crate) state: Mutex<State>,
     /// Atomic positions, for the fast path without the lock.

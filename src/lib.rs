@@ -172,6 +172,7 @@
 #![doc(test(attr(deny(warnings))))]
 
 pub mod adaptive;
+mod as_limiter;
 mod blocking;
 mod bucket;
 mod builder;
@@ -229,11 +230,10 @@ pub use keyed::{
 };
 pub use {
     adaptive::Adaptive,
+    as_limiter::AsLimiter,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
-    class::{
-        Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassGrowWithin, ClassSnapshot, OwnedClassGrant, Share,
-    },
+    class::{Class, ClassSnapshot, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

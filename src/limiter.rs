@@ -4,11 +4,11 @@ use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
+use crate::core::limiter_ref::ScopeRef;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
-use crate::permit::Permit;
 use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
 use crate::wait::Wait;
@@ -31,13 +31,8 @@ impl Limiter {
         Self { core }
     }
 
-    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
-    }
-
-    pub(crate) fn shared_core(&self) -> &Arc<Core> {
-        &self.core
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -133,7 +128,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_> {
-        Consume::new(&self.core, cost)
+        Consume::new(&*self.core, cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
@@ -229,7 +224,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(ScopeRef(&*self.core), cost, Allowed::ANY).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
@@ -253,7 +248,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(ScopeRef(&*self.core), cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.
@@ -294,8 +289,7 @@ impl Limiter {
     // Inlined always, like `Core::try_acquire`, which is nearly all of it.
     #[inline(always)]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
-        let remaining = self.core.try_acquire(cost)?;
-        Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
+        Grant::acquire(&*self.core, cost)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
@@ -317,8 +311,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
-        let remaining = self.core.try_acquire(cost)?;
-        Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
+        OwnedGrant::acquire(self.core, cost)
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.

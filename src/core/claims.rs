@@ -418,7 +418,12 @@ impl Core {
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), ROOT, cost, actual) }
+        self.resettle_anyway_in(ROOT, cost, actual)
+    }
+
+    /// The same for a grant made in a class.
+    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual) }
     }
 
     fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64) -> u64 {

@@ -52,6 +52,7 @@ mod writing;
 
 pub use paced::PacedIo;
 
+use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::limiter::Limiter;
 use std::io;
@@ -60,7 +61,7 @@ use std::io;
 pub trait PaceIoExt: Sized {
     /// Paces reads and writes, which share the limiter. For two limiters, see [`PacedIo::reads`] and
     /// [`PacedIo::writes`].
-    fn pace_bytes(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_bytes<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, L, L> {
         PacedIo::new(self).reads(limiter).writes(limiter)
     }
 
@@ -80,12 +81,12 @@ pub trait PaceIoExt: Sized {
     /// assert_eq!(limiter.snapshot().granted, 5_000); // for what it got
     /// # Ok(()) }
     /// ```
-    fn pace_reads(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_reads<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, L> {
         PacedIo::new(self).reads(limiter)
     }
 
     /// Paces writes; reads pass unpaced.
-    fn pace_writes(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_writes<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, Limiter, L> {
         PacedIo::new(self).writes(limiter)
     }
 }

@@ -1,6 +1,7 @@
 //! One limiter's part of a joint claim.
 
 use crate::core::Core;
+use crate::core::limiter_ref::ScopeRef;
 use crate::core::outcome::Outcome;
 use crate::error::ConsumeError;
 use crate::grant::Grant;
@@ -36,7 +37,7 @@ impl<'a> Member<'a> {
 
     pub(super) fn into_grant(self) -> Grant<'a> {
         let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.core, self.cost, remaining))
+        Grant::new(Permit::new(ScopeRef(self.core), self.cost, remaining))
     }
 
     /// Checks whether this queue has granted or refused its part.

@@ -37,7 +37,7 @@ mod paced_stream;
 pub use paced_sink::{PacedSink, PacedSinkError};
 pub use paced_stream::{PacedStream, RefusedItem, WithGrants};
 
-use crate::limiter::Limiter;
+use crate::as_limiter::AsLimiter;
 use futures_core::Stream;
 use futures_sink::Sink;
 
@@ -46,7 +46,7 @@ pub trait PaceStreamExt: Stream {
     /// Lets each item pass for one token.
     ///
     /// The stream's items become results: `Err` for an item that the limiter refused.
-    fn pace(self, limiter: &Limiter) -> PacedStream<Self>
+    fn pace<L: AsLimiter>(self, limiter: &L) -> PacedStream<Self, fn(&Self::Item) -> u64, L>
     where
         Self: Sized,
     {
@@ -70,7 +70,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(limiter.snapshot().granted, 14);
     /// # Ok(()) }
     /// ```
-    fn pace_by<C>(self, limiter: &Limiter, cost: C) -> PacedStream<Self, C>
+    fn pace_by<C, L: AsLimiter>(self, limiter: &L, cost: C) -> PacedStream<Self, C, L>
     where
         Self: Sized,
         C: FnMut(&Self::Item) -> u64,
@@ -102,7 +102,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(receiver.collect::<Vec<_>>().await, [0, 1, 2, 3, 4]);
     /// # Ok(()) }
     /// ```
-    fn pace_sends(self, limiter: &Limiter) -> PacedSink<Self, Item>
+    fn pace_sends<L: AsLimiter>(self, limiter: &L) -> PacedSink<Self, Item, fn(&Item) -> u64, L>
     where
         Self: Sized,
     {
@@ -112,7 +112,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// Lets each item pass for the cost that `cost` returns.
     ///
     /// The closure is called once for each claim. An item of cost 0 passes at once.
-    fn pace_sends_by<C>(self, limiter: &Limiter, cost: C) -> PacedSink<Self, Item, C>
+    fn pace_sends_by<C, L: AsLimiter>(self, limiter: &L, cost: C) -> PacedSink<Self, Item, C, L>
     where
         Self: Sized,
         C: FnMut(&Item) -> u64,

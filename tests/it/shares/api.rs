@@ -200,7 +200,10 @@ fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
     let mut gained = 0;
     let mut hopper: Option<tokio_test::task::Spawn<_>> = None;
     for _ in 0..200 {
-        if hopper.as_ref().is_none_or(|claim: &tokio_test::task::Spawn<tollgate::ClassConsumeOwned>| claim.is_woken()) {
+        if hopper
+            .as_ref()
+            .is_none_or(|claim: &tokio_test::task::Spawn<tollgate::ConsumeOwned<tollgate::Class>>| claim.is_woken())
+        {
             gained += u64::from(hopper.take().is_some_and(|mut claim| claim.poll().is_ready()));
             let class = limiter.class("hopper", Share::weight(1)).expect("the former one was dropped");
             let mut claim = spawn(class.consume_owned(10));
