@@ -19,6 +19,22 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A [`Class`](crate::Class) of a limiter can take the place of the limiter:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use futures::{StreamExt, stream};
+//! use tollgate::stream::PaceStreamExt;
+//! use tollgate::{Limiter, Quota, Share};
+//!
+//! let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).classes().build()?;
+//! let (live, import) = (limiter.class("live", Share::weight(3))?, limiter.class("import", Share::weight(1))?);
+//! let live = stream::iter(0..10).pace(&live).count();
+//! let import = stream::iter(0..10).pace(&import).count();
+//! assert_eq!(futures::join!(live, import), (10, 10));
+//! # Ok(()) }
+//! ```
+//!
 //! # Guarantees of both
 //!
 //! * Order is kept, and every item comes out: if the limiter refuses an item (it is closed, or its queue is full), the
