@@ -13,7 +13,7 @@ mod snapshot;
 
 pub(crate) use scope::Scope;
 pub use share::Share;
-pub use snapshot::ClassSnapshot;
+pub use snapshot::{ClassSnapshot, RecentShare};
 
 use crate::blocking;
 use crate::consume::{Consume, ConsumeOwned};
@@ -23,6 +23,7 @@ use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
 use crate::limiter::Limiter;
+use crate::observe::ClassLabel;
 use crate::wait::Wait;
 use std::fmt;
 use std::sync::Arc;
@@ -82,8 +83,9 @@ impl Class {
         name: Arc<str>,
         share: Share,
     ) -> Result<Self, ConfigError> {
-        let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan)?;
-        Ok(Self { inner: Arc::new(Scope { limiter: limiter.clone(), id, flags, name, parent }) })
+        let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.inner.label), &name));
+        let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
+        Ok(Self { inner: Arc::new(Scope { limiter: limiter.clone(), id, flags, name, label, parent }) })
     }
 
     pub(crate) fn inner(&self) -> &Scope {
@@ -256,8 +258,8 @@ impl Class {
 
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have.
     ///
-    /// Returns 0 while any claim of the limiter waits, although `try_acquire` can pass while ceilings hold back all
-    /// claims that wait.
+    /// Returns 0 while a claim waits that no ceiling holds back, or one below a ceiling that this class is below too:
+    /// `try_acquire` can pass in the second case, if it is the turn of this class.
     pub fn available(&self) -> u64 {
         let class = self.inner.id;
         self.inner.core().look_at(|state, rovers, _| state.available_to_class(rovers, class))

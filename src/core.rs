@@ -7,6 +7,7 @@
 pub(crate) mod alarm;
 pub(crate) mod claims;
 mod class_ops;
+pub(crate) mod class_stats;
 pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;
@@ -165,7 +166,7 @@ impl Core {
 
     /// The observers and the clock, for the records of waits.
     pub(crate) fn observed(&self) -> Observed<'_> {
-        Observed { observers: &self.observers, time: &self.time }
+        Observed { observers: &self.observers, time: &self.time, class: None }
     }
 
     /// Reads the tail, then the time: every claim up to that tail was made by that time.

@@ -244,7 +244,7 @@ impl<B: LimiterRef> Future for Growth<'_, B> {
             && let Err(error) = core.check_growth(**this.cost, tokens)
         {
             return poll_paid(cx, |_| {
-                core.refuse(tokens, error);
+                core.refuse(core.label(), tokens, error);
                 Poll::Ready(Err(error))
             });
         }

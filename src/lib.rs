@@ -233,7 +233,7 @@ pub use {
     as_limiter::AsLimiter,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
-    class::{Class, ClassSnapshot, Share},
+    class::{Class, ClassSnapshot, RecentShare, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

@@ -4,6 +4,7 @@ use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
+use crate::core::classes::ROOT;
 use crate::core::limiter_ref::ScopeRef;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
@@ -383,9 +384,10 @@ impl Limiter {
         self.core.tick();
     }
 
-    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits.
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
+    /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core.look_at(|state, rovers, _| state.available(rovers))
+        self.core.look_at(|state, rovers, _| state.available_to_class(rovers, ROOT))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts

@@ -5,6 +5,7 @@ use crate::core::classes::{ClassFlags, ClassId};
 use crate::core::limiter_ref::ClaimScope;
 use crate::error::TryAcquireError;
 use crate::limiter::Limiter;
+use crate::observe::ClassLabel;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ pub struct Scope {
     pub(super) id: ClassId,
     pub(super) flags: Arc<ClassFlags>,
     pub(super) name: Arc<str>,
+    pub(super) label: Arc<ClassLabel>,
     /// Keeps the class around this one alive.
     pub(super) parent: Option<super::Class>,
 }
@@ -35,8 +37,13 @@ impl ClaimScope for Scope {
     }
 
     #[inline]
+    fn label(&self) -> Option<&ClassLabel> {
+        Some(&self.label)
+    }
+
+    #[inline]
     fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
-        self.core().try_acquire_in_class(self.id, &self.flags, cost)
+        self.core().try_acquire_in_class(self.id, &self.flags, &self.label, cost)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::error::TryAcquireError;
+use crate::observe::{ClassLabel, Observed};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,6 +20,18 @@ pub(crate) trait LimiterRef: Deref<Target = Core> {
     #[inline]
     fn claim_fast(&self, cost: u64) -> Option<u64> {
         self.try_claim(cost)
+    }
+
+    /// How observers name the class in which claims are made.
+    #[inline]
+    fn label(&self) -> Option<&ClassLabel> {
+        None
+    }
+
+    /// What reports of claims are about.
+    #[inline]
+    fn observed_here(&self) -> Observed<'_> {
+        Observed { class: self.label(), ..self.observed() }
     }
 }
 
@@ -38,6 +51,9 @@ pub trait ClaimScope: fmt::Debug + 'static {
     /// The fast path of claims; see [`LimiterRef::claim_fast`].
     fn claim_fast(&self, cost: u64) -> Option<u64>;
 
+    /// How observers name the class in which claims are made.
+    fn label(&self) -> Option<&ClassLabel>;
+
     /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
     fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError>;
 }
@@ -56,6 +72,11 @@ impl ClaimScope for Core {
     #[inline(always)]
     fn claim_fast(&self, cost: u64) -> Option<u64> {
         self.try_claim(cost)
+    }
+
+    #[inline(always)]
+    fn label(&self) -> Option<&ClassLabel> {
+        None
     }
 
     // Inlined always, like the function that it calls.
@@ -87,6 +108,11 @@ impl<P: Deref<Target: ClaimScope>> LimiterRef for ScopeRef<P> {
     #[inline(always)]
     fn claim_fast(&self, cost: u64) -> Option<u64> {
         self.0.claim_fast(cost)
+    }
+
+    #[inline(always)]
+    fn label(&self) -> Option<&ClassLabel> {
+        self.0.label()
     }
 }
 

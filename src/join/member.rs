@@ -64,7 +64,7 @@ impl<'a> Member<'a> {
 
     /// Starts the wait record: the member waits in its queue.
     pub(super) fn begin_wait(&mut self) {
-        self.wait_record.begin(self.core.observers(), self.cost, self.queue_info);
+        self.wait_record.begin(self.core.observers(), None, self.cost, self.queue_info);
     }
 
     pub(super) fn cancel(&mut self) {

@@ -6,6 +6,7 @@
 
 use super::Scheduler;
 use super::tree::{ClassId, ROOT, Retained};
+use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -102,6 +103,7 @@ pub(crate) struct Classes {
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
+    pub(crate) stats: ClassStats,
 }
 
 impl Classes {
@@ -115,6 +117,7 @@ impl Classes {
             closing: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
+            stats: ClassStats::default(),
         }
     }
 

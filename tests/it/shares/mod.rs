@@ -3,6 +3,7 @@
 
 mod api;
 pub(crate) mod bucket;
+mod counts;
 mod examples;
 mod fixture;
 pub(crate) mod fraction;
