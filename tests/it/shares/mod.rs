@@ -9,6 +9,7 @@ mod fixture;
 pub(crate) mod fraction;
 mod histories;
 mod laws;
+mod ledger;
 mod limits;
 pub(crate) mod model;
 mod traps;
