@@ -271,6 +271,12 @@ impl Class {
         self.inner.core().look_at(|state, _, _| ClassSnapshot::of(state, class))
     }
 
+    /// Returns true once the class was removed or its limiter was closed.
+    pub fn is_closed(&self) -> bool {
+        let class = self.inner.id;
+        self.inner.core().look_at(|state, _, _| state.is_closed(class))
+    }
+
     /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
     ///
     /// A class of the same name and parent that is made afterwards takes over the state of this one: how far it was

@@ -62,6 +62,7 @@ pub trait PaceStreamExt: Stream {
     /// Lets each item pass for one token.
     ///
     /// The stream's items become results: `Err` for an item that the limiter refused.
+    #[allow(clippy::type_complexity, reason = "the default of `C`, which is named to get to `L`")]
     fn pace<L: AsLimiter>(self, limiter: &L) -> PacedStream<Self, fn(&Self::Item) -> u64, L>
     where
         Self: Sized,

@@ -408,7 +408,7 @@ impl State {
     }
 
     /// Whether the limiter or the class takes no claims any more.
-    pub(super) fn is_closed(&self, class: ClassId) -> bool {
+    pub(crate) fn is_closed(&self, class: ClassId) -> bool {
         self.closed || self.classes().is_some_and(|classes| classes.entry(class).is_removed)
     }
 
