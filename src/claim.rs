@@ -177,7 +177,7 @@ impl<S: LimiterRef> Claim<S> {
                 match early {
                     ControlFlow::Break(answer) => {
                         if let Err(error) = answer {
-                            core.observers().refused(cost, error);
+                            core.observers().refused_in(core.label(), cost, error);
                         }
                         return Poll::Ready(answer.map(|remaining| Permit::new(core, cost, remaining)));
                     }
@@ -206,7 +206,8 @@ impl<S: LimiterRef> Claim<S> {
         let mut wait_record = WaitRecord::default();
         let limit = allowed.nanos();
         let has_timer = timer == Timer::Thread;
-        let arrival = FirstPoll { class: core.class(), cost: *this.cost, allowed: limit, has_timer, waker, sample };
+        let (class, label) = (core.class(), core.label());
+        let arrival = FirstPoll { class, label, cost: *this.cost, allowed: limit, has_timer, waker, sample };
         let answer = core.arrive(place, arrival, &mut wait_record);
         if answer.is_pending() && (limit.is_some() || wait_record.is_some()) {
             *extras = Some(Box::pin(Extras { wait_record, deadline: limit.map(Deadline::new) }));
@@ -255,9 +256,9 @@ impl<S: LimiterRef> Claim<S> {
         };
         match extras {
             Some(mut extras) => {
-                extras.as_mut().project().wait_record.end(core.observed(), *this.cost, answer.map(drop))
+                extras.as_mut().project().wait_record.end(core.observed_here(), *this.cost, answer.map(drop))
             }
-            None => WaitRecord::default().end(core.observed(), *this.cost, answer.map(drop)),
+            None => WaitRecord::default().end(core.observed_here(), *this.cost, answer.map(drop)),
         }
         answer.map(|remaining| Permit::new(core, *this.cost, remaining))
     }
@@ -272,7 +273,7 @@ impl<S: LimiterRef> Claim<S> {
             core.cancel(place, core.class(), *this.cost);
         }
         if let Some(extras) = extras {
-            extras.as_mut().project().wait_record.cancel(core.observed());
+            extras.as_mut().project().wait_record.cancel(core.observed_here());
         }
     }
 }

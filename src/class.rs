@@ -1,99 +1,35 @@
 //! Classes of a limiter: weighted, nested shares of its tokens, each with a queue of its own.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `class.rs` | the handle of a class |
+//! | `scope.rs` | what the handles, claims and grants of a class share |
+//! | `share.rs` | weight, floor and ceiling, as configured |
+//! | `snapshot.rs` | the state of a class at one instant |
 
-use crate::Quota;
+mod scope;
+mod share;
+mod snapshot;
+
+pub(crate) use scope::Scope;
+pub use share::Share;
+pub use snapshot::{ClassSnapshot, RecentShare};
+
 use crate::blocking;
-use crate::claim::Claim;
-use crate::core::Core;
-use crate::core::classes::{ClassFlags, ClassId, ROOT};
-use crate::core::limiter_ref::LimiterRef;
+use crate::consume::{Consume, ConsumeOwned};
+use crate::core::classes::{ClassId, ROOT};
+use crate::core::limiter_ref::{ClaimScope, ScopeRef};
 #[cfg(feature = "keyed")]
 use crate::core::parent::Parent;
-use crate::core::state::{SharePlan, State};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
-use crate::grant::Growth;
+use crate::grant::{Grant, OwnedGrant};
 use crate::limiter::Limiter;
-use crate::permit::Permit;
-use pin_project::pin_project;
+use crate::observe::ClassLabel;
+use crate::wait::Wait;
 use std::fmt;
-use std::future::Future;
-use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// The share of a [`Class`]: a weight, and optionally a floor and a ceiling. It is checked when a class is made with it
-/// or changed to it.
-///
-/// | part | meaning |
-/// |---|---|
-/// | weight | Backlogged classes with the same parent receive tokens in proportion to their weights. |
-/// | floor | The least rate of the class while claims wait in it, whatever its weight. The class gets its floor or its share, whichever is more. Pauses, the in-flight cap and ceilings come first. |
-/// | ceiling | The most that the class may receive: a quota of its own, with a burst. Each grant of the class, and of the classes in it, takes from it too. |
-///
-/// A weight sets a share and no latency: a class that is idle most of the time waits for up to one installment of each
-/// sibling. To bound the latency of a class, give it a floor.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::{Quota, Share};
-/// let interactive = Share::weight(3).floor(Quota::per_second(200));
-/// let batch = Share::weight(1).ceiling(Quota::per_second(1_000).burst(50));
-/// # let _ = (interactive, batch);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a share does nothing until a class is made with it"]
-pub struct Share {
-    plan: SharePlan,
-}
-
-impl Share {
-    /// A share of this weight, between 1 and 1,000,000, without floor and ceiling.
-    pub const fn weight(weight: u64) -> Self {
-        Self { plan: SharePlan { weight, floor: None, ceiling: None, max_waiting: usize::MAX } }
-    }
-
-    /// Reserves a rate: while claims wait in the class, it receives at least this. The burst of `quota` is not used.
-    ///
-    /// All floors together must not exceed the rate of the slowest quota of the limiter. If
-    /// [`set_quota`](Limiter::set_quota) lowers that rate below their sum, all floors are scaled down for as long as
-    /// this lasts.
-    pub const fn floor(mut self, quota: Quota) -> Self {
-        self.plan.floor = Some(quota);
-        self
-    }
-
-    /// Limits the class, and all classes in it together, to a quota.
-    pub const fn ceiling(mut self, quota: Quota) -> Self {
-        self.plan.ceiling = Some(quota);
-        self
-    }
-
-    /// Refuses further waiters once this many callers are waiting in the class itself. Callers in the classes in it do
-    /// not count. The limiter's own [`max_waiting`](crate::Builder::max_waiting) applies too.
-    pub const fn max_waiting(mut self, callers: usize) -> Self {
-        self.plan.max_waiting = callers;
-        self
-    }
-}
-
-/// What the handles of a class share. The class ends with it.
-struct Inner {
-    core: Arc<Core>,
-    id: ClassId,
-    flags: Arc<ClassFlags>,
-    name: Arc<str>,
-    /// Keeps the class around this one alive.
-    parent: Option<Class>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.core.free_class(self.id);
-    }
-}
 
 /// A class of waiters of a [`Limiter`] that was built with [`classes`](crate::Builder::classes).
 ///
@@ -138,19 +74,28 @@ impl Drop for Inner {
 /// ```
 #[derive(Clone)]
 pub struct Class {
-    inner: Arc<Inner>,
+    inner: Arc<Scope>,
 }
 
 impl Class {
     fn add(
-        core: &Arc<Core>,
+        limiter: &Limiter,
         id: ClassId,
         parent: Option<Self>,
         name: Arc<str>,
         share: Share,
     ) -> Result<Self, ConfigError> {
-        let (id, flags) = core.add_class(id, Arc::clone(&name), &share.plan)?;
-        Ok(Self { inner: Arc::new(Inner { core: Arc::clone(core), id, flags, name, parent }) })
+        let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.inner.label), &name));
+        let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
+        Ok(Self { inner: Arc::new(Scope { limiter: limiter.clone(), id, flags, name, label, parent }) })
+    }
+
+    pub(crate) fn inner(&self) -> &Scope {
+        &self.inner
+    }
+
+    pub(crate) fn into_inner(self) -> Arc<Scope> {
+        self.inner
     }
 
     /// Makes a class in this class, which shares what this class receives. Claims made on this class itself then share
@@ -161,7 +106,7 @@ impl Class {
     /// The same as [`Limiter::class`]. Also [`FloorWithClasses`](ConfigError::FloorWithClasses) if this class has a
     /// floor, and [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed.
     pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Self, ConfigError> {
-        Self::add(&self.inner.core, self.inner.id, Some(self.clone()), name.into(), share)
+        Self::add(&self.inner.limiter, self.inner.id, Some(self.clone()), name.into(), share)
     }
 
     /// Returns the name of the class.
@@ -172,9 +117,15 @@ impl Class {
     /// The parent of keys that have their classes in this one.
     #[cfg(feature = "keyed")]
     pub(crate) fn as_parent(&self) -> Parent {
-        let Inner { core, id, flags, .. } = &*self.inner;
+        let Scope { limiter, id, flags, .. } = &*self.inner;
         let handle = Arc::clone(&self.inner);
-        Parent::class(Arc::clone(core), *id, Arc::clone(flags), handle)
+        Parent::class(limiter.clone().into_core(), *id, Arc::clone(flags), handle)
+    }
+
+    /// Returns the limiter of the class: what applies to all its classes, such as quotas, pauses and the in-flight cap, is
+    /// set there.
+    pub fn limiter(&self) -> &Limiter {
+        &self.inner.limiter
     }
 
     /// Returns the class that this one is in; `None` if the limiter itself is its parent.
@@ -195,7 +146,7 @@ impl Class {
     /// [`FloorWithClasses`](ConfigError::FloorWithClasses) if there are classes in this one, and
     /// [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed. Nothing has changed then.
     pub fn set_share(&self, share: Share) -> Result<(), ConfigError> {
-        self.inner.core.set_share(self.inner.id, &share.plan)
+        self.inner.core().set_share(self.inner.id, &share.plan)
     }
 
     /// Waits in the queue of the class until `cost` tokens are granted; see [`Limiter::consume`].
@@ -207,10 +158,41 @@ impl Class {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time; see [`ClassConsume`].
+    /// The future can be dropped at any time; see [`Consume`]. What was set aside for a claim that leaves between two
+    /// installments goes back to the limiter, as far as the quotas allow.
     #[inline]
-    pub fn consume(&self, cost: u64) -> ClassConsume<'_> {
-        ClassConsume { claim: Claim::new(InClass(&self.inner), cost) }
+    pub fn consume(&self, cost: u64) -> Consume<'_, Self> {
+        Consume::new(&*self.inner, cost)
+    }
+
+    /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
+    /// grant holds nothing; see [`Limiter::wait`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if the
+    /// limiter has an in-flight cap.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`consume`](Self::consume).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota, Share};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).classes().build()?;
+    /// let batch = limiter.class("batch", Share::weight(1))?;
+    /// for _ in 0..10 {
+    ///     batch.wait(1).within(Duration::from_secs(1)).await?; // 5 at once, then one each millisecond
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn wait(&self, cost: u64) -> Wait<Consume<'_, Self>> {
+        Wait::new(self.consume(cost), self.inner.core().capped)
     }
 
     /// Waits like [`consume`](Self::consume), with a future and a grant that own the class, for spawned tasks.
@@ -222,8 +204,8 @@ impl Class {
     /// # Cancel safety
     ///
     /// The same as [`consume`](Self::consume).
-    pub fn consume_owned(self, cost: u64) -> ClassConsumeOwned {
-        ClassConsumeOwned { claim: Claim::new(InClass(self.inner), cost) }
+    pub fn consume_owned(self, cost: u64) -> ConsumeOwned<Self> {
+        ConsumeOwned::new(self.inner, cost)
     }
 
     /// Blocks the current thread until `cost` tokens are granted; see [`Limiter::blocking_consume`].
@@ -231,8 +213,19 @@ impl Class {
     /// # Errors
     ///
     /// The same as [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime), which it never returns.
-    pub fn blocking_consume(&self, cost: u64) -> Result<ClassGrant<'_>, ConsumeError> {
-        blocking::consume(InClass(&*self.inner), cost, Allowed::ANY).map(ClassGrant)
+    pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_, Self>, ConsumeError> {
+        blocking::consume(ScopeRef(&*self.inner), cost, Allowed::ANY).map(Grant::new)
+    }
+
+    /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
+    /// [`Limiter::blocking_consume_within`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
+    /// [`TimedOut`](ConsumeError::TimedOut).
+    pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_, Self>, ConsumeError> {
+        blocking::consume(ScopeRef(&*self.inner), cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there, no ceiling holds them back, and no claim is ahead of this one. Claims that
@@ -246,10 +239,17 @@ impl Class {
     /// The same as [`Limiter::try_acquire`]. [`TooLarge`](TryAcquireError::TooLarge) also if the cost exceeds the burst
     /// of a ceiling, and [`Closed`](TryAcquireError::Closed) also if the class was removed.
     #[inline]
-    pub fn try_acquire(&self, cost: u64) -> Result<ClassGrant<'_>, TryAcquireError> {
-        let inner = &*self.inner;
-        let remaining = inner.core.try_acquire_in_class(inner.id, &inner.flags, cost)?;
-        Ok(ClassGrant(Permit::new(InClass(inner), cost, remaining)))
+    pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_, Self>, TryAcquireError> {
+        Grant::acquire(&*self.inner, cost)
+    }
+
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the class: for adapters and spawned tasks.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant<Self>, TryAcquireError> {
+        OwnedGrant::acquire(self.inner, cost)
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait, if from now on no caller arrived,
@@ -263,22 +263,28 @@ impl Class {
     /// the number of classes.
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let class = self.inner.id;
-        self.inner.core.look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
+        self.inner.core().look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
     }
 
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have.
     ///
-    /// Returns 0 while any claim of the limiter waits, although `try_acquire` can pass while ceilings hold back all
-    /// claims that wait.
+    /// Returns 0 while a claim waits that no ceiling holds back, or one below a ceiling that this class is below too:
+    /// `try_acquire` can pass in the second case, if it is the turn of this class.
     pub fn available(&self) -> u64 {
         let class = self.inner.id;
-        self.inner.core.look_at(|state, rovers, _| state.available_to_class(rovers, class))
+        self.inner.core().look_at(|state, rovers, _| state.available_to_class(rovers, class))
     }
 
     /// Returns the state of the class.
     pub fn snapshot(&self) -> ClassSnapshot {
         let class = self.inner.id;
-        self.inner.core.look_at(|state, _, _| ClassSnapshot::of(state, class))
+        self.inner.core().look_at(|state, _, _| ClassSnapshot::of(state, class))
+    }
+
+    /// Returns true once the class was removed or its limiter was closed.
+    pub fn is_closed(&self) -> bool {
+        let class = self.inner.id;
+        self.inner.core().look_at(|state, _, _| state.is_closed(class))
     }
 
     /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
@@ -288,13 +294,13 @@ impl Class {
     /// has not paid stay with it, and a ceiling that was full is full again: a program that makes classes anew can exceed a
     /// ceiling by a burst each time. The limiter's own quotas hold whatever classes come and go.
     pub fn remove(&self) {
-        self.inner.core.remove_class(self.inner.id);
+        self.inner.core().remove_class(self.inner.id);
     }
 }
 
 impl fmt::Debug for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Class").field("name", &self.inner.name).finish_non_exhaustive()
+        self.inner.fmt(f)
     }
 }
 
@@ -324,250 +330,6 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Class, ConfigError> {
-        Class::add(self.shared_core(), ROOT, None, name.into(), share)
-    }
-}
-
-/// The state of a [`Class`] at one instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct ClassSnapshot {
-    /// The weight of the class.
-    pub weight: u64,
-    /// How many callers wait in the class itself.
-    pub waiting_tasks: usize,
-    /// How many tokens they ask for.
-    pub waiting_tokens: u64,
-    /// Tokens of the installments that the class itself was served. Those of claims that wait for further installments
-    /// are included. Grants made at once, while no claim waits in the limiter and no ceiling is above the class, are not
-    /// counted by class.
-    pub served: u64,
-    /// The part of `served` that was served after a wait because the floor of the class was due.
-    pub served_by_floor: u64,
-    /// True if claims wait in the class or in a class in it, and ceilings hold all of them back.
-    pub is_held: bool,
-    /// Tokens that the class's own ceiling has; negative after a debt, `None` without a ceiling.
-    pub ceiling_level: Option<i64>,
-}
-
-impl ClassSnapshot {
-    fn of(state: &mut State, class: ClassId) -> Self {
-        let now = state.supply.synced();
-        let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
-        let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
-        let (entry, tree) = (classes.entry(class), &classes.scheduler.tree);
-        Self {
-            weight: tree.weight(class),
-            waiting_tasks: entry.queue.len(),
-            waiting_tokens: entry.queue.tokens(),
-            served: entry.served,
-            served_by_floor: entry.by_floor,
-            is_held,
-            ceiling_level,
-        }
-    }
-}
-
-/// How claims and grants hold a class.
-struct InClass<I>(I);
-
-impl<I: Deref<Target = Inner>> Deref for InClass<I> {
-    type Target = Core;
-
-    #[inline]
-    fn deref(&self) -> &Core {
-        &self.0.core
-    }
-}
-
-impl<I: Clone> Clone for InClass<I> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<I> fmt::Debug for InClass<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InClass")
-    }
-}
-
-impl<I: Deref<Target = Inner>> LimiterRef for InClass<I> {
-    #[inline]
-    fn class(&self) -> ClassId {
-        self.0.id
-    }
-
-    #[inline]
-    fn claim_fast(&self, cost: u64) -> Option<u64> {
-        self.0.core.claim_in_class(&self.0.flags, cost)
-    }
-}
-
-/// The future returned by [`Class::consume`].
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`](crate::Consume). What was set aside for a claim that leaves between two installments goes
-/// back to the limiter, as far as the quotas allow.
-///
-/// # Panics
-///
-/// The same as [`Consume`](crate::Consume).
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct ClassConsume<'a> {
-    #[pin]
-    claim: Claim<InClass<&'a Inner>>,
-}
-
-/// The future returned by [`Class::consume_owned`]: a [`ClassConsume`] that owns the class, for spawned tasks.
-///
-/// # Cancel safety
-///
-/// The same as [`ClassConsume`].
-///
-/// # Panics
-///
-/// The same as [`ClassConsume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct ClassConsumeOwned {
-    #[pin]
-    claim: Claim<InClass<Arc<Inner>>>,
-}
-
-impl ClassConsume<'_> {
-    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within). Whether the wait would be longer is
-    /// decided by [`Class::estimate`].
-    pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed) }
-    }
-}
-
-impl ClassConsumeOwned {
-    /// Limits the wait to `allowed`; see [`ClassConsume::within`].
-    pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed) }
-    }
-}
-
-impl<'a> Future for ClassConsume<'a> {
-    type Output = Result<ClassGrant<'a>, ConsumeError>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_paid(cx).map_ok(ClassGrant)
-    }
-}
-
-impl Future for ClassConsumeOwned {
-    type Output = Result<OwnedClassGrant, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_paid(cx).map_ok(OwnedClassGrant)
-    }
-}
-
-/// A [`Grant`](crate::Grant) made in a class. What [`settle`](Self::settle) charges above the grant is a debt of the
-/// class.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
-#[derive(Debug)]
-pub struct ClassGrant<'a>(Permit<InClass<&'a Inner>>);
-
-/// A [`ClassGrant`] that owns the class, for spawned tasks.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
-#[derive(Debug)]
-pub struct OwnedClassGrant(Permit<InClass<Arc<Inner>>>);
-
-macro_rules! grant_methods {
-    () => {
-        /// Returns the cost of this grant in tokens: the latest value passed to [`settle`](Self::settle), if any.
-        pub fn cost(&self) -> u64 {
-            self.0.cost
-        }
-
-        /// Returns how many tokens the limiter had left after this grant; see [`Grant::remaining`](crate::Grant::remaining).
-        pub fn remaining(&self) -> u64 {
-            self.0.remaining
-        }
-
-        /// Sets the real cost, known afterwards; see [`Grant::settle`](crate::Grant::settle).
-        ///
-        /// Less than before: the difference is refunded to the limiter's quotas, not to ceilings. More than before: the
-        /// difference is a debt at the end of the queue of the class, which is paid in the turns of the class. If no
-        /// claim waits in the limiter, it is charged at once and delays all later callers, as in a limiter without
-        /// classes.
-        ///
-        /// # Panics
-        ///
-        /// Panics if the limiter's [clock](crate::Clock) panics. Nothing has changed then.
-        pub fn settle(&mut self, actual: u64) {
-            self.0.settle(actual);
-        }
-
-        /// Charges `tokens` more at once, as [`settle`](Self::settle) does; see [`Grant::grow`](crate::Grant::grow).
-        ///
-        /// # Panics
-        ///
-        /// The same as [`settle`](Self::settle).
-        pub fn grow(&mut self, tokens: u64) {
-            self.0.grow(tokens);
-        }
-
-        /// Waits in the queue of the class for `tokens` more, and adds them to this grant; see
-        /// [`Grant::grow_within`](crate::Grant::grow_within).
-        ///
-        /// # Errors
-        ///
-        /// The same as [`Class::consume`]. The grant has then not grown.
-        ///
-        /// # Cancel safety
-        ///
-        /// The same as [`ClassConsume`]: a future that is dropped has not grown the grant.
-        pub fn grow_within(&mut self, tokens: u64) -> ClassGrowWithin<'_> {
-            ClassGrowWithin { growth: Growth::new(&mut self.0, |class| InClass(&*class.0), tokens) }
-        }
-
-        /// Consumes the grant without releasing its tokens; see [`Grant::forget`](crate::Grant::forget).
-        pub fn forget(self) {
-            self.0.forget();
-        }
-    };
-}
-
-impl ClassGrant<'_> {
-    grant_methods!();
-}
-
-impl OwnedClassGrant {
-    grant_methods!();
-}
-
-/// The future returned by [`ClassGrant::grow_within`].
-///
-/// # Cancel safety
-///
-/// The same as [`ClassConsume`].
-///
-/// # Panics
-///
-/// The same as [`ClassConsume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct ClassGrowWithin<'a> {
-    #[pin]
-    growth: Growth<'a, InClass<&'a Inner>>,
-}
-
-impl Future for ClassGrowWithin<'_> {
-    type Output = Result<(), ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().growth.poll(cx)
+        Class::add(self, ROOT, None, name.into(), share)
     }
 }

@@ -1,9 +1,11 @@
 //! The futures that wait for tokens, for borrowed and owned limiters.
 
+use crate::as_limiter::AsLimiter;
 use crate::claim::Claim;
-use crate::core::Core;
+use crate::core::limiter_ref::ScopeRef;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant};
+use crate::limiter::Limiter;
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -38,14 +40,15 @@ use std::time::Duration;
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct Consume<'a> {
+pub struct Consume<'a, L: AsLimiter = Limiter> {
     #[pin]
-    claim: Claim<&'a Core>,
+    claim: Claim<ScopeRef<&'a L::Scope>>,
 }
 
-impl<'a> Consume<'a> {
-    pub(crate) fn new(core: &'a Core, cost: u64) -> Self {
-        Self { claim: Claim::new(core, cost) }
+impl<'a, L: AsLimiter> Consume<'a, L> {
+    #[inline]
+    pub(crate) fn new(scope: &'a L::Scope, cost: u64) -> Self {
+        Self { claim: Claim::new(ScopeRef(scope), cost) }
     }
 
     /// Limits the wait to `allowed`. Of several calls the last one counts.
@@ -71,8 +74,8 @@ impl<'a> Consume<'a> {
     }
 }
 
-impl<'a> Future for Consume<'a> {
-    type Output = Result<Grant<'a>, ConsumeError>;
+impl<'a, L: AsLimiter> Future for Consume<'a, L> {
+    type Output = Result<Grant<'a, L>, ConsumeError>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -93,14 +96,14 @@ impl<'a> Future for Consume<'a> {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct ConsumeOwned {
+pub struct ConsumeOwned<L: AsLimiter = Limiter> {
     #[pin]
-    claim: Claim<Arc<Core>>,
+    claim: Claim<ScopeRef<Arc<L::Scope>>>,
 }
 
-impl ConsumeOwned {
-    pub(crate) fn new(core: Arc<Core>, cost: u64) -> Self {
-        Self { claim: Claim::new(core, cost) }
+impl<L: AsLimiter> ConsumeOwned<L> {
+    pub(crate) fn new(scope: Arc<L::Scope>, cost: u64) -> Self {
+        Self { claim: Claim::new(ScopeRef(scope), cost) }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`].
@@ -109,8 +112,8 @@ impl ConsumeOwned {
     }
 }
 
-impl Future for ConsumeOwned {
-    type Output = Result<OwnedGrant, ConsumeError>;
+impl<L: AsLimiter> Future for ConsumeOwned<L> {
+    type Output = Result<OwnedGrant<L>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().claim.poll_paid(cx).map_ok(OwnedGrant::new)

@@ -7,6 +7,7 @@
 pub(crate) mod alarm;
 pub(crate) mod claims;
 mod class_ops;
+pub(crate) mod class_stats;
 pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;
@@ -46,7 +47,7 @@ use tokio::runtime::Handle;
 /// least one cache line away from both ends, so a write to whatever lies next to this on the heap does not slow them
 /// down.
 #[repr(C)]
-pub(crate) struct Core {
+pub struct Core {
     /// Queue, supply and drivers. No user code runs while this is locked.
     pub(crate) state: Mutex<State>,
     /// Atomic positions, for the fast path without the lock.
@@ -149,7 +150,7 @@ impl Core {
 
     /// The observers and the clock, for the records of waits.
     pub(crate) fn observed(&self) -> Observed<'_> {
-        Observed { observers: &self.observers, time: &self.time }
+        Observed { observers: &self.observers, time: &self.time, class: None }
     }
 
     /// Reads the tail, then the time: every claim up to that tail was made by that time.

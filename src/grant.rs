@@ -1,10 +1,11 @@
 //! Grants: the values that prove that tokens were taken.
 
+use crate::as_limiter::AsLimiter;
 use crate::claim::Claim;
-use crate::core::Core;
 use crate::core::coop::poll_paid;
-use crate::core::limiter_ref::LimiterRef;
-use crate::error::ConsumeError;
+use crate::core::limiter_ref::{ClaimScope, LimiterRef, ScopeRef};
+use crate::error::{ConsumeError, TryAcquireError};
+use crate::limiter::Limiter;
 use crate::permit::Permit;
 use pin_project::pin_project;
 use std::future::Future;
@@ -22,13 +23,13 @@ use std::task::{Context, Poll, ready};
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct Grant<'a>(Permit<&'a Core>);
+pub struct Grant<'a, L: AsLimiter = Limiter>(Permit<ScopeRef<&'a L::Scope>>);
 
 /// A [`Grant`] that owns the limiter, for spawned tasks.
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct OwnedGrant(Permit<Arc<Core>>);
+pub struct OwnedGrant<L: AsLimiter = Limiter>(Permit<ScopeRef<Arc<L::Scope>>>);
 
 macro_rules! grant_methods {
     () => {
@@ -54,6 +55,9 @@ macro_rules! grant_methods {
         ///   recorded.
         ///
         /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
+        ///
+        /// In a [class](crate::Class), a refund goes to the limiter's quotas, not to ceilings. A debt is one of the class:
+        /// it is paid at the end of its queue, in its turns, or at once if no claim waits in the limiter.
         ///
         /// # What a server may see
         ///
@@ -140,8 +144,8 @@ macro_rules! grant_methods {
         /// assert_eq!(grant.cost(), 30);
         /// # Ok(()) }
         /// ```
-        pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-            GrowWithin { growth: Growth::new(&mut self.0, |core| &**core, tokens) }
+        pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
+            GrowWithin { growth: Growth::new(&mut self.0, |held| ScopeRef(&*held.0), tokens) }
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -154,18 +158,29 @@ macro_rules! grant_methods {
     };
 }
 
-impl<'a> Grant<'a> {
-    #[inline]
-    pub(crate) fn new(permit: Permit<&'a Core>) -> Self {
+impl<'a, L: AsLimiter> Grant<'a, L> {
+    #[inline(always)]
+    pub(crate) fn new(permit: Permit<ScopeRef<&'a L::Scope>>) -> Self {
         Self(permit)
+    }
+
+    #[inline(always)]
+    pub(crate) fn acquire(scope: &'a L::Scope, cost: u64) -> Result<Self, TryAcquireError> {
+        let remaining = scope.try_acquire(cost)?;
+        Ok(Self(Permit::new(ScopeRef(scope), cost, remaining)))
     }
 
     grant_methods!();
 }
 
-impl OwnedGrant {
-    pub(crate) fn new(permit: Permit<Arc<Core>>) -> Self {
+impl<L: AsLimiter> OwnedGrant<L> {
+    pub(crate) fn new(permit: Permit<ScopeRef<Arc<L::Scope>>>) -> Self {
         Self(permit)
+    }
+
+    pub(crate) fn acquire(scope: Arc<L::Scope>, cost: u64) -> Result<Self, TryAcquireError> {
+        let remaining = scope.try_acquire(cost)?;
+        Ok(Self(Permit::new(ScopeRef(scope), cost, remaining)))
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone.
@@ -189,12 +204,12 @@ impl OwnedGrant {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct GrowWithin<'a> {
+pub struct GrowWithin<'a, L: AsLimiter = Limiter> {
     #[pin]
-    growth: Growth<'a, &'a Core>,
+    growth: Growth<'a, ScopeRef<&'a L::Scope>>,
 }
 
-impl Future for GrowWithin<'_> {
+impl<L: AsLimiter> Future for GrowWithin<'_, L> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -229,7 +244,7 @@ impl<B: LimiterRef> Future for Growth<'_, B> {
             && let Err(error) = core.check_growth(**this.cost, tokens)
         {
             return poll_paid(cx, |_| {
-                core.refuse(tokens, error);
+                core.refuse(core.label(), tokens, error);
                 Poll::Ready(Err(error))
             });
         }

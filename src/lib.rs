@@ -154,12 +154,13 @@
 //! refusal or the drop. Its fields are:
 //!
 //! * `cost`: the cost in tokens;
+//! * `class`: the path of the class in which the claim was made, if it was made in a class;
 //! * `ahead`: how many callers wait in front;
 //! * `estimate`: how long the wait takes according to the schedule, where this is known without a step per waiter;
 //! * `outcome`, set at the end: `granted`, `left` (the future was dropped), or the reason of the refusal.
 //!
-//! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`, `by` and
-//! `retry_after`.
+//! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`,
+//! `class`, `by` and `retry_after`.
 //!
 //! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
 //! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait
@@ -172,6 +173,7 @@
 #![doc(test(attr(deny(warnings))))]
 
 pub mod adaptive;
+mod as_limiter;
 mod blocking;
 mod bucket;
 mod builder;
@@ -229,11 +231,10 @@ pub use keyed::{
 };
 pub use {
     adaptive::Adaptive,
+    as_limiter::AsLimiter,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
-    class::{
-        Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassGrowWithin, ClassSnapshot, OwnedClassGrant, Share,
-    },
+    class::{Class, ClassSnapshot, RecentShare, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

@@ -4,11 +4,12 @@ use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
+use crate::core::classes::ROOT;
+use crate::core::limiter_ref::ScopeRef;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
-use crate::permit::Permit;
 use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
 use crate::wait::Wait;
@@ -31,13 +32,8 @@ impl Limiter {
         Self { core }
     }
 
-    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
-    }
-
-    pub(crate) fn shared_core(&self) -> &Arc<Core> {
-        &self.core
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -133,7 +129,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_> {
-        Consume::new(&self.core, cost)
+        Consume::new(&*self.core, cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
@@ -229,7 +225,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(ScopeRef(&*self.core), cost, Allowed::ANY).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
@@ -253,7 +249,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(ScopeRef(&*self.core), cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.
@@ -294,8 +290,7 @@ impl Limiter {
     // Inlined always, like `Core::try_acquire`, which is nearly all of it.
     #[inline(always)]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
-        let remaining = self.core.try_acquire(cost)?;
-        Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
+        Grant::acquire(&*self.core, cost)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
@@ -317,8 +312,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
-        let remaining = self.core.try_acquire(cost)?;
-        Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
+        OwnedGrant::acquire(self.core, cost)
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.
@@ -390,9 +384,10 @@ impl Limiter {
         self.core.tick();
     }
 
-    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits.
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
+    /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core.look_at(|state, rovers, _| state.available(rovers))
+        self.core.look_at(|state, rovers, _| state.available_to_class(rovers, ROOT))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts

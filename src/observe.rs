@@ -13,9 +13,11 @@
 //! |---|---|
 //! | `observe.rs` | the trait `Observer`, and the observers of a limiter |
 //! | `wait_record.rs` | a claim's record of its wait |
+//! | `class_label.rs` | how observers name a class |
 //! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
 
+mod class_label;
 mod refusal;
 #[cfg(feature = "tracing")]
 mod spans;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub(crate) use class_label::ClassLabel;
 pub(crate) use refusal::{REASONS, Reason};
 pub(crate) use wait_record::WaitRecord;
 
@@ -54,17 +57,18 @@ pub(crate) trait Observer: Debug + Send + Sync {
         false
     }
 
-    /// A call for `cost` tokens was refused, and this observer has no record of its wait.
-    fn refused(&self, cost: u64, refusal: Refused);
+    /// A call for `cost` tokens was refused, and this observer has no record of its wait. `class` is the class in which
+    /// it was made.
+    fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused);
 
     /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
-    fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;
+    fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;
 }
 
 /// An observer's record of one wait.
 pub(crate) trait ObservedWait: Debug + Send + Sync {
     /// The wait has ended. `lasted` reads the clock and returns the duration in nanoseconds.
-    fn end(&self, lasted: &dyn Fn() -> u64, ending: Ending);
+    fn end(&self, class: Option<&ClassLabel>, lasted: &dyn Fn() -> u64, ending: Ending);
 }
 
 /// How a wait ended.
@@ -99,11 +103,12 @@ pub(crate) struct Observers {
     own: Arc<OnceLock<Box<dyn Observer>>>,
 }
 
-/// The observers of a limiter, and its clock.
+/// The observers of a limiter, its clock, and the class of which something is reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed<'a> {
     pub(crate) observers: &'a Observers,
     pub(crate) time: &'a Time,
+    pub(crate) class: Option<&'a ClassLabel>,
 }
 
 impl Observers {
@@ -121,16 +126,22 @@ impl Observers {
     /// Reports that a call for `cost` tokens was refused.
     #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
+        self.refused_in(None, cost, refusal);
+    }
+
+    /// Reports that a call for `cost` tokens, made in a class, was refused.
+    #[inline]
+    pub(crate) fn refused_in(&self, class: Option<&ClassLabel>, cost: u64, refusal: impl Into<Refused>) {
         let records = |observer: Option<&dyn Observer>| observer.is_some_and(|observer| observer.records_refusals());
         if OBSERVED && (records(self.own()) || records(GLOBAL)) {
-            self.report(cost, refusal.into());
+            self.report(class, cost, refusal.into());
         }
     }
 
     #[inline(never)]
-    fn report(&self, cost: u64, refusal: Refused) {
+    fn report(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
         for observer in self.each().into_iter().flatten() {
-            refused_by(observer, cost, refusal);
+            refused_by(observer, class, cost, refusal);
         }
     }
 
@@ -152,9 +163,9 @@ impl Observers {
     }
 }
 
-fn refused_by(observer: &dyn Observer, cost: u64, refusal: Refused) {
+fn refused_by(observer: &dyn Observer, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
     if observer.records_refusals() {
-        quietly(|| observer.refused(cost, refusal));
+        quietly(|| observer.refused(class, cost, refusal));
     }
 }
 

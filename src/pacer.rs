@@ -5,6 +5,7 @@
 //! it is granted, cancelled, or dropped with the adaptor. When it is dropped it refunds what was granted but not
 //! received.
 
+use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
@@ -12,21 +13,21 @@ use crate::limiter::Limiter;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Claims tokens of a limiter, one claim after the other.
+/// Claims tokens of a limiter or a class, one claim after the other.
 #[derive(Debug)]
-pub(crate) struct Pacer {
-    limiter: Limiter,
+pub(crate) struct Pacer<L: AsLimiter = Limiter> {
+    limiter: L,
     /// Allocated by the first claim and then reused, so that waiting allocates nothing.
-    claim: Option<Pin<Box<Option<ConsumeOwned>>>>,
+    claim: Option<Pin<Box<Option<ConsumeOwned<L>>>>>,
 }
 
-impl Pacer {
-    pub(crate) fn new(limiter: &Limiter) -> Self {
+impl<L: AsLimiter> Pacer<L> {
+    pub(crate) fn new(limiter: &L) -> Self {
         Self { limiter: limiter.clone(), claim: None }
     }
 
     #[cfg(feature = "io")]
-    pub(crate) fn limiter(&self) -> &Limiter {
+    pub(crate) fn limiter(&self) -> &L {
         &self.limiter
     }
 
@@ -35,7 +36,7 @@ impl Pacer {
         &mut self,
         cx: &mut Context<'_>,
         cost: impl FnOnce() -> u64,
-    ) -> Poll<Result<OwnedGrant, ConsumeError>> {
+    ) -> Poll<Result<OwnedGrant<L>, ConsumeError>> {
         let claim = self.claim.get_or_insert_with(|| Box::pin(None));
         if claim.is_none() {
             let cost = cost();

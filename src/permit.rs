@@ -38,7 +38,7 @@ impl<S: LimiterRef> Permit<S> {
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway(self.cost, actual);
+        self.cost = self.core.resettle_anyway_in(self.core.class(), self.cost, actual);
     }
 
     pub(crate) fn forget(mut self) {

@@ -1,5 +1,6 @@
 //! Waiting for tokens where there is nothing to hold afterwards.
 
+use crate::as_limiter::AsLimiter;
 use crate::consume::Consume;
 use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The future returned by [`Limiter::wait`](crate::Limiter::wait): a [`Consume`] whose grant is dropped.
+/// The future returned by [`Limiter::wait`](crate::Limiter::wait) and [`Class::wait`](crate::Class::wait): a [`Consume`] whose grant is dropped.
 ///
 /// # Cancel safety
 ///
@@ -38,7 +39,7 @@ impl<C> Wait<C> {
     }
 }
 
-impl<'a> Wait<Consume<'a>> {
+impl<L: AsLimiter> Wait<Consume<'_, L>> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
         Wait { claim: self.claim.within(allowed), capped: self.capped }

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};
+use tollgate::{Class, Consume, ConsumeOwned, Limiter, ManualClock, Quota, Share};
 
 struct Counting;
 
@@ -343,10 +343,35 @@ fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
 }
 
 #[test]
+fn waiting_and_being_counted_in_a_class_allocate_nothing() {
+    let clock = ManualClock::new();
+    let quota = Quota::new(1, MILLI).burst(10).initial(0);
+    let limiter = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+    let classes = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).unwrap());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut round = || {
+        let mut claims = classes.each_ref().map(|class| Box::pin(class.consume(1)));
+        let before = COUNT.get();
+        claims.iter_mut().for_each(|claim| assert!(claim.as_mut().poll(&mut cx).is_pending()));
+        assert!(classes[0].try_acquire(1).is_err());
+        clock.advance(2 * MILLI);
+        limiter.tick();
+        claims.iter_mut().for_each(|claim| assert!(claim.as_mut().poll(&mut cx).is_ready()));
+        black_box(classes[0].snapshot());
+        COUNT.get() - before
+    };
+    round();
+    assert_eq!((0..ROUNDS).map(|_| round()).sum::<u64>(), 0);
+}
+
+#[test]
 fn the_futures_are_small() {
     println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());
     println!("Grant: {} bytes", size_of::<tollgate::Grant<'_>>());
     assert!(size_of::<Consume<'_>>() <= 96);
     assert!(size_of::<ConsumeOwned>() <= 96);
     assert!(size_of::<tollgate::Grant<'_>>() <= 24);
+    assert_eq!(size_of::<Consume<'_, Class>>(), size_of::<Consume<'_>>());
+    assert_eq!(size_of::<ConsumeOwned<Class>>(), size_of::<ConsumeOwned>());
+    assert_eq!(size_of::<tollgate::Grant<'_, Class>>(), size_of::<tollgate::Grant<'_>>());
 }

@@ -8,7 +8,7 @@ use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
-use crate::observe::{OBSERVED, QueueInfo, WaitRecord};
+use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
 use crate::sync::Ordering;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,6 +24,7 @@ const MAX_LATE: u64 = 2_000_000;
 #[derive(Clone, Copy)]
 pub(crate) struct FirstPoll<'a> {
     pub(crate) class: ClassId,
+    pub(crate) label: Option<&'a ClassLabel>,
     pub(crate) cost: u64,
     /// The longest wait, in nanoseconds.
     pub(crate) allowed: Option<u64>,
@@ -163,13 +164,13 @@ impl Core {
         arrival: FirstPoll<'_>,
         wait_record: &mut WaitRecord,
     ) -> Poll<Result<u64, ConsumeError>> {
-        let FirstPoll { class, cost, allowed, has_timer, waker, sample } = arrival;
+        let FirstPoll { class, label, cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()
             && let Some(queue_info) = self.enqueue_fast(place.as_mut(), cost, &mut waker, &host, sample)
         {
-            wait_record.begin(self.observers(), cost, queue_info);
+            wait_record.begin(self.observers(), label, cost, queue_info);
             return Poll::Pending;
         }
         let (result, unserved, queue_info) =
@@ -187,7 +188,7 @@ impl Core {
             Ok(None) => {
                 let answer = self.wait_here(place, class, cost, unserved, &host);
                 if answer.is_pending() {
-                    wait_record.begin(self.observers(), cost, queue_info);
+                    wait_record.begin(self.observers(), label, cost, queue_info);
                 }
                 answer
             }
@@ -328,9 +329,9 @@ impl Core {
     }
 
     /// Counts and reports that a claim was refused before it arrived.
-    pub(crate) fn refuse(&self, cost: u64, error: ConsumeError) {
+    pub(crate) fn refuse(&self, label: Option<&ClassLabel>, cost: u64, error: ConsumeError) {
         self.state.lock().totals.refused += 1;
-        self.observers().refused(cost, error);
+        self.observers().refused_in(label, cost, error);
     }
 
     /// Returns a grant of `cost` tokens that no caller has seen.
@@ -418,7 +419,12 @@ impl Core {
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), ROOT, cost, actual) }
+        self.resettle_anyway_in(ROOT, cost, actual)
+    }
+
+    /// The same for a grant made in a class.
+    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual) }
     }
 
     fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64) -> u64 {

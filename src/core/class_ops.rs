@@ -5,6 +5,7 @@ use crate::core::classes::{ClassFlags, ClassId};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};
+use crate::observe::ClassLabel;
 use std::sync::Arc;
 
 impl Core {
@@ -32,6 +33,7 @@ impl Core {
         &self,
         class: ClassId,
         flags: &ClassFlags,
+        label: &ClassLabel,
         cost: u64,
     ) -> Result<u64, TryAcquireError> {
         if cost <= MAX_COST
@@ -50,19 +52,26 @@ impl Core {
             }),
         };
         if let Err(error) = &answer {
-            self.observers().refused(cost, *error);
+            self.observers().refused_in(Some(label), cost, *error);
         }
         answer
     }
 
-    /// Adds a class in `parent`.
+    /// Adds a class in `parent`, and counts it.
     pub(crate) fn add_class(
         &self,
         parent: ClassId,
         name: Arc<str>,
         share: &SharePlan,
+        label: &Arc<ClassLabel>,
     ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
-        self.change_classes(|state| state.add_class(parent, name, share))
+        self.change_classes(|state| {
+            let (class, flags) = state.add_class(parent, name, share)?;
+            if let Some(classes) = state.classes_mut() {
+                classes.stats.add(class, parent, share.weight, Arc::clone(label));
+            }
+            Ok((class, flags))
+        })
     }
 
     pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {

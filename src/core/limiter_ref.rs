@@ -2,6 +2,9 @@
 
 use super::Core;
 use crate::core::classes::{ClassId, ROOT};
+use crate::error::TryAcquireError;
+use crate::observe::{ClassLabel, Observed};
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,8 +21,103 @@ pub(crate) trait LimiterRef: Deref<Target = Core> {
     fn claim_fast(&self, cost: u64) -> Option<u64> {
         self.try_claim(cost)
     }
+
+    /// How observers name the class in which claims are made.
+    #[inline]
+    fn label(&self) -> Option<&ClassLabel> {
+        None
+    }
+
+    /// What reports of claims are about.
+    #[inline]
+    fn observed_here(&self) -> Observed<'_> {
+        Observed { class: self.label(), ..self.observed() }
+    }
 }
 
 impl LimiterRef for &Core {}
 
 impl LimiterRef for Arc<Core> {}
+
+/// What the handles of a limiter share, or those of a class: claims are made in it. The trait cannot be named outside
+/// of this crate.
+pub trait ClaimScope: fmt::Debug + 'static {
+    /// The limiter.
+    fn core(&self) -> &Core;
+
+    /// The class in which claims are made.
+    fn class(&self) -> ClassId;
+
+    /// The fast path of claims; see [`LimiterRef::claim_fast`].
+    fn claim_fast(&self, cost: u64) -> Option<u64>;
+
+    /// How observers name the class in which claims are made.
+    fn label(&self) -> Option<&ClassLabel>;
+
+    /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
+    fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError>;
+}
+
+impl ClaimScope for Core {
+    #[inline(always)]
+    fn core(&self) -> &Core {
+        self
+    }
+
+    #[inline(always)]
+    fn class(&self) -> ClassId {
+        ROOT
+    }
+
+    #[inline(always)]
+    fn claim_fast(&self, cost: u64) -> Option<u64> {
+        self.try_claim(cost)
+    }
+
+    #[inline(always)]
+    fn label(&self) -> Option<&ClassLabel> {
+        None
+    }
+
+    // Inlined always, like the function that it calls.
+    #[inline(always)]
+    fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        Core::try_acquire(self, cost)
+    }
+}
+
+/// How the public futures and grants hold a [`ClaimScope`]: `P` is a reference or an `Arc`.
+#[derive(Clone)]
+pub(crate) struct ScopeRef<P>(pub(crate) P);
+
+impl<P: Deref<Target: ClaimScope>> Deref for ScopeRef<P> {
+    type Target = Core;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core {
+        self.0.core()
+    }
+}
+
+impl<P: Deref<Target: ClaimScope>> LimiterRef for ScopeRef<P> {
+    #[inline(always)]
+    fn class(&self) -> ClassId {
+        self.0.class()
+    }
+
+    #[inline(always)]
+    fn claim_fast(&self, cost: u64) -> Option<u64> {
+        self.0.claim_fast(cost)
+    }
+
+    #[inline(always)]
+    fn label(&self) -> Option<&ClassLabel> {
+        self.0.label()
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for ScopeRef<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

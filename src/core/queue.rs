@@ -37,7 +37,8 @@ use std::task::Waker;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) waker: Waker,
-    /// The position at which the claim ends.
+    /// The position at which the claim ends. In the queue of a class, whose claims have no positions: the instant at
+    /// which it arrived.
     pub(crate) ticket: u64,
     pub(crate) cost: u64,
     /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them. In the

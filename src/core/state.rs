@@ -12,6 +12,7 @@
 mod ceiling;
 mod changes;
 mod claims;
+mod class_view;
 mod classes;
 mod deferred;
 mod forecast;
@@ -25,6 +26,8 @@ mod view;
 
 pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
+#[cfg(feature = "metrics")]
+pub(crate) use class_view::ClassLine;
 pub(crate) use parent::ChildLimiter;
 pub(crate) use serving::{CatchUp, Reach, ServeResult};
 pub(crate) use shares::SharePlan;

@@ -1,8 +1,9 @@
 //! The claims of one direction: bytes are paid for in chunks.
 
+use crate::as_limiter::AsLimiter;
+use crate::core::limiter_ref::ClaimScope;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
-use crate::limiter::Limiter;
 use crate::pacer::Pacer;
 use std::task::{Context, Poll, ready};
 
@@ -12,8 +13,8 @@ const PER_BURST: u64 = 16;
 const MOST: u64 = 64 << 10;
 
 #[derive(Debug)]
-pub(super) struct Chunks {
-    pacer: Pacer,
+pub(super) struct Chunks<L: AsLimiter> {
+    pacer: Pacer<L>,
     /// The chunk size set by the user.
     fixed: Option<u64>,
     /// The current chunk size, at least 1.
@@ -22,8 +23,8 @@ pub(super) struct Chunks {
     waited: bool,
 }
 
-impl Chunks {
-    pub(super) fn new(limiter: &Limiter, fixed: Option<u64>) -> Self {
+impl<L: AsLimiter> Chunks<L> {
+    pub(super) fn new(limiter: &L, fixed: Option<u64>) -> Self {
         let size = fixed.unwrap_or_else(|| derived(limiter));
         Self { pacer: Pacer::new(limiter), fixed, size, waited: false }
     }
@@ -42,7 +43,11 @@ impl Chunks {
     }
 
     /// Continues the current claim, or claims a chunk of `wanted`. The grant's cost is the number of bytes.
-    pub(super) fn poll_claim(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<OwnedGrant, ConsumeError>> {
+    pub(super) fn poll_claim(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+    ) -> Poll<Result<OwnedGrant<L>, ConsumeError>> {
         loop {
             let chunk = self.of(wanted) as u64;
             let answer = self.pacer.poll_claim(cx, || chunk);
@@ -62,10 +67,12 @@ impl Chunks {
 }
 
 /// The default chunk size for `limiter` in its current state.
-fn derived(limiter: &Limiter) -> u64 {
-    let (burst, cap) = limiter.core().look_at(|state, _, _| {
+fn derived(limiter: &impl AsLimiter) -> u64 {
+    let scope = limiter.scope();
+    let (burst, cap) = scope.core().look_at(|state, _, _| {
         let cap = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
-        (state.supply.least_burst(), cap)
+        let below_ceilings = state.classes().map_or(u64::MAX, |classes| classes.most_at_once(scope.class()));
+        (state.supply.least_burst().min(below_ceilings), cap)
     });
     (burst / PER_BURST).min(MOST).min(cap).max(1)
 }

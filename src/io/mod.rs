@@ -21,6 +21,21 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A [`Class`](crate::Class) of a limiter can take the place of the limiter, in each direction another one:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio::io::AsyncWriteExt;
+//! use tollgate::io::PaceIoExt;
+//! use tollgate::{Limiter, Quota, Share};
+//!
+//! let limiter = Limiter::builder().quota(Quota::per_second(10_000_000).burst(64 << 10)).classes().build()?;
+//! let (pages, backup) = (limiter.class("pages", Share::weight(9))?, limiter.class("backup", Share::weight(1))?);
+//! let (mut page, mut copy) = (tokio::io::sink().pace_writes(&pages), tokio::io::sink().pace_writes(&backup));
+//! tokio::try_join!(page.write_all(&[7; 100_000]), copy.write_all(&[7; 100_000]))?;
+//! # Ok(()) }
+//! ```
+//!
 //! # Guarantees
 //!
 //! * **A read pays for the bytes it got**, never for the bytes it asked for. Bytes are read first, at most a chunk,
@@ -40,7 +55,8 @@
 //! # Chunks
 //!
 //! The queue is strict, so a small write waits for the chunks that entered before it, one per connection. The chunk
-//! size decides how long that is. By default it is a 16th of the smallest burst, but at most 64 KiB and at most the
+//! size decides how long that is. By default it is a 16th of the smallest burst (of a quota, or of a
+//! ceiling of the class), but at most 64 KiB and at most the
 //! in-flight cap; [`chunk`](PacedIo::chunk) sets another size. The default follows changes of the quotas. However, a
 //! chunk that waits while the cap is lowered below it blocks the queue until the cap is raised or the wrapper is
 //! dropped.
@@ -52,6 +68,7 @@ mod writing;
 
 pub use paced::PacedIo;
 
+use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::limiter::Limiter;
 use std::io;
@@ -60,7 +77,7 @@ use std::io;
 pub trait PaceIoExt: Sized {
     /// Paces reads and writes, which share the limiter. For two limiters, see [`PacedIo::reads`] and
     /// [`PacedIo::writes`].
-    fn pace_bytes(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_bytes<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, L, L> {
         PacedIo::new(self).reads(limiter).writes(limiter)
     }
 
@@ -80,12 +97,12 @@ pub trait PaceIoExt: Sized {
     /// assert_eq!(limiter.snapshot().granted, 5_000); // for what it got
     /// # Ok(()) }
     /// ```
-    fn pace_reads(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_reads<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, L> {
         PacedIo::new(self).reads(limiter)
     }
 
     /// Paces writes; reads pass unpaced.
-    fn pace_writes(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_writes<L: AsLimiter>(self, limiter: &L) -> PacedIo<Self, Limiter, L> {
         PacedIo::new(self).writes(limiter)
     }
 }

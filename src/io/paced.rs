@@ -2,6 +2,7 @@
 
 use super::reading::Reading;
 use super::writing::Writing;
+use crate::as_limiter::AsLimiter;
 use crate::limiter::Limiter;
 use pin_project::pin_project;
 use std::io::{self, IoSlice};
@@ -38,11 +39,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Panics like [`Consume`](crate::Consume) on a runtime without timers.
 #[pin_project]
 #[derive(Debug)]
-pub struct PacedIo<T> {
+pub struct PacedIo<T, R: AsLimiter = Limiter, W: AsLimiter = Limiter> {
     #[pin]
     inner: T,
-    reading: Option<Reading>,
-    writing: Option<Writing>,
+    reading: Option<Reading<R>>,
+    writing: Option<Writing<W>>,
     /// The chunk size set by the user.
     chunk: Option<u64>,
 }
@@ -52,24 +53,27 @@ impl<T> PacedIo<T> {
     pub fn new(inner: T) -> Self {
         Self { inner, reading: None, writing: None, chunk: None }
     }
+}
 
+impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
     /// Paces reads by `limiter`, in place of the limiter that paced them before. Bytes that were read already and still
     /// wait for that limiter are charged to the new one.
     #[must_use = "this returns the changed wrapper"]
-    pub fn reads(mut self, limiter: &Limiter) -> Self {
-        let reading = Reading::new(limiter, self.chunk);
-        self.reading = Some(match self.reading {
+    pub fn reads<L: AsLimiter>(self, limiter: &L) -> PacedIo<T, L, W> {
+        let Self { inner, reading: before, writing, chunk } = self;
+        let reading = Reading::new(limiter, chunk);
+        let reading = Some(match before {
             Some(before) => reading.go_on_from(before),
             None => reading,
         });
-        self
+        PacedIo { inner, reading, writing, chunk }
     }
 
     /// Paces writes by `limiter`, in place of the limiter that paced them before.
     #[must_use = "this returns the changed wrapper"]
-    pub fn writes(mut self, limiter: &Limiter) -> Self {
-        self.writing = Some(Writing::new(limiter, self.chunk));
-        self
+    pub fn writes<L: AsLimiter>(self, limiter: &L) -> PacedIo<T, R, L> {
+        let Self { inner, reading, chunk, .. } = self;
+        PacedIo { inner, reading, writing: Some(Writing::new(limiter, chunk)), chunk }
     }
 
     /// Sets the most bytes that are claimed at once, in each direction; 0 counts as 1. The last call counts.
@@ -108,7 +112,7 @@ impl<T> PacedIo<T> {
     }
 }
 
-impl<T: AsyncRead> AsyncRead for PacedIo<T> {
+impl<T: AsyncRead, R: AsLimiter, W: AsLimiter> AsyncRead for PacedIo<T, R, W> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         match this.reading {
@@ -118,7 +122,7 @@ impl<T: AsyncRead> AsyncRead for PacedIo<T> {
     }
 }
 
-impl<T: AsyncWrite> AsyncWrite for PacedIo<T> {
+impl<T: AsyncWrite, R: AsLimiter, W: AsLimiter> AsyncWrite for PacedIo<T, R, W> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.project();
         match this.writing {

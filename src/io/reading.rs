@@ -5,15 +5,15 @@
 //! first. Nothing more is read before they are returned, so this struct never holds more than a chunk.
 
 use super::chunks::Chunks;
-use crate::limiter::Limiter;
+use crate::as_limiter::AsLimiter;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 #[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) chunks: Chunks,
+pub(super) struct Reading<L: AsLimiter> {
+    pub(super) chunks: Chunks<L>,
     /// The bytes that were read and not returned, beginning at `start`.
     aside: Vec<u8>,
     start: usize,
@@ -21,14 +21,14 @@ pub(super) struct Reading {
     paid: usize,
 }
 
-impl Reading {
-    pub(super) fn new(limiter: &Limiter, chunk: Option<u64>) -> Self {
+impl<L: AsLimiter> Reading<L> {
+    pub(super) fn new(limiter: &L, chunk: Option<u64>) -> Self {
         Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0, paid: 0 }
     }
 
     /// Takes over the bytes that `before` read, and how many of them are paid for.
-    pub(super) fn go_on_from(self, before: Self) -> Self {
-        let Self { aside, start, paid, .. } = before;
+    pub(super) fn go_on_from(self, before: Reading<impl AsLimiter>) -> Self {
+        let Reading { aside, start, paid, .. } = before;
         Self { aside, start, paid, ..self }
     }
 

@@ -4,8 +4,8 @@
 //! that gets `Pending` may come back with other bytes or not at all.
 
 use super::chunks::Chunks;
+use crate::as_limiter::AsLimiter;
 use crate::grant::OwnedGrant;
-use crate::limiter::Limiter;
 use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use tokio::io::AsyncWrite;
 const MAX_SLICES: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Writing {
-    pub(super) chunks: Chunks,
+pub(super) struct Writing<L: AsLimiter> {
+    pub(super) chunks: Chunks<L>,
 }
 
-impl Writing {
-    pub(super) fn new(limiter: &Limiter, chunk: Option<u64>) -> Self {
+impl<L: AsLimiter> Writing<L> {
+    pub(super) fn new(limiter: &L, chunk: Option<u64>) -> Self {
         Self { chunks: Chunks::new(limiter, chunk) }
     }
 
@@ -61,7 +61,7 @@ impl Writing {
 }
 
 /// Returns how many of `len` bytes may be written: the claim may have been made for another buffer.
-fn paid_of(grant: &OwnedGrant, len: usize) -> usize {
+fn paid_of(grant: &OwnedGrant<impl AsLimiter>, len: usize) -> usize {
     usize::try_from(grant.cost()).map_or(len, |paid| paid.min(len))
 }
 
@@ -78,7 +78,7 @@ fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SL
 
 /// Refunds the tokens of bytes that were not taken. If the wrapper kept them until the peer reads again, many such
 /// peers could together pass more than the limiter's burst when they wake.
-fn settled(mut grant: OwnedGrant, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+fn settled(mut grant: OwnedGrant<impl AsLimiter>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
     // The bytes are written: a panic here could not undo that.
     grant.settle_anyway(taken as u64);

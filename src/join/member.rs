@@ -1,6 +1,7 @@
 //! One limiter's part of a joint claim.
 
 use crate::core::Core;
+use crate::core::limiter_ref::ScopeRef;
 use crate::core::outcome::Outcome;
 use crate::error::ConsumeError;
 use crate::grant::Grant;
@@ -36,7 +37,7 @@ impl<'a> Member<'a> {
 
     pub(super) fn into_grant(self) -> Grant<'a> {
         let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.core, self.cost, remaining))
+        Grant::new(Permit::new(ScopeRef(self.core), self.cost, remaining))
     }
 
     /// Checks whether this queue has granted or refused its part.
@@ -63,7 +64,7 @@ impl<'a> Member<'a> {
 
     /// Starts the wait record: the member waits in its queue.
     pub(super) fn begin_wait(&mut self) {
-        self.wait_record.begin(self.core.observers(), self.cost, self.queue_info);
+        self.wait_record.begin(self.core.observers(), None, self.cost, self.queue_info);
     }
 
     pub(super) fn cancel(&mut self) {

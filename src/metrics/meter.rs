@@ -1,5 +1,6 @@
 //! The meter of a limiter, plain or keyed.
 
+use super::classes::ClassTallies;
 use super::names;
 use super::series::Series;
 use super::tally::{QUOTAS, Tally};
@@ -152,6 +153,7 @@ impl Metered for Limiter {
                 series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
             }
         }
+        ClassTallies::publish(series, tally, &self.core().look_at(|state, _, _| state.class_lines()));
         series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
         Totals {
             granted: seen.granted,

@@ -50,6 +50,10 @@
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
 //! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a keyed limiter: keys in memory, and keys with waiters |
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are named by `Meter::naming` |
+//! | `rate_limit_class_served_total` | `class` | counter | tokens that a class was served; see [`ClassSnapshot::served`](crate::ClassSnapshot::served) |
+//! | `rate_limit_class_refusals_total` | `class` | counter | calls refused in a class |
+//! | `rate_limit_class_waiting`, `rate_limit_class_waiting_tokens` | `class` | gauge | callers in the queue of a class, and the tokens they wait for |
+//! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of a class |
 //! | `rate_limit_adaptive_rate` | | gauge | of an `AdaptiveMeter`: the learned rate in tokens per second |
 //! | `rate_limit_adaptive_answers_total` | `result`: `accepted`, `refused` | counter | answers of the server |
 //! | `rate_limit_adaptive_changes_total` | `reason`: `accepted`, `probe_refused`, `limit_fell` | counter | changes of the learned rate |
@@ -57,6 +61,11 @@
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`, which are the
 //! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
 //! `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
+//!
+//! The series of classes show a part of what the other series show of the whole limiter. `class` is the path of the
+//! class: its name after those of the classes around it, with `/` between them. A meter names the first 64 paths that it
+//! sees. All other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its
+//! path continues the series of the removed one.
 //!
 //! # What it costs
 //!
@@ -75,6 +84,7 @@
 //! The recorder is looked up on each use: the meter may be made before the recorder is installed.
 
 mod adaptive;
+mod classes;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod meter;
@@ -83,5 +93,6 @@ mod series;
 mod tally;
 
 pub use adaptive::AdaptiveMeter;
+pub(crate) use classes::ClassCounts;
 pub use meter::{AlreadyMetered, Meter};
 pub use names::describe;

@@ -18,6 +18,11 @@ pub(super) const LATENESS: &str = "rate_limit_lateness_seconds";
 pub(super) const ADAPTIVE_RATE: &str = "rate_limit_adaptive_rate";
 pub(super) const ADAPTIVE_ANSWERS: &str = "rate_limit_adaptive_answers_total";
 pub(super) const ADAPTIVE_CHANGES: &str = "rate_limit_adaptive_changes_total";
+pub(super) const CLASS_SERVED: &str = "rate_limit_class_served_total";
+pub(super) const CLASS_REFUSALS: &str = "rate_limit_class_refusals_total";
+pub(super) const CLASS_WAITING: &str = "rate_limit_class_waiting";
+pub(super) const CLASS_WAITING_TOKENS: &str = "rate_limit_class_waiting_tokens";
+pub(super) const CLASS_DURATION: &str = "rate_limit_class_acquire_duration_seconds";
 #[cfg(feature = "keyed")]
 pub(super) const KEYS: &str = "rate_limit_keys";
 #[cfg(feature = "keyed")]
@@ -49,6 +54,11 @@ pub fn describe() {
     describe_gauge!(ADAPTIVE_RATE, Unit::CountPerSecond, "The learned rate, in tokens per second.");
     describe_counter!(ADAPTIVE_ANSWERS, Unit::Count, "Answers of the server to requests under an adaptive rate.");
     describe_counter!(ADAPTIVE_CHANGES, Unit::Count, "Changes of an adaptive rate, by reason.");
+    describe_counter!(CLASS_SERVED, Unit::Count, "Tokens that a class was served by the scheduler.");
+    describe_counter!(CLASS_REFUSALS, Unit::Count, "Calls refused in a class.");
+    describe_gauge!(CLASS_WAITING, Unit::Count, "Callers in the queue of a class.");
+    describe_gauge!(CLASS_WAITING_TOKENS, Unit::Count, "Tokens the callers in the queue of a class wait for.");
+    describe_histogram!(CLASS_DURATION, Unit::Seconds, "Time in the queue of a class, by how it ended.");
     #[cfg(feature = "keyed")]
     {
         describe_gauge!(KEYS, Unit::Count, "Keys in memory.");

@@ -4,9 +4,10 @@
 //! then an addition to a word of the thread's own and calls no recorder. A wait is recorded when it ends; it has taken
 //! about a millisecond anyway.
 
+use super::classes::{ClassCounts, ClassTallies};
 use super::names;
 use crate::error::{Bound, Refused};
-use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
+use crate::observe::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
@@ -20,6 +21,9 @@ pub(super) const QUOTAS: usize = 8;
 /// This many threads can be refused without writing to the same cache line.
 const STRIPES: usize = 8;
 
+/// How a wait ends: it is granted, refused, or ended by the caller.
+pub(super) const RESULTS: [&str; 3] = ["allow", "deny", "left"];
+
 pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
 
 /// The counts of one limiter.
@@ -29,6 +33,7 @@ pub(crate) struct Tally {
     stripes: [CachePadded<Stripe>; STRIPES],
     /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
+    pub(super) classes: ClassTallies,
 }
 
 #[derive(Debug, Default)]
@@ -42,15 +47,17 @@ struct Stripe {
 
 impl Tally {
     pub(super) fn new(name: SharedString) -> Self {
-        let key = |result: &'static str| {
+        let waits = RESULTS.map(|result| {
             let labels = vec![Label::new("key", name.clone()), Label::new("result", result)];
             Key::from_parts(KeyName::from_const_str(names::DURATION), labels)
-        };
-        let waits = ["allow", "deny", "left"].map(key);
-        Self { name, stripes: Default::default(), waits }
+        });
+        Self { name, stripes: Default::default(), waits, classes: ClassTallies::default() }
     }
 
-    fn count_refusal(&self, cost: u64, refusal: &Refused) {
+    fn count_refusal(&self, class: Option<&ClassLabel>, cost: u64, refusal: &Refused) {
+        if let Some(class) = class {
+            self.counts_of(class).count_refusal();
+        }
         let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
@@ -60,6 +67,11 @@ impl Tally {
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
         }
+    }
+
+    /// What is counted of a class.
+    pub(super) fn counts_of<'a>(&self, class: &'a ClassLabel) -> &'a ClassCounts {
+        class.counts.get_or_init(|| self.classes.of(&self.name, &class.path))
     }
 
     /// Returns how many calls were refused, by reason.
@@ -91,11 +103,11 @@ impl Observer for Arc<Tally> {
         true
     }
 
-    fn refused(&self, cost: u64, refusal: Refused) {
-        self.count_refusal(cost, &refusal);
+    fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
+        self.count_refusal(class, cost, &refusal);
     }
 
-    fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
+    fn wait(&self, _class: Option<&ClassLabel>, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
         Some(Arc::<Tally>::clone(self))
     }
 }
@@ -103,18 +115,21 @@ impl Observer for Arc<Tally> {
 /// All waits share the counts, so the record of one allocates nothing.
 impl ObservedWait for Tally {
     /// Calls user code: the clock and the recorder.
-    fn end(&self, lasted: &dyn Fn() -> u64, ending: Ending) {
-        let [granted, refused, left] = &self.waits;
-        let key = match ending {
-            Ending::Granted => granted,
-            Ending::Left => left,
+    fn end(&self, class: Option<&ClassLabel>, lasted: &dyn Fn() -> u64, ending: Ending) {
+        let result = match ending {
+            Ending::Granted => 0,
             Ending::Refused { cost, refusal } => {
-                self.count_refusal(cost, &refusal);
-                refused
+                self.count_refusal(class, cost, &refusal);
+                1
             }
+            Ending::Left => 2,
         };
         let waited = Duration::from_nanos(lasted());
-        metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
+        let counts = class.map(|class| self.counts_of(class));
+        for waits in [Some(&self.waits), counts.map(ClassCounts::waits)].into_iter().flatten() {
+            let key = &waits[result];
+            metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The observer that reports to tracing: a span for each wait, an event for each refusal.
 
-use super::{Ending, ObservedWait, Observer, QueueInfo, Reason};
+use super::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, Reason};
 use crate::error::Refused;
 use std::sync::Arc;
 use tracing::field::{Empty, debug};
@@ -28,16 +28,18 @@ impl Observer for Spans {
         LevelFilter::current() >= Level::INFO
     }
 
-    fn refused(&self, cost: u64, refusal: Refused) {
+    fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
         let by = Reason::of(&refusal).name();
+        let class = class.map(|class| &*class.path);
         let retry_after = refusal.retry_after().map(debug);
-        tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
+        tracing::debug!(target: TARGET, cost, class, by, retry_after, "refused: {refusal}");
     }
 
-    fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
+    fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
         let QueueInfo { ahead, estimate, .. } = queue_info;
         let estimate = estimate.map(debug);
-        let span = tracing::info_span!(target: TARGET, "wait", cost, ahead, estimate, outcome = Empty);
+        let class = class.map(|class| &*class.path);
+        let span = tracing::info_span!(target: TARGET, "wait", cost, class, ahead, estimate, outcome = Empty);
         if span.is_disabled() { None } else { Some(Arc::new(Wait(span))) }
     }
 }
@@ -47,7 +49,7 @@ impl Observer for Spans {
 struct Wait(Span);
 
 impl ObservedWait for Wait {
-    fn end(&self, _lasted: &dyn Fn() -> u64, ending: Ending) {
+    fn end(&self, class: Option<&ClassLabel>, _lasted: &dyn Fn() -> u64, ending: Ending) {
         let Self(span) = self;
         let outcome = match ending {
             Ending::Granted => "granted",
@@ -56,7 +58,7 @@ impl ObservedWait for Wait {
         };
         span.record("outcome", outcome);
         if let Ending::Refused { cost, refusal } = ending {
-            span.in_scope(|| Spans.refused(cost, refusal));
+            span.in_scope(|| Spans.refused(class, cost, refusal));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A claim's record of its wait, for the observers of the limiter.
 
-use super::{Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, quietly, refused_by};
+use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, quietly, refused_by};
 use crate::error::ConsumeError;
 use std::sync::Arc;
 
@@ -20,9 +20,15 @@ struct Wait {
 
 impl WaitRecord {
     /// Records that a claim of `cost` waits in the queue.
-    pub(crate) fn begin(&mut self, observers: &Observers, cost: u64, queue_info: QueueInfo) {
+    pub(crate) fn begin(
+        &mut self,
+        observers: &Observers,
+        class: Option<&ClassLabel>,
+        cost: u64,
+        queue_info: QueueInfo,
+    ) {
         let Some(slot) = self.0.first_mut() else { return };
-        let records = observers.each().map(|observer| quietly(|| observer?.wait(cost, queue_info)).flatten());
+        let records = observers.each().map(|observer| quietly(|| observer?.wait(class, cost, queue_info)).flatten());
         if records.iter().any(Option::is_some) {
             *slot = Some(Wait { since: queue_info.since, records });
         }
@@ -38,7 +44,7 @@ impl WaitRecord {
     pub(crate) fn end(&mut self, observed: Observed<'_>, cost: u64, answer: Result<(), ConsumeError>) {
         match (self.take(), answer) {
             (None, Ok(())) => {}
-            (None, Err(error)) => observed.observers.refused(cost, error),
+            (None, Err(error)) => observed.observers.refused_in(observed.class, cost, error),
             (Some(wait), Ok(())) => wait.end(observed, Ending::Granted),
             (Some(wait), Err(error)) => wait.end(observed, Ending::Refused { cost, refusal: error.into() }),
         }
@@ -66,10 +72,12 @@ impl Wait {
             // a panic unwinds.
             match (record, ending, observer) {
                 (Some(record), ..) => {
-                    quietly(|| record.end(&lasted, ending));
+                    quietly(|| record.end(observed.class, &lasted, ending));
                     quietly(|| drop(record));
                 }
-                (None, Ending::Refused { cost, refusal }, Some(observer)) => refused_by(observer, cost, refusal),
+                (None, Ending::Refused { cost, refusal }, Some(observer)) => {
+                    refused_by(observer, observed.class, cost, refusal)
+                }
                 _ => {}
             }
         }

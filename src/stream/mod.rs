@@ -19,6 +19,22 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A [`Class`](crate::Class) of a limiter can take the place of the limiter:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use futures::{StreamExt, stream};
+//! use tollgate::stream::PaceStreamExt;
+//! use tollgate::{Limiter, Quota, Share};
+//!
+//! let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).classes().build()?;
+//! let (live, import) = (limiter.class("live", Share::weight(3))?, limiter.class("import", Share::weight(1))?);
+//! let live = stream::iter(0..10).pace(&live).count();
+//! let import = stream::iter(0..10).pace(&import).count();
+//! assert_eq!(futures::join!(live, import), (10, 10));
+//! # Ok(()) }
+//! ```
+//!
 //! # Guarantees of both
 //!
 //! * Order is kept, and every item comes out: if the limiter refuses an item (it is closed, or its queue is full), the
@@ -37,7 +53,7 @@ mod paced_stream;
 pub use paced_sink::{PacedSink, PacedSinkError};
 pub use paced_stream::{PacedStream, RefusedItem, WithGrants};
 
-use crate::limiter::Limiter;
+use crate::as_limiter::AsLimiter;
 use futures_core::Stream;
 use futures_sink::Sink;
 
@@ -46,7 +62,8 @@ pub trait PaceStreamExt: Stream {
     /// Lets each item pass for one token.
     ///
     /// The stream's items become results: `Err` for an item that the limiter refused.
-    fn pace(self, limiter: &Limiter) -> PacedStream<Self>
+    #[allow(clippy::type_complexity, reason = "the default of `C`, which is named to get to `L`")]
+    fn pace<L: AsLimiter>(self, limiter: &L) -> PacedStream<Self, fn(&Self::Item) -> u64, L>
     where
         Self: Sized,
     {
@@ -70,7 +87,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(limiter.snapshot().granted, 14);
     /// # Ok(()) }
     /// ```
-    fn pace_by<C>(self, limiter: &Limiter, cost: C) -> PacedStream<Self, C>
+    fn pace_by<C, L: AsLimiter>(self, limiter: &L, cost: C) -> PacedStream<Self, C, L>
     where
         Self: Sized,
         C: FnMut(&Self::Item) -> u64,
@@ -102,7 +119,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(receiver.collect::<Vec<_>>().await, [0, 1, 2, 3, 4]);
     /// # Ok(()) }
     /// ```
-    fn pace_sends(self, limiter: &Limiter) -> PacedSink<Self, Item>
+    fn pace_sends<L: AsLimiter>(self, limiter: &L) -> PacedSink<Self, Item, fn(&Item) -> u64, L>
     where
         Self: Sized,
     {
@@ -112,7 +129,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// Lets each item pass for the cost that `cost` returns.
     ///
     /// The closure is called once for each claim. An item of cost 0 passes at once.
-    fn pace_sends_by<C>(self, limiter: &Limiter, cost: C) -> PacedSink<Self, Item, C>
+    fn pace_sends_by<C, L: AsLimiter>(self, limiter: &L, cost: C) -> PacedSink<Self, Item, C, L>
     where
         Self: Sized,
         C: FnMut(&Item) -> u64,

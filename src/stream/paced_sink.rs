@@ -1,5 +1,6 @@
 //! A sink that takes tokens for each item before it passes the item on.
 
+use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::limiter::Limiter;
 use crate::pacer::Pacer;
@@ -30,17 +31,17 @@ use std::task::{Context, Poll, ready};
 /// timers.
 #[must_use = "sinks do nothing unless polled"]
 #[pin_project]
-pub struct PacedSink<S, Item, C = fn(&Item) -> u64> {
+pub struct PacedSink<S, Item, C = fn(&Item) -> u64, L: AsLimiter = Limiter> {
     #[pin]
     inner: S,
     cost: C,
     /// An item that was sent to this sink and has not gone on.
     held: Option<Item>,
-    pacer: Pacer,
+    pacer: Pacer<L>,
 }
 
-impl<S, Item, C> PacedSink<S, Item, C> {
-    pub(super) fn new(inner: S, limiter: &Limiter, cost: C) -> Self {
+impl<S, Item, C, L: AsLimiter> PacedSink<S, Item, C, L> {
+    pub(super) fn new(inner: S, limiter: &L, cost: C) -> Self {
         Self { inner, cost, held: None, pacer: Pacer::new(limiter) }
     }
 
@@ -60,7 +61,7 @@ impl<S, Item, C> PacedSink<S, Item, C> {
     }
 }
 
-impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> PacedSink<S, Item, C> {
+impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64, L: AsLimiter> PacedSink<S, Item, C, L> {
     /// Ready when no item waits here.
     fn poll_pass(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PacedSinkError<S::Error>>> {
         let mut this = self.project();
@@ -79,7 +80,7 @@ impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> PacedSink<S, Item, C> {
     }
 }
 
-impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> Sink<Item> for PacedSink<S, Item, C> {
+impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64, L: AsLimiter> Sink<Item> for PacedSink<S, Item, C, L> {
     type Error = PacedSinkError<S::Error>;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -105,7 +106,7 @@ impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> Sink<Item> for PacedSink<S, It
 }
 
 /// If the inner sink is also a stream, its items pass unchanged.
-impl<S: Stream, Item, C> Stream for PacedSink<S, Item, C> {
+impl<S: Stream, Item, C, L: AsLimiter> Stream for PacedSink<S, Item, C, L> {
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
@@ -117,7 +118,7 @@ impl<S: Stream, Item, C> Stream for PacedSink<S, Item, C> {
     }
 }
 
-impl<S: fmt::Debug, Item, C> fmt::Debug for PacedSink<S, Item, C> {
+impl<S: fmt::Debug, Item, C, L: AsLimiter> fmt::Debug for PacedSink<S, Item, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holds = self.held.is_some();
         f.debug_struct("PacedSink").field("inner", &self.inner).field("holds", &holds).finish_non_exhaustive()

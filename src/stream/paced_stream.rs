@@ -1,5 +1,6 @@
 //! A stream that takes tokens for each item before it yields the item.
 
+use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
 use crate::limiter::Limiter;
@@ -27,19 +28,19 @@ use std::task::{Context, Poll, ready};
 /// Panics like [`Consume`](crate::Consume) on a runtime without timers.
 #[must_use = "streams do nothing unless polled"]
 #[pin_project]
-pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
+pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
     #[pin]
     inner: S,
     cost: C,
     /// An item that came out of `inner` and is not paid for yet.
     held: Option<S::Item>,
-    pacer: Pacer,
+    pacer: Pacer<L>,
 }
 
-type Passed<T> = Option<Result<(T, OwnedGrant), RefusedItem<T>>>;
+type Passed<T, L> = Option<Result<(T, OwnedGrant<L>), RefusedItem<T>>>;
 
-impl<S: Stream, C> PacedStream<S, C> {
-    pub(super) fn new(inner: S, limiter: &Limiter, cost: C) -> Self {
+impl<S: Stream, C, L: AsLimiter> PacedStream<S, C, L> {
+    pub(super) fn new(inner: S, limiter: &L, cost: C) -> Self {
         Self { inner, cost, held: None, pacer: Pacer::new(limiter) }
     }
 
@@ -64,7 +65,7 @@ impl<S: Stream, C> PacedStream<S, C> {
     /// .await;
     /// # Ok(()) }
     /// ```
-    pub fn with_grants(self) -> WithGrants<S, C> {
+    pub fn with_grants(self) -> WithGrants<S, C, L> {
         WithGrants { paced: self }
     }
 
@@ -84,8 +85,8 @@ impl<S: Stream, C> PacedStream<S, C> {
     }
 }
 
-impl<S: Stream, C: FnMut(&S::Item) -> u64> PacedStream<S, C> {
-    fn poll_granted(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Passed<S::Item>> {
+impl<S: Stream, C: FnMut(&S::Item) -> u64, L: AsLimiter> PacedStream<S, C, L> {
+    fn poll_granted(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Passed<S::Item, L>> {
         let this = self.project();
         if this.held.is_none() {
             *this.held = ready!(this.inner.poll_next(cx));
@@ -100,7 +101,7 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> PacedStream<S, C> {
     }
 }
 
-impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for PacedStream<S, C> {
+impl<S: Stream, C: FnMut(&S::Item) -> u64, L: AsLimiter> Stream for PacedStream<S, C, L> {
     type Item = Result<S::Item, RefusedItem<S::Item>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -114,7 +115,7 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for PacedStream<S, C> {
     }
 }
 
-impl<S: FusedStream, C: FnMut(&S::Item) -> u64> FusedStream for PacedStream<S, C> {
+impl<S: FusedStream, C: FnMut(&S::Item) -> u64, L: AsLimiter> FusedStream for PacedStream<S, C, L> {
     fn is_terminated(&self) -> bool {
         self.held.is_none() && self.inner.is_terminated()
     }
@@ -141,7 +142,7 @@ impl<T, S: Stream + Sink<T>, C> Sink<T> for PacedStream<S, C> {
     }
 }
 
-impl<S: Stream + fmt::Debug, C> fmt::Debug for PacedStream<S, C> {
+impl<S: Stream + fmt::Debug, C, L: AsLimiter> fmt::Debug for PacedStream<S, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holds = self.held.is_some();
         f.debug_struct("PacedStream").field("inner", &self.inner).field("holds", &holds).finish_non_exhaustive()
@@ -151,20 +152,20 @@ impl<S: Stream + fmt::Debug, C> fmt::Debug for PacedStream<S, C> {
 /// A [`PacedStream`] that yields each item with its grant; created by [`with_grants`](PacedStream::with_grants).
 #[must_use = "streams do nothing unless polled"]
 #[pin_project]
-pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
+pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
     #[pin]
-    paced: PacedStream<S, C>,
+    paced: PacedStream<S, C, L>,
 }
 
-impl<S: Stream, C> WithGrants<S, C> {
+impl<S: Stream, C, L: AsLimiter> WithGrants<S, C, L> {
     /// Returns the inner stream, and the item that came out of it and has not passed. Leaves the queue.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         self.paced.into_parts()
     }
 }
 
-impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for WithGrants<S, C> {
-    type Item = Result<(S::Item, OwnedGrant), RefusedItem<S::Item>>;
+impl<S: Stream, C: FnMut(&S::Item) -> u64, L: AsLimiter> Stream for WithGrants<S, C, L> {
+    type Item = Result<(S::Item, OwnedGrant<L>), RefusedItem<S::Item>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.project().paced.poll_granted(cx)
@@ -175,13 +176,13 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for WithGrants<S, C> {
     }
 }
 
-impl<S: FusedStream, C: FnMut(&S::Item) -> u64> FusedStream for WithGrants<S, C> {
+impl<S: FusedStream, C: FnMut(&S::Item) -> u64, L: AsLimiter> FusedStream for WithGrants<S, C, L> {
     fn is_terminated(&self) -> bool {
         self.paced.is_terminated()
     }
 }
 
-impl<S: Stream + fmt::Debug, C> fmt::Debug for WithGrants<S, C> {
+impl<S: Stream + fmt::Debug, C, L: AsLimiter> fmt::Debug for WithGrants<S, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WithGrants").field("paced", &self.paced).finish()
     }

@@ -23,6 +23,13 @@ assert_traits! {
     Which<'static>:      yes yes yes;
 
     // A waiter's place in the queue is inside its future: these must not move once they are polled.
+    Class:               yes yes yes;
+    ClassSnapshot:       yes yes yes;
+    Share:               yes yes yes;
+    Grant<'static, Class>: yes yes yes;
+    OwnedGrant<Class>:   yes yes yes;
+    Consume<'static, Class>: yes yes no;
+
     Consume<'static>:    yes yes no;
     ConsumeOwned:        yes yes no;
     // Its places are in boxes of their own, so it may move.

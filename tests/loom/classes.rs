@@ -3,7 +3,7 @@
 use crate::{build, drain, explore};
 use std::task::Poll;
 use tokio_test::task::{self, Spawn};
-use tollgate::{Class, ClassConsumeOwned, Limiter, Quota, Share};
+use tollgate::{Class, ConsumeOwned, Limiter, Quota, Share};
 
 fn divided(capacity: u64) -> Limiter {
     build(Limiter::builder().quota(Quota::manual(capacity).initial(0)).classes())
@@ -13,14 +13,14 @@ fn class(limiter: &Limiter, name: &str) -> Class {
     limiter.class(name, Share::weight(1)).unwrap()
 }
 
-fn waiting(class: &Class, cost: u64) -> Spawn<ClassConsumeOwned> {
+fn waiting(class: &Class, cost: u64) -> Spawn<ConsumeOwned<Class>> {
     let mut waiting = task::spawn(class.clone().consume_owned(cost));
     assert!(waiting.poll().is_pending());
     waiting
 }
 
 /// Granted by now, whether the caller knows or was woken for it.
-fn is_served(waiting: &mut Spawn<ClassConsumeOwned>) -> bool {
+fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
     waiting.is_woken() && matches!(waiting.poll(), Poll::Ready(Ok(_)))
 }
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refused, TryAcquireError};
+use tollgate::{AsLimiter, ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refused, TryAcquireError};
 
 /// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Default for MaxWait {
 
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
-/// A [`Limiter`] is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
+/// A [`Limiter`] or a [`Class`](tollgate::Class) is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
 /// limiter or key. Implement this trait for any other limiter. The future must take nothing before it is polled, and
 /// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](tollgate::Denied::new), which
 /// the feature `http` answers with status 429.
@@ -49,11 +49,11 @@ pub trait Gate<Request> {
     fn admit(&self, request: &Request, max_wait: MaxWait) -> Self::Admission;
 }
 
-impl<Request> Gate<Request> for Limiter {
-    type Pass = OwnedGrant;
-    type Admission = Admission;
+impl<Request, L: AsLimiter> Gate<Request> for L {
+    type Pass = OwnedGrant<L>;
+    type Admission = Admission<L>;
 
-    fn admit(&self, _: &Request, max_wait: MaxWait) -> Admission {
+    fn admit(&self, _: &Request, max_wait: MaxWait) -> Admission<L> {
         Admission::new(self.clone(), 1, max_wait)
     }
 }
@@ -63,8 +63,8 @@ impl<Request> Gate<Request> for Limiter {
 ///
 /// | `L` | the function returns | created by |
 /// |---|---|---|
-/// | [`Limiter`] | the cost | `cost` |
-/// | [`AnyLimiter`] | the limiter and the cost | `by` |
+/// | [`Limiter`], `Class` | the cost | `cost` |
+/// | [`AnyLimiter`] | the limiter or the class, and the cost | `by` |
 /// | [`AnyLimiter`] | the limiter | `HeedLayer::by` |
 /// | `KeyedLimiter` | the key and the cost | `keyed` |
 pub struct By<L, F> {
@@ -148,11 +148,11 @@ pub trait Acquire<T>: Clone {
     }
 }
 
-impl Acquire<u64> for Limiter {
-    type Pass = OwnedGrant;
-    type Claim = ConsumeOwned;
+impl<L: AsLimiter> Acquire<u64> for L {
+    type Pass = OwnedGrant<L>;
+    type Claim = ConsumeOwned<L>;
 
-    fn claim(self, cost: u64, allowed: Option<Duration>) -> ConsumeOwned {
+    fn claim(self, cost: u64, allowed: Option<Duration>) -> ConsumeOwned<L> {
         let claim = self.consume_owned(cost);
         match allowed {
             Some(allowed) => claim.within(allowed),
@@ -160,20 +160,20 @@ impl Acquire<u64> for Limiter {
         }
     }
 
-    fn try_acquire(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+    fn try_acquire(self, cost: u64) -> Result<OwnedGrant<L>, TryAcquireError> {
         self.try_acquire_owned(cost)
     }
 }
 
-impl Acquire<(Limiter, u64)> for AnyLimiter {
-    type Pass = OwnedGrant;
-    type Claim = ConsumeOwned;
+impl<L: AsLimiter> Acquire<(L, u64)> for AnyLimiter {
+    type Pass = OwnedGrant<L>;
+    type Claim = ConsumeOwned<L>;
 
-    fn claim(self, (limiter, cost): (Limiter, u64), allowed: Option<Duration>) -> ConsumeOwned {
+    fn claim(self, (limiter, cost): (L, u64), allowed: Option<Duration>) -> ConsumeOwned<L> {
         limiter.claim(cost, allowed)
     }
 
-    fn try_acquire(self, (limiter, cost): (Limiter, u64)) -> Result<OwnedGrant, TryAcquireError> {
+    fn try_acquire(self, (limiter, cost): (L, u64)) -> Result<OwnedGrant<L>, TryAcquireError> {
         limiter.try_acquire_owned(cost)
     }
 }
@@ -197,9 +197,9 @@ enum Mode<L: Acquire<T>, T> {
     Try(Option<(L, T)>),
 }
 
-impl Admission {
+impl<L: AsLimiter> Admission<L> {
     /// Creates a claim of `cost` tokens of `limiter`.
-    pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
+    pub fn new(limiter: L, cost: u64, max_wait: MaxWait) -> Self {
         Self::of(limiter, cost, max_wait)
     }
 }

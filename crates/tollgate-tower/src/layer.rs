@@ -8,7 +8,7 @@ use super::service::Limit;
 use std::time::Duration;
 #[cfg(feature = "keyed")]
 use tollgate::KeyedLimiter;
-use tollgate::{Limiter, Refused};
+use tollgate::{AsLimiter, Limiter, Refused};
 use tower_layer::Layer;
 
 /// Puts services behind a limiter. See the [module](super) for the settings and their defaults.
@@ -25,10 +25,24 @@ pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
     answer: A,
 }
 
-impl LimitLayer {
+impl<L: AsLimiter> LimitLayer<L> {
     /// Creates a layer in which each request waits in the queue of `limiter` for one token, at most
-    /// [30 seconds](MaxWait::DEFAULT).
-    pub fn new(limiter: &Limiter) -> Self {
+    /// [30 seconds](MaxWait::DEFAULT). `limiter` may be a class of a limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate_tower::LimitLayer;
+    /// use tollgate::{Limiter, Quota, Share};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(100)).classes().build()?;
+    /// let interactive = limiter.class("interactive", Share::weight(3))?;
+    /// let batch = limiter.class("batch", Share::weight(1))?;
+    /// let pages = LimitLayer::new(&interactive);
+    /// let exports = LimitLayer::new(&batch).wait_without_limit();
+    /// # let _ = (pages, exports); Ok(()) }
+    /// ```
+    pub fn new(limiter: &L) -> Self {
         Self::through(limiter.clone())
     }
 }
@@ -48,7 +62,7 @@ impl<G, H> LimitLayer<G, H> {
 
 impl<F> LimitLayer<By<AnyLimiter, F>> {
     /// Creates a layer that asks `choose` for the limiter and the cost of each request: one limiter per user, tenant
-    /// or route.
+    /// or route. It may return classes of a limiter in place of limiters.
     ///
     /// # Examples
     ///
@@ -63,9 +77,10 @@ impl<F> LimitLayer<By<AnyLimiter, F>> {
     /// });
     /// # let _ = layer; Ok(()) }
     /// ```
-    pub fn by<Request>(choose: F) -> Self
+    pub fn by<Request, L>(choose: F) -> Self
     where
-        F: Fn(&Request) -> (Limiter, u64),
+        L: AsLimiter,
+        F: Fn(&Request) -> (L, u64),
     {
         Self::through(By::new(AnyLimiter, choose))
     }
@@ -96,9 +111,9 @@ impl<K, S, F> LimitLayer<By<KeyedLimiter<K, S>, F>> {
     }
 }
 
-impl<H, A> LimitLayer<Limiter, H, A> {
+impl<L: AsLimiter, H, A> LimitLayer<L, H, A> {
     /// Computes the cost of each request with `cost`; a request of cost 0 passes at once.
-    pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<By<Limiter, C>, H, A> {
+    pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<By<L, C>, H, A> {
         let Self { gate, max_wait, hold, answer } = self;
         LimitLayer { gate: By::new(gate, cost), max_wait, hold, answer }
     }

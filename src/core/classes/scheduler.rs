@@ -173,7 +173,8 @@ impl Scheduler {
     }
 
     /// Serves a claim of `cost` tokens at once, if it would be picked now and no ceiling holds it back. `take` takes the
-    /// tokens from the limiter's quotas, if they are there. No claim is in service, and none waits in `leaf`.
+    /// tokens from the limiter's quotas, if they are there. No claim is in service, and none waits in `leaf`. Returns the
+    /// pick, if it was served.
     pub(crate) fn serve_at_once(
         &mut self,
         leaf: ClassId,
@@ -181,12 +182,12 @@ impl Scheduler {
         supply: &mut Supply,
         base: u64,
         take: impl FnOnce() -> bool,
-    ) -> bool {
+    ) -> Option<Pick> {
         let now = supply.synced();
         self.arrive(leaf, cost, now);
-        let is_picked = self.tree.pick(now).is_some_and(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
-        let served = is_picked && take();
-        if served {
+        let picked = self.tree.pick(now).filter(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
+        let served = picked.filter(|_| take());
+        if served.is_some() {
             self.pay(supply, base);
         } else {
             self.tree.unpick();

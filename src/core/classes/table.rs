@@ -7,6 +7,7 @@
 use super::Scheduler;
 use super::name::{ClassName, KeyName};
 use super::tree::{ClassId, ROOT, Retained};
+use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -129,6 +130,7 @@ pub(crate) struct Classes {
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
     pub(crate) awaited: Option<AwaitedChild>,
+    pub(crate) stats: ClassStats,
 }
 
 impl Classes {
@@ -143,6 +145,7 @@ impl Classes {
             closed_before: 0,
             due: u64::MAX,
             awaited: None,
+            stats: ClassStats::default(),
         }
     }
 
@@ -161,6 +164,11 @@ impl Classes {
     /// The class whose claims wait in `leaf`.
     pub(crate) fn owner(&self, leaf: ClassId) -> ClassId {
         self.entry(leaf).owner
+    }
+
+    /// The class whose statistics count what `class` is served: keys have none of their own.
+    pub(crate) fn counted(&self, class: ClassId) -> ClassId {
+        if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }
     }
 
     /// The largest claim of a class that its ceilings can let pass at once.

@@ -143,13 +143,18 @@ impl State {
         }
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let paid = classes.scheduler.pay(&mut self.supply, base);
+        let now = self.supply.synced();
         classes.entry_mut(owner).count(pick.tokens, pick.by_floor);
+        classes.stats.count_served(classes.counted(owner), pick.tokens, now);
         let Paid::Claim(_) = paid else { return };
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { return };
         let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
+        if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
+            classes.stats.count_wait(owner, now - waiter.ticket);
+        }
         if let Some(part) = &waiter.part {
             self.await_child(owner, part.joint.child(), &waiter);
         } else {
@@ -248,7 +253,7 @@ impl State {
     }
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
-    fn level(&self, classes: &Classes, base: u64) -> u64 {
+    pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
         let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
         let cap_end = self.supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
         let end = self.supply.least_head().into_iter().chain(cap_end).reduce(earlier);
@@ -408,10 +413,11 @@ impl State {
             rovers.claim(cost);
             true
         };
-        if !classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take) {
-            return None;
-        }
-        self.classes_mut()?.entry_mut(class).count(cost, false);
+        let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
+        let now = self.supply.synced();
+        let classes = self.classes_mut()?;
+        classes.entry_mut(class).count(cost, pick.by_floor);
+        classes.stats.count_served(class, cost, now);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
     }
 
@@ -429,7 +435,8 @@ impl State {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
-        let ticket = rovers.claim(cost);
+        let position = rovers.claim(cost);
+        let ticket = if class == ROOT { position } else { self.supply.synced() };
         self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part });
         if class != ROOT {
             self.count_in(cost);
@@ -518,16 +525,7 @@ impl State {
         Simulation::new(scheduler, &self.supply, base).grants((leaf, cost), Backlog { own, all }, queue)
     }
 
-    /// The number of tokens that `try_acquire` in a class could get now.
-    pub(crate) fn available_to_class(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
-        let available = self.available(rovers);
-        let now = self.supply.synced();
-        let Some(classes) = self.classes_mut() else { return available };
-        let leaf = classes.entry(class).leaf;
-        available.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
-    }
-
-    /// The same, or of a limiter without classes.
+    /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
     pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
         if self.role.has_classes() { self.available_to_class(rovers, class) } else { self.available(rovers) }
     }

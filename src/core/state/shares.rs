@@ -88,6 +88,7 @@ impl State {
         let checked = tree.check((tree.parent(id), id, classes.entry(id).leaf), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
+        classes.stats.set_weight(id, share.weight);
         Ok(())
     }
 
@@ -101,6 +102,7 @@ impl State {
         classes.scheduler.tree.unpick();
         for class in classes.subtree(class) {
             classes.unlist(class, now);
+            classes.stats.remove(class);
             classes.closing.push(class);
         }
     }
@@ -122,6 +124,7 @@ impl State {
     pub(crate) fn free_class(&mut self, class: ClassId) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
+            classes.stats.remove(class);
             classes.free(class, now);
         }
     }

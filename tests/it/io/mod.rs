@@ -1,5 +1,6 @@
 //! Paced bytes: exact instants, fair shares, and no byte or token lost, wherever a future is dropped.
 
+mod classes;
 mod edges;
 mod histories;
 mod instants;

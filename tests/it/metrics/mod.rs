@@ -1,6 +1,7 @@
 //! Meters: every series is exact, grants without waiting record nothing, and recorders do no harm.
 
 mod book;
+mod classes;
 mod counts;
 mod hostile;
 #[cfg(feature = "keyed")]

@@ -200,7 +200,10 @@ fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
     let mut gained = 0;
     let mut hopper: Option<tokio_test::task::Spawn<_>> = None;
     for _ in 0..200 {
-        if hopper.as_ref().is_none_or(|claim: &tokio_test::task::Spawn<tollgate::ClassConsumeOwned>| claim.is_woken()) {
+        if hopper
+            .as_ref()
+            .is_none_or(|claim: &tokio_test::task::Spawn<tollgate::ConsumeOwned<tollgate::Class>>| claim.is_woken())
+        {
             gained += u64::from(hopper.take().is_some_and(|mut claim| claim.poll().is_ready()));
             let class = limiter.class("hopper", Share::weight(1)).expect("the former one was dropped");
             let mut claim = spawn(class.consume_owned(10));
@@ -313,4 +316,37 @@ fn a_grant_grows_in_its_class() {
     assert_pending!(growing.poll());
     drop(growing);
     assert_eq!((grant.cost(), a.snapshot().waiting_tasks), (5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_has_the_verbs_of_a_limiter() {
+    let quota = Quota::per_second(1_000).burst(5).initial(0);
+    let limiter = Limiter::builder().quota(quota).classes().build().expect("valid");
+    let class = limiter.class("a", Share::weight(1)).expect("valid");
+    let start = tokio::time::Instant::now();
+    for milli in 1..=3 {
+        assert_eq!(class.wait(1).await, Ok(()));
+        assert_eq!(start.elapsed(), Duration::from_millis(milli));
+    }
+    let refusal = class.wait(100).within(Duration::from_millis(99)).await.unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TooLate { estimate, .. } if estimate == Duration::from_millis(100)));
+    assert_eq!(class.wait(100).within(Duration::from_millis(100)).await, Ok(()));
+    let refusal = class.blocking_consume_within(2, Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    tokio::time::advance(Duration::from_millis(2)).await;
+    let mut grant = class.clone().try_acquire_owned(2).expect("the tokens are there");
+    assert!(class.clone().try_acquire_owned(1).is_err());
+    grant.settle(1);
+    assert_eq!((class.available(), class.limiter().available()), (1, 1));
+    assert!(!class.is_closed());
+    class.remove();
+    assert!(class.is_closed() && !limiter.is_closed());
+    assert_eq!((class.available(), limiter.available()), (0, 1));
+    let other = limiter.class("b", Share::weight(1)).expect("valid");
+    limiter.close();
+    assert!(other.is_closed());
+
+    let capped = Limiter::builder().max_in_flight(5).classes().build().expect("valid");
+    let class = capped.class("a", Share::weight(1)).expect("valid");
+    assert_eq!(class.wait(1).await, Err(ConsumeError::MustHold));
 }

@@ -5,9 +5,7 @@ use super::model::{ClassId, Id, Int};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
-use tollgate::{
-    Class, ClassConsumeOwned, ConfigError, ConsumeError, Limiter, ManualClock, OwnedClassGrant, Quota, Share,
-};
+use tollgate::{Class, ConfigError, ConsumeError, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota, Share};
 
 pub(super) fn quota(rule: Rule) -> Quota {
     let quota = match rule.period {
@@ -39,9 +37,9 @@ pub(super) struct Fixture {
     /// By the model's numbers; the root and dropped classes are `None`.
     classes: Vec<Option<Class>>,
     next: Id,
-    waiting: Vec<(Id, Spawn<ClassConsumeOwned>)>,
+    waiting: Vec<(Id, Spawn<ConsumeOwned<Class>>)>,
     /// Grants that are held, with the claim and the class that they were made for.
-    pub(super) held: Vec<(Id, ClassId, OwnedClassGrant)>,
+    pub(super) held: Vec<(Id, ClassId, OwnedGrant<Class>)>,
     class_of: Vec<ClassId>,
     /// Claims in the order in which their grants were seen.
     pub(super) granted: Vec<Id>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
+    Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedGrant,
     OwnedKeyedGrant, Quota, Share,
 };
 
@@ -62,7 +62,7 @@ fn keys_share_their_parent_by_weight() {
 #[derive(Debug)]
 enum Grant {
     Key(OwnedKeyedGrant<usize>),
-    Class(OwnedClassGrant),
+    Class(OwnedGrant<Class>),
 }
 
 impl Grant {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Class, ClassConsume, ConfigError, Limiter, ManualClock, Quota, Share, TryAcquireError};
+use tollgate::{Bound, Class, ConfigError, Consume, Limiter, ManualClock, Quota, Share, TryAcquireError};
 
 fn limiter(quotas: &[Quota]) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -108,7 +108,7 @@ fn tokens_added_to_a_manual_quota_do_not_come_back_to_another_one() {
     limiter.pause_for(Duration::from_millis(200));
     clock.advance(Duration::from_millis(200));
     limiter.tick();
-    let woken = |ones: &[Spawn<ClassConsume<'_>>]| ones.iter().filter(|one| one.is_woken()).count();
+    let woken = |ones: &[Spawn<Consume<'_, Class>>]| ones.iter().filter(|one| one.is_woken()).count();
     assert_eq!(woken(&ones), 10);
     limiter.replenish(10);
     drop(giant);

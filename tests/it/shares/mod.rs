@@ -3,6 +3,7 @@
 
 mod api;
 pub(crate) mod bucket;
+mod counts;
 mod examples;
 mod fixture;
 pub(crate) mod fraction;
@@ -10,6 +11,7 @@ mod histories;
 #[cfg(feature = "keyed")]
 mod keys;
 mod laws;
+mod ledger;
 mod limits;
 pub(crate) mod model;
 mod traps;

@@ -1,5 +1,6 @@
 //! Paced streams and sinks: exact instants, items in order, and nothing lost, wherever an adaptor is dropped.
 
+mod classes;
 mod histories;
 mod scripted;
 mod sinks;

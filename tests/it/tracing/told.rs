@@ -1,7 +1,7 @@
 //! The exact texts that a subscriber receives.
 
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::{Limiter, Quota, join, try_join};
+use tollgate::{Limiter, Quota, Share, join, try_join};
 
 use super::Scribe;
 use crate::scenes::{MILLI, built, by_hand, grants_at_once};
@@ -197,4 +197,34 @@ async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
         ];
         assert_eq!(scribe.read(), expected);
     }
+}
+
+#[test]
+fn waits_and_refusals_name_their_class() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).classes());
+    let batch = limiter.class("batch", Share::weight(1)).unwrap();
+    let tenant = batch.class("tenant", Share::weight(1)).unwrap();
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let mut waiting = spawn(tenant.consume(1));
+        assert_pending!(waiting.poll());
+        assert_eq!(scribe.read(), ["INFO span 1 in 0: wait ahead=0 class=batch/tenant cost=1"]);
+        assert!(batch.try_acquire(1).is_err());
+        let lines = scribe.read();
+        assert!(lines[0].starts_with("DEBUG event in 0: by=queue class=batch cost=1 "), "{lines:?}");
+        clock.advance(MILLI);
+        limiter.tick();
+        let _ = assert_ready_ok!(waiting.poll());
+        assert_eq!(scribe.read(), ["span 1: outcome=granted", "span 1 closed"]);
+        let mut closed = spawn(tenant.consume(1));
+        assert_pending!(closed.poll());
+        scribe.read();
+        batch.remove();
+        assert_ready_err!(closed.poll());
+        let lines = scribe.read();
+        assert!(lines[1].starts_with("DEBUG event in 2: by=closed class=batch/tenant cost=1 "), "{lines:?}");
+        assert_ready_err!(spawn(tenant.consume(1)).poll());
+        let lines = scribe.read();
+        assert!(lines[0].starts_with("DEBUG event in 0: by=closed class=batch/tenant cost=1 "), "{lines:?}");
+    });
 }

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tollgate::Limiter;
+use tollgate::{AsLimiter, Limiter};
 use tollgate::{Quota, Which};
 
 /// The draft for `RateLimit` fields names this as an example of a window that is too long to be plausible.
@@ -155,7 +155,8 @@ impl Heed {
         self
     }
 
-    /// Follows one response, and returns what it read: for clients without tower.
+    /// Follows one response, and returns what it read: for clients without tower. If `limiter` is a class, its limiter
+    /// follows.
     ///
     /// # Examples
     ///
@@ -170,7 +171,8 @@ impl Heed {
     /// assert!(paused_for.as_secs_f64() > 2.9 && paused_for.as_secs() <= 3);
     /// # Ok(()) }
     /// ```
-    pub fn heed(&self, limiter: &Limiter, status: StatusCode, headers: &HeaderMap) -> Advice {
+    pub fn heed(&self, limiter: &impl AsLimiter, status: StatusCode, headers: &HeaderMap) -> Advice {
+        let limiter = limiter.limiter();
         let advice = Advice::read(status, headers, &self.formats, &self.unit);
         if let Some(policy) = &advice.policy {
             self.follows.iter().for_each(|(follower, fastest)| follow(limiter, follower, self.pace(policy, *fastest)));

@@ -8,8 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tollgate::Limiter;
-use tollgate::{ConfigError, Quota, Which};
+use tollgate::{AsLimiter, ConfigError, Limiter, Quota, Which};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -97,9 +96,10 @@ pub struct HeedLayer<L = Limiter> {
 }
 
 impl HeedLayer {
-    /// Creates a layer in which `limiter` follows all responses.
-    pub fn new(limiter: &Limiter) -> Self {
-        Self { limiters: limiter.clone(), heed: Heed::default() }
+    /// Creates a layer in which `limiter` follows all responses. If it is a class, its limiter does: a server does not know
+    /// of classes.
+    pub fn new(limiter: &impl AsLimiter) -> Self {
+        Self { limiters: limiter.limiter().clone(), heed: Heed::default() }
     }
 
     /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`]. Several calls make

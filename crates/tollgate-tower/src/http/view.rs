@@ -5,8 +5,7 @@ use crate::gate::Acquire;
 use crate::{Admission, AnyLimiter, By, Gate, MaxWait};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::Limiter;
-use tollgate::Refused;
+use tollgate::{AsLimiter, Limiter, Refused};
 
 /// Reads the limits of one request.
 pub trait View {
@@ -37,11 +36,12 @@ pub trait Advertise<Request>: Gate<Request> {
     fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Self::Admission, Self::View);
 }
 
-impl<Request> Advertise<Request> for Limiter {
+/// Of a class, the limits are those of its limiter.
+impl<Request, L: AsLimiter> Advertise<Request> for L {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
-        (self.admit(request, max_wait), self.clone())
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission<L>, Limiter) {
+        (self.admit(request, max_wait), self.limiter().clone())
     }
 }
 
@@ -54,19 +54,19 @@ pub trait Viewed<T>: Acquire<T> {
     fn view(&self, chosen: &T) -> Self::View;
 }
 
-impl Viewed<u64> for Limiter {
+impl<L: AsLimiter> Viewed<u64> for L {
     type View = Limiter;
 
     fn view(&self, _: &u64) -> Limiter {
-        self.clone()
+        self.limiter().clone()
     }
 }
 
-impl Viewed<(Limiter, u64)> for AnyLimiter {
+impl<L: AsLimiter> Viewed<(L, u64)> for AnyLimiter {
     type View = Limiter;
 
-    fn view(&self, (limiter, _): &(Limiter, u64)) -> Limiter {
-        limiter.clone()
+    fn view(&self, (limiter, _): &(L, u64)) -> Limiter {
+        limiter.limiter().clone()
     }
 }
 

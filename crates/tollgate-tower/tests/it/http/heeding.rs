@@ -4,7 +4,7 @@ use super::*;
 
 use http::{Request, Response, StatusCode};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tollgate::{ConfigError, Which};
+use tollgate::{ConfigError, Share, Which};
 use tollgate_tower::http::{Advice, Heed, HeedLayer, Unit};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -281,4 +281,17 @@ fn a_layer_follows_only_fields_that_are_present() {
         let error = HeedLayer::new(&limiter).follow(which).unwrap_err();
         assert_eq!(error, ConfigError::UnknownQuota { which: which.to_string(), count: 1 });
     }
+}
+
+#[test]
+fn what_a_class_heeds_its_limiter_follows() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10)).classes());
+    let class = limiter.class("batch", Share::weight(1)).unwrap();
+    Heed::default().heed(&class, TOO_MANY, &headers(&[("retry-after", "3")]));
+    assert_eq!(paused(&limiter), Some(3 * SECOND));
+    let client = HeedLayer::new(&class).layer(service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::builder().status(429).header("retry-after", "7").body(()).unwrap())
+    }));
+    tokio_test::block_on(client.oneshot(Request::new(()))).unwrap();
+    assert_eq!(paused(&limiter), Some(7 * SECOND));
 }

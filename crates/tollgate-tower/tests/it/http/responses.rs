@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
+use tollgate::Share;
 use tollgate_tower::http::{Advertise, HttpLimitLayer, LimitBody, Unit};
 use tollgate_tower::{Admission, Gate, LimitLayer, MaxWait};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -228,4 +229,21 @@ fn a_user_gate_is_reported_too() {
     let (limiter, _clock) = by_hand(Quota::per_minute(30));
     let service = LimitLayer::through(Odd(limiter)).refuse().respond().on_every_response().layer(hello());
     assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""default";r=27;t=2"#);
+}
+
+#[test]
+fn the_limits_of_a_class_are_those_of_its_limiter() {
+    let (limiter, _clock) = built(Limiter::builder().quota_named("burst", Quota::per_minute(1)).classes());
+    let class = limiter.class("batch", Share::weight(1)).unwrap();
+    let service = LimitLayer::new(&class).refuse().respond().on_every_response().layer(hello());
+    let granted = call(&service, Request::new(()));
+    assert_eq!(
+        (granted.status(), field(granted.headers(), "ratelimit")),
+        (StatusCode::OK, r#""burst";r=0;t=60"#.into())
+    );
+    let refused = call(&service, Request::new(()));
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(field(refused.headers(), "retry-after"), "60");
+    let service = LimitLayer::by(move |_: &Request<()>| (class.clone(), 1)).refuse().respond().layer(hello());
+    assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""burst";r=0;t=60"#);
 }

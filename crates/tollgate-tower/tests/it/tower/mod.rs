@@ -2,6 +2,7 @@
 
 mod answers;
 mod bodies;
+mod classes;
 mod clients;
 mod contract;
 #[cfg(feature = "keyed")]

@@ -1,0 +1,101 @@
+//! What adapters accept: a limiter, or a class of one.
+
+use crate::class::{Class, Scope};
+use crate::consume::ConsumeOwned;
+use crate::core::Core;
+use crate::core::limiter_ref::ClaimScope;
+use crate::error::TryAcquireError;
+use crate::grant::OwnedGrant;
+use crate::limiter::Limiter;
+use std::fmt;
+use std::sync::Arc;
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for crate::Limiter {}
+
+    impl Sealed for crate::Class {}
+}
+
+/// A [`Limiter`], or a [`Class`] of one: what the adapters for streams, byte streams, tower and HTTP accept.
+///
+/// The trait is sealed.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{AsLimiter, ConsumeError, Limiter, Quota, Share};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// async fn send<L: AsLimiter>(limiter: &L) -> Result<(), ConsumeError> {
+///     let _grant = limiter.clone().consume_owned(1).await?;
+///     // ... the work ...
+///     Ok(())
+/// }
+///
+/// let limiter = Limiter::builder().quota(Quota::per_second(100)).classes().build()?;
+/// let batch = limiter.class("batch", Share::weight(1))?;
+/// send(&limiter).await?;
+/// send(&batch).await?;
+/// # Ok(()) }
+/// ```
+pub trait AsLimiter: sealed::Sealed + Clone + fmt::Debug + Send + Sync + 'static {
+    /// What the handles share.
+    #[doc(hidden)]
+    type Scope: ClaimScope + Send + Sync;
+
+    #[doc(hidden)]
+    fn scope(&self) -> &Self::Scope;
+
+    #[doc(hidden)]
+    fn into_scope(self) -> Arc<Self::Scope>;
+
+    /// Returns the limiter: this one, or the one that has this class.
+    fn limiter(&self) -> &Limiter;
+
+    /// Waits for `cost` tokens; see [`Limiter::consume_owned`] and [`Class::consume_owned`].
+    fn consume_owned(self, cost: u64) -> ConsumeOwned<Self> {
+        ConsumeOwned::new(self.into_scope(), cost)
+    }
+
+    /// Takes `cost` tokens if they are there; see [`Limiter::try_acquire_owned`] and [`Class::try_acquire_owned`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Limiter::try_acquire`] or [`Class::try_acquire`].
+    fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant<Self>, TryAcquireError> {
+        OwnedGrant::acquire(self.into_scope(), cost)
+    }
+}
+
+impl AsLimiter for Limiter {
+    type Scope = Core;
+
+    fn scope(&self) -> &Core {
+        self.core()
+    }
+
+    fn into_scope(self) -> Arc<Core> {
+        self.into_core()
+    }
+
+    fn limiter(&self) -> &Limiter {
+        self
+    }
+}
+
+impl AsLimiter for Class {
+    type Scope = Scope;
+
+    fn scope(&self) -> &Scope {
+        self.inner()
+    }
+
+    fn into_scope(self) -> Arc<Scope> {
+        self.into_inner()
+    }
+
+    fn limiter(&self) -> &Limiter {
+        Class::limiter(self)
+    }
+}

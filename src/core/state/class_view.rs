@@ -1,0 +1,75 @@
+//! Read access to the classes of a limiter, for callers that report them.
+
+use super::State;
+use crate::core::class_stats::ClassReading;
+use crate::core::classes::{ClassId, ROOT};
+use crate::core::rovers::Rovers;
+use crate::observe::ClassLabel;
+use std::sync::Arc;
+
+/// What a meter publishes of a class.
+#[derive(Debug)]
+pub(crate) struct ClassLine {
+    pub(crate) label: Arc<ClassLabel>,
+    pub(crate) served: u64,
+    pub(crate) waiting_tasks: usize,
+    pub(crate) waiting_tokens: u64,
+}
+
+impl State {
+    /// The classes that are counted.
+    pub(crate) fn class_lines(&self) -> Vec<ClassLine> {
+        let classes = self.classes().into_iter();
+        let lines = classes.flat_map(|classes| {
+            classes.stats.labels().map(|(class, label)| {
+                let entry = classes.entry(class);
+                ClassLine {
+                    label: Arc::clone(label),
+                    served: entry.served,
+                    waiting_tasks: entry.queue.len(),
+                    waiting_tokens: entry.queue.tokens(),
+                }
+            })
+        });
+        lines.collect()
+    }
+
+    /// What is counted of a class.
+    pub(crate) fn read_class(&self, class: ClassId) -> ClassReading {
+        let now = self.supply.synced();
+        self.classes().map_or_else(ClassReading::default, |classes| classes.stats.read(class, now))
+    }
+
+    /// The number of tokens that `try_acquire` in a class could get now.
+    pub(crate) fn available_to_class(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
+        if self.is_closed(class) {
+            return 0;
+        }
+        let now = self.supply.synced();
+        let level = if self.queue.is_empty() { self.available(rovers) } else { self.level_beside_held(rovers, class) };
+        let Some(classes) = self.classes_mut() else { return level };
+        let leaf = classes.entry(class).leaf;
+        level.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
+    }
+
+    /// The tokens that are there while claims wait in other classes: only if ceilings hold all of these back, and none of
+    /// these ceilings is above the class. If one is, it may be the turn of the other claim.
+    fn level_beside_held(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
+        let now = self.supply.synced();
+        let is_paused = self.supply.is_paused();
+        let Some(classes) = self.classes_mut() else { return 0 };
+        let leaf = classes.entry(class).leaf;
+        let scheduler = &mut classes.scheduler;
+        if is_paused || scheduler.tree.picked().is_some() || !scheduler.is_idle(leaf) {
+            return 0;
+        }
+        let mut above = leaf;
+        while above != ROOT {
+            if scheduler.tree.ceiling(above).is_some() && scheduler.tree.view(above, now).0 {
+                return 0;
+            }
+            above = scheduler.tree.parent(above);
+        }
+        self.classes().map_or(0, |classes| self.level(classes, self.base(classes, rovers)))
+    }
+}

@@ -1,0 +1,104 @@
+//! Bytes that are paced by a class of a limiter.
+
+use super::*;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, duplex, repeat, sink};
+use tokio::time::Instant;
+use tollgate::io::{PaceIoExt, PacedIo};
+use tollgate::{Class, Share};
+
+/// A thousand bytes each millisecond, `burst` of them at once, from an empty bucket.
+fn divided(burst: u64) -> Limiter {
+    let quota = Quota::new(1_000, MILLI).burst(burst).initial(0);
+    Limiter::builder().quota(quota).classes().build().unwrap()
+}
+
+/// Writes for a second through two writers of a class. Returns the number of bytes.
+async fn write_for_a_second(class: &Class) -> u64 {
+    let end = Instant::now() + Duration::from_secs(1);
+    let writers = (0..2).map(async |_| {
+        let mut bytes = 0;
+        let mut writer = sink().pace_writes(class);
+        while Instant::now() < end {
+            bytes += writer.write(&[7; 100_000]).await.unwrap() as u64;
+        }
+        bytes
+    });
+    futures::future::join_all(writers).await.into_iter().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_of_two_classes_share_by_weight() {
+    let limiter = divided(16_000);
+    let a = limiter.class("a", Share::weight(3)).unwrap();
+    let b = limiter.class("b", Share::weight(1)).unwrap();
+    let (a, b) = tokio::join!(write_for_a_second(&a), write_for_a_second(&b));
+    // A chunk is 1,000 bytes. At the end one claim of each writer is granted after the second.
+    assert!((1_000_000..=1_004_000).contains(&(a + b)), "{a} + {b}");
+    assert!(a.abs_diff(3 * b) <= 4_000 + 3 * 4_000, "law 2 of docs/classes.md, times 3, and the end: {a} and {b}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_direction_has_its_own_class_or_limiter() {
+    let limiter = divided(1_600);
+    let down = limiter.class("down", Share::weight(1)).unwrap();
+    let up = thousand_per_milli(1_600);
+    let (mut far, near) = duplex(1 << 20);
+    let mut near: PacedIo<_, Class, Limiter> = PacedIo::new(near).reads(&down).writes(&up);
+    far.write_all(&[7; 5_000]).await.unwrap();
+    let start = Instant::now();
+    near.read_exact(&mut [0; 5_000]).await.unwrap();
+    assert_eq!((Instant::now() - start, paid(&limiter), paid(&up)), (5 * MILLI, 5_000, 0));
+    near.write_all(&[7; 3_600]).await.unwrap();
+    assert_eq!((paid(&limiter), paid(&up)), (5_000, 3_600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_is_a_16th_of_the_ceiling_if_that_is_smaller() {
+    let limiter = divided(16_000);
+    let ceiling = Quota::new(1_000, MILLI).burst(1_600);
+    let class = limiter.class("a", Share::weight(1).ceiling(ceiling)).unwrap();
+    tokio::time::advance(16 * MILLI).await;
+    let mut writer = sink().pace_writes(&class);
+    assert_eq!(writer.write(&[7; 100_000]).await.unwrap(), 100);
+    let mut writer = sink().pace_writes(&limiter);
+    assert_eq!(writer.write(&[7; 100_000]).await.unwrap(), 1_000);
+}
+
+/// Takes three bytes at most.
+struct Sip;
+
+impl tokio::io::AsyncWrite for Sip {
+    fn poll_write(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::task::Poll::Ready(Ok(buf.len().min(3)))
+    }
+
+    fn poll_flush(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_are_not_taken_are_refunded() {
+    let limiter = divided(16_000);
+    let class = limiter.class("a", Share::weight(1)).unwrap();
+    let mut writer = Sip.pace_writes(&class);
+    assert_eq!(writer.write(&[7; 500]).await.unwrap(), 3);
+    assert_eq!(paid(&limiter), 3);
+    assert_eq!(copy(&mut repeat(7).take(3_000), &mut writer).await.unwrap(), 3_000);
+    assert_eq!(paid(&limiter), 3_003);
+}

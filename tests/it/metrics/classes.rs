@@ -1,0 +1,131 @@
+//! The series of classes: a part of the series of their limiter, with bounded cardinality.
+
+use metrics::with_local_recorder;
+use metrics_util::debugging::DebugValue;
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, ManualClock, Quota, Share};
+
+use super::Book;
+use super::book::Page;
+use crate::scenes::{MILLI, built};
+
+/// A token each millisecond, from an empty bucket.
+fn divided() -> (Limiter, ManualClock) {
+    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10).initial(0)).classes())
+}
+
+/// The waits of a class in milliseconds, by result.
+fn waits(page: &Page, class: &str, result: &str) -> Vec<u64> {
+    match page.get(&format!("class_acquire_duration_seconds{{key=api,class={class},result={result}}}")) {
+        Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e3).round() as u64).collect(),
+        None => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_class_is_counted_under_its_path() {
+    let (book, (limiter, clock)) = (Book::open(), divided());
+    let batch = limiter.class("batch", Share::weight(1)).unwrap();
+    let tenant = batch.class("tenant", Share::weight(1)).unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let page = with_local_recorder(&book.recorder, || {
+        let mut granted = spawn(tenant.consume(3));
+        let mut dropped = spawn(tenant.clone().consume_owned(2));
+        let mut late = spawn(batch.consume(5).within(6 * MILLI));
+        let mut outside = spawn(limiter.consume(1));
+        assert_pending!(granted.poll());
+        assert_pending!(dropped.poll());
+        assert_pending!(outside.poll());
+        assert_ready_err!(late.poll(), "it would have to wait for more than 6 ms");
+        assert!(tenant.try_acquire(1).is_err());
+        meter.publish();
+        let page = book.read();
+        assert_eq!(page.gauge("class_waiting{key=api,class=batch/tenant}"), 2.0);
+        assert_eq!(page.gauge("class_waiting_tokens{key=api,class=batch/tenant}"), 5.0);
+        assert_eq!(page.gauge("waiting{key=api}"), 3.0);
+        for _ in 0..4 {
+            clock.advance(MILLI);
+            limiter.tick();
+        }
+        let _ = assert_ready_ok!(granted.poll());
+        drop(dropped);
+        let _ = assert_ready_ok!(outside.poll());
+        clock.advance(2 * MILLI);
+        let _ = assert_ready_ok!(spawn(tenant.consume(1)).poll());
+        meter.publish();
+        book.read()
+    });
+    assert_eq!(page.refusals(), [("queue", 1), ("too_late", 1)]);
+    assert_eq!(page.counter("class_refusals_total{key=api,class=batch}"), 1);
+    assert_eq!(page.counter("class_refusals_total{key=api,class=batch/tenant}"), 1);
+    assert_eq!(page.counter("class_served_total{key=api,class=batch/tenant}"), 3, "without what was granted at once");
+    assert_eq!(page.gauge("class_waiting{key=api,class=batch/tenant}"), 0.0);
+    assert_eq!((waits(&page, "batch/tenant", "allow"), waits(&page, "batch/tenant", "left")), (vec![4], vec![4]));
+    assert_eq!(page.waits("allow").len(), 2, "the waits of all classes and of the limiter itself");
+}
+
+#[test]
+fn a_class_that_is_made_again_continues_its_series() {
+    let (book, (limiter, clock)) = (Book::open(), divided());
+    let meter = Meter::new("api", &limiter).unwrap();
+    let served = |expected| {
+        with_local_recorder(&book.recorder, || meter.publish());
+        assert_eq!(book.read().counter("class_served_total{key=api,class=a}"), expected);
+    };
+    for round in 1..=3 {
+        let class = limiter.class("a", Share::weight(1)).unwrap();
+        served((round - 1) * 5);
+        let mut claims = [3, 2].map(|cost| spawn(class.clone().consume_owned(cost)));
+        claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        clock.advance(3 * MILLI);
+        limiter.tick();
+        served((round - 1) * 5 + 3);
+        clock.advance(2 * MILLI);
+        limiter.tick();
+        claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+        served(round * 5);
+        class.remove();
+        assert!(class.try_acquire(1).is_err());
+    }
+    served(15);
+    with_local_recorder(&book.recorder, || meter.publish());
+    assert_eq!(book.read().counter("class_refusals_total{key=api,class=a}"), 3);
+}
+
+#[test]
+fn a_meter_names_64_classes_and_adds_up_the_others() {
+    let (book, (limiter, clock)) = (Book::open(), divided());
+    let meter = Meter::new("api", &limiter).unwrap();
+    let classes: Vec<_> = (0..100).map(|n| limiter.class(format!("class-{n:03}"), Share::weight(1)).unwrap()).collect();
+    let mut claims: Vec<_> = classes.iter().map(|class| spawn(class.consume(1))).collect();
+    let page = with_local_recorder(&book.recorder, || {
+        claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        classes.iter().for_each(|class| assert!(class.try_acquire(1).is_err()));
+        meter.publish();
+        for _ in 0..100 {
+            clock.advance(MILLI);
+            limiter.tick();
+        }
+        claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+        book.read()
+    });
+    let named = |prefix: &str| page.0.keys().filter(|series| series.starts_with(prefix)).count();
+    assert_eq!(named("rate_limit_class_waiting{"), 65);
+    assert_eq!(named("rate_limit_class_served_total{"), 64);
+    assert_eq!(page.gauge("class_waiting{key=api,class=class-000}"), 1.0);
+    assert_eq!(page.gauge("class_waiting{key=api,class=(others)}"), 36.0);
+    assert_eq!(page.gauge("class_waiting_tokens{key=api,class=(others)}"), 36.0);
+    assert_eq!(page.counter("class_refusals_total{key=api,class=(others)}"), 36);
+    assert_eq!(waits(&page, "(others)", "allow").len(), 36);
+    assert_eq!(waits(&page, "class-063", "allow").len(), 1);
+}
+
+#[test]
+fn a_limiter_without_classes_has_no_such_series() {
+    let book = Book::open();
+    let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+    with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
+    assert!(book.read().0.keys().all(|series| !series.contains("class")));
+}

@@ -1,0 +1,78 @@
+//! Streams and sinks that are paced by a class of a limiter.
+
+use super::*;
+
+use futures::{SinkExt, StreamExt, stream};
+use scripted::Drain;
+use std::cell::Cell;
+use tokio::time::Instant;
+use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSinkError};
+use tollgate::{Class, ConsumeError, Share};
+
+/// A token each millisecond from an empty bucket, and two classes of it.
+fn two_classes(weights: [u64; 2]) -> [Class; 2] {
+    let quota = Quota::new(1, MILLI).burst(1).initial(0);
+    let limiter = Limiter::builder().quota(quota).classes().build().unwrap();
+    [("a", weights[0]), ("b", weights[1])].map(|(name, weight)| limiter.class(name, Share::weight(weight)).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_two_classes_share_by_weight() {
+    let classes = two_classes([3, 1]);
+    let passed = [Cell::new(0_u64), Cell::new(0)];
+    // Two streams in each class, so that a claim waits in both classes at each instant.
+    let streams = (0..4).map(|n| {
+        let (class, passed) = (&classes[n / 2], &passed[n / 2]);
+        stream::iter(0..1_000).pace(class).for_each(|item| {
+            item.unwrap();
+            passed.set(passed.get() + 1);
+            std::future::ready(())
+        })
+    });
+    let all = futures::future::join_all(streams);
+    assert!(tokio::time::timeout(400 * MILLI, all).await.is_err());
+    let [a, b] = passed.each_ref().map(Cell::get);
+    assert!(a + b >= 399, "no token is lost: {a} + {b}");
+    assert!(a.abs_diff(3 * b) <= 4, "law 2 of docs/classes.md, times 3: {a} and {b}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_in_a_lone_class_passes_at_the_instants_of_the_limiter() {
+    let [class, _idle] = two_classes([1, 9]);
+    let start = Instant::now();
+    let mut paced = stream::iter([3, 0, 5]).pace_by(&class, |cost| *cost).with_grants();
+    for (cost, at) in [(3, 3), (0, 3), (5, 8)] {
+        let (item, grant) = paced.next().await.unwrap().unwrap();
+        assert_eq!((item, grant.cost(), Instant::now() - start), (cost, cost, at * MILLI));
+    }
+    assert!(paced.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_keeps_the_item_that_its_class_refuses() {
+    let [class, other] = two_classes([1, 1]);
+    let start = Instant::now();
+    let mut paced = Drain::new([]).pace_sends(&class);
+    for n in 1..=10_u32 {
+        paced.send(n).await.unwrap();
+        assert_eq!(Instant::now(), start + n * MILLI);
+    }
+    class.remove();
+    assert_eq!(paced.send(11).await.unwrap_err(), PacedSinkError::Refused(ConsumeError::Closed));
+    assert_eq!(other.wait(1).await, Ok(()), "the limiter and its other classes go on");
+    let (drain, held) = paced.into_parts();
+    assert_eq!((drain.taken.len(), held), (10, Some(11)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_leaves_the_queue_of_its_class() {
+    let [class, other] = two_classes([1, 1]);
+    let mut paced = stream::iter(0..9).pace(&class);
+    assert!(futures::poll!(paced.next()).is_pending());
+    assert_eq!(class.snapshot().waiting_tasks, 1);
+    drop(paced);
+    assert_eq!((class.snapshot().waiting_tasks, class.limiter().snapshot().waiting_tasks), (0, 0));
+    let start = Instant::now();
+    other.wait(1).await.unwrap();
+    assert_eq!(Instant::now() - start, MILLI);
+}
