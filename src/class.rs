@@ -19,8 +19,6 @@ use crate::blocking;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::limiter_ref::{ClaimScope, ScopeRef};
-#[cfg(feature = "keyed")]
-use crate::core::parent::Parent;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
@@ -112,14 +110,6 @@ impl Class {
     /// Returns the name of the class.
     pub fn name(&self) -> &str {
         &self.inner.name
-    }
-
-    /// The parent of keys that have their classes in this one.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn as_parent(&self) -> Parent {
-        let Scope { limiter, id, flags, .. } = &*self.inner;
-        let handle = Arc::clone(&self.inner);
-        Parent::class(limiter.clone().into_core(), *id, Arc::clone(flags), handle)
     }
 
     /// Returns the limiter of the class: what applies to all its classes, such as quotas, pauses and the in-flight cap, is

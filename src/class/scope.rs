@@ -21,6 +21,10 @@ pub struct Scope {
 }
 
 impl ClaimScope for Scope {
+    fn flags(&self) -> Option<&Arc<ClassFlags>> {
+        Some(&self.flags)
+    }
+
     #[inline]
     fn core(&self) -> &Core {
         self.limiter.core()

@@ -1,7 +1,7 @@
 //! How claims and grants hold their limiter, and in which class they were made.
 
 use super::Core;
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::error::TryAcquireError;
 use crate::observe::{ClassLabel, Observed};
 use std::fmt;
@@ -42,6 +42,11 @@ impl LimiterRef for Arc<Core> {}
 /// What the handles of a limiter share, or those of a class: claims are made in it. The trait cannot be named outside
 /// of this crate.
 pub trait ClaimScope: fmt::Debug + 'static {
+    /// What a caller may know of the class without the lock; `None` for the limiter itself.
+    fn flags(&self) -> Option<&Arc<ClassFlags>> {
+        None
+    }
+
     /// The limiter.
     fn core(&self) -> &Core;
 

@@ -48,22 +48,18 @@ pub(crate) struct Parent {
     pub(crate) group: ClassId,
     /// What a caller may know of `group` without the lock; `None` if it is the limiter itself.
     flags: Option<Arc<ClassFlags>>,
-    /// Keeps `group` alive.
-    _handle: Option<Arc<dyn Any + Send + Sync>>,
+    _handle: Arc<dyn Any + Send + Sync>,
 }
 
 impl Parent {
-    pub(crate) fn limiter(limiter: Arc<Core>) -> Self {
-        Self { limiter, group: ROOT, flags: None, _handle: None }
-    }
-
-    pub(crate) fn class(
+    /// `handle` keeps the class alive.
+    pub(crate) fn new(
         limiter: Arc<Core>,
         group: ClassId,
-        flags: Arc<ClassFlags>,
+        flags: Option<Arc<ClassFlags>>,
         handle: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { limiter, group, flags: Some(flags), _handle: Some(handle) }
+        Self { limiter, group, flags, _handle: handle }
     }
 
     /// Takes `cost` tokens if they are available and no claim waits, for a caller that holds the lock of a shard. Any

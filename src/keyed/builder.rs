@@ -10,6 +10,7 @@ use super::map::{Map, Parts, QuotasBy, WeightBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
 use crate::clock::{Chosen, Clock, Time};
+use crate::core::limiter_ref::ClaimScope;
 use crate::core::parent::Parent;
 use crate::core::state::{ChildLimiter, MAX_COST};
 #[cfg(feature = "distributed")]
@@ -19,7 +20,7 @@ use crate::observe::Observers;
 use crate::quota::check_cap;
 use crate::set_twice::SetTwice;
 use crate::sync::AtomicU64;
-use crate::{Class, Limiter, Quota};
+use crate::{AsLimiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -210,7 +211,7 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Sets a parent limiter for all keys: a grant takes its cost from the key's bucket and from the parent, or from
+    /// Sets a parent for all keys, a limiter or a class of one: a grant takes its cost from the key's bucket and from the parent, or from
     /// neither. The parent can also be used directly, and by other keyed limiters.
     ///
     /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
@@ -239,25 +240,24 @@ impl<K, S> KeyedBuilder<K, S> {
     /// users.wait(&"bob", 1).await?; // 10 ms later
     /// # Ok(()) }
     /// ```
-    pub fn parent(mut self, limiter: &Limiter) -> Self {
-        self.set_twice.set("parent", &mut self.parent, Parent::limiter(limiter.clone().into_core()));
-        self
-    }
-
-    /// Like [`parent`](Self::parent), with a class of a limiter as the parent: the keys share what the class receives.
-    /// So parents nest: keys within a tenant, tenants within the limiter.
+    ///
+    /// The parent can be a class of a limiter: the keys then share what the class receives. So parents nest, users within a
+    /// tenant and tenants within the limiter:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{KeyedLimiter, Limiter, Quota, Share};
     /// let limiter = Limiter::builder().quota(Quota::per_second(1_000)).classes().build()?;
     /// let tenant = limiter.class("tenant-7", Share::weight(2).ceiling(Quota::per_second(400)))?;
-    /// let users: KeyedLimiter<&str> = KeyedLimiter::builder().parent_class(&tenant).build()?;
+    /// let users: KeyedLimiter<&str> = KeyedLimiter::builder().parent(&tenant).build()?;
     /// users.wait(&"ann", 5).await?;
     /// # Ok(()) }
     /// ```
-    pub fn parent_class(mut self, class: &Class) -> Self {
-        self.set_twice.set("parent", &mut self.parent, class.as_parent());
+    pub fn parent(mut self, parent: &impl AsLimiter) -> Self {
+        let scope = parent.clone().into_scope();
+        let flags = scope.flags().map(Arc::clone);
+        let parent = Parent::new(parent.limiter().clone().into_core(), scope.class(), flags, scope);
+        self.set_twice.set("parent", &mut self.parent, parent);
         self
     }
 

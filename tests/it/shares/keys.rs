@@ -136,7 +136,7 @@ impl Both {
             let (last, of_plain) = (WEIGHTS.len() - 1, tenant(&plain));
             let within = (0..last).map(|key| of_plain.class(key.to_string(), share(key)).expect("valid"));
             let classes = within.chain([class(&plain, last)]).collect();
-            (builder.parent_class(&tenant(&parent)).build(), Some(class(&parent, last)), classes)
+            (builder.parent(&tenant(&parent)).build(), Some(class(&parent, last)), classes)
         } else {
             (builder.parent(&parent).build(), None, (0..WEIGHTS.len()).map(|key| class(&plain, key)).collect())
         };
@@ -304,7 +304,7 @@ impl Storm {
     fn step(&mut self) -> Result<(), TestCaseError> {
         let served: Vec<_> = self.waiting.extract_if(.., |(.., claim)| claim.is_woken()).collect();
         for (key, cost, mut claim) in served {
-            assert_ready_ok!(claim.poll());
+            let _grant = assert_ready_ok!(claim.poll());
             self.note(key, cost);
         }
         self.granted.iter().try_for_each(Granted::check)?;
@@ -350,7 +350,7 @@ proptest! {
 async fn keys_are_served_by_drivers() {
     let parent = Limiter::builder().quota(hundred().initial(0)).classes().build().unwrap();
     let tenant = parent.class("tenant", Share::weight(1)).unwrap();
-    let builder = KeyedLimiter::builder().parent_class(&tenant);
+    let builder = KeyedLimiter::builder().parent(&tenant);
     let keyed = builder.weight_by(|key: &usize| WEIGHTS[*key]).build().unwrap();
     let start = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..100)
@@ -377,7 +377,7 @@ fn weights_need_a_parent_with_classes() {
 fn keys_of_a_removed_class_are_closed() {
     let (limiter, clock) = divided(hundred().initial(0));
     let class = limiter.class("tenant", Share::weight(1)).unwrap();
-    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock).parent_class(&class).build().unwrap();
+    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock).parent(&class).build().unwrap();
     let mut waiting = [0, 0, 1].map(|key| wait(&keyed, key, 1));
     class.remove();
     for waiting in &mut waiting {
@@ -393,8 +393,7 @@ fn the_ceiling_of_a_class_holds_for_its_keys() {
     let (limiter, clock) = divided(hundred());
     let share = Share::weight(1).ceiling(Quota::per_second(20).burst(2));
     let tenant = limiter.class("tenant", share).unwrap();
-    let keyed: KeyedLimiter<usize> =
-        KeyedLimiter::builder().clock(clock.clone()).parent_class(&tenant).build().unwrap();
+    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&tenant).build().unwrap();
     let mut claims: Vec<_> = (0..6).map(|key| wait(&keyed, key, 1)).collect();
     let granted = |millis| {
         clock.advance(Duration::from_millis(millis));
