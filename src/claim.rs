@@ -259,6 +259,9 @@ impl<S: LimiterRef> Claim<S> {
             }
             None => WaitRecord::default().end(core.observed(), *this.cost, answer.map(drop)),
         }
+        if let Ok(word) = answer {
+            core.observers().verdict(*this.cost, word);
+        }
         answer.map(|remaining| Permit::new(core, *this.cost, remaining))
     }
 

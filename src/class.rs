@@ -482,7 +482,7 @@ macro_rules! grant_methods {
 
         /// Returns how many tokens the limiter had left after this grant; see [`Grant::remaining`](crate::Grant::remaining).
         pub fn remaining(&self) -> u64 {
-            self.0.remaining
+            self.0.remaining()
         }
 
         /// Sets the real cost, known afterwards; see [`Grant::settle`](crate::Grant::settle).

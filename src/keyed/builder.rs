@@ -371,6 +371,9 @@ where
         if self.parent.as_ref().is_some_and(|parent| parent.core().has_classes) {
             return Err(ConfigError::ParentWithClasses);
         }
+        if self.parent.as_ref().is_some_and(|parent| parent.core().has_dry_run()) {
+            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
+        }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }

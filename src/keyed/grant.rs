@@ -30,7 +30,7 @@ impl<H: KeyRef> Pass<H> {
         match taken {
             Taken::Level { left } => Self { key_ref, hash, cost, left, permit: None, parent },
             Taken::Live(permit) => {
-                let left = Left::whole(permit.remaining);
+                let left = Left::whole(permit.remaining());
                 Self { key_ref, hash, cost, left, permit: Some(permit), parent }
             }
         }
@@ -50,7 +50,7 @@ impl<H: KeyRef> Pass<H> {
         };
         if let Some(parent) = self.key_ref.parent() {
             // The key is settled already, so the parent must be settled even if its clock panics.
-            self.parent = parent.resettle_anyway(self.parent, actual);
+            self.parent = parent.resettle_anyway(self.parent, actual, 0);
         }
     }
 

@@ -206,7 +206,7 @@ where
         if self.template.cap.is_some() || is_overflow {
             return Taken::Live(permit);
         }
-        let remaining = permit.remaining;
+        let remaining = permit.remaining();
         drop(permit);
         self.may_be_idle(hash);
         Taken::whole(remaining)
