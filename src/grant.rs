@@ -49,7 +49,7 @@ macro_rules! grant_methods {
         /// Returns how long the call would have waited if all quotas of the limiter were enforced.
         ///
         /// It is the wait that the schedule gave when the call arrived, exact to the nanosecond, by the quotas and pauses
-        /// alone. `Some(Duration::ZERO)` means that the call would have been granted at once.
+        /// alone, and at most 146 years. `Some(Duration::ZERO)` means that the call would have been granted at once.
         ///
         /// `None` if no quota of the limiter was in [dry run](crate::Builder::dry_run), if the call
         /// [would have been refused](Self::would_have_been_refused), or if no clock can tell: then a manual quota would

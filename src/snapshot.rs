@@ -124,7 +124,11 @@ impl Snapshot {
                 .map(|(index, schedule)| {
                     if let Some(dry_run) = state.dry_run().filter(|dry_run| dry_run.is_dry(index)) {
                         let head = position(rovers.tail().wrapping_add(dry_run.level(index) as u64));
-                        return QuotaSnapshot { name: state.name(index).cloned(), head, ..dry_run.snapshot(index, now) };
+                        return QuotaSnapshot {
+                            name: state.name(index).cloned(),
+                            head,
+                            ..dry_run.snapshot(index, now)
+                        };
                     }
                     let available = ahead(schedule.head, rovers.tail()).max(0) as u64;
                     let one_more = rovers.tail().wrapping_add(available).wrapping_add(1);

@@ -145,10 +145,6 @@ impl DryRun {
         self.supply.quotas()
     }
 
-    pub(crate) fn supply(&self) -> &Supply {
-        &self.supply
-    }
-
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -355,6 +351,13 @@ impl DryRun {
     /// Adds a claim that waited in the limiter's own queue when the simulation began.
     pub(crate) fn adopt(&mut self, ticket: u64, cost: u64) {
         self.push(Entry::Waiting { cost, ticket });
+    }
+
+    /// Adds a debt that was in the limiter's own queue, behind claims, when the simulation began.
+    pub(crate) fn adopt_debt(&mut self, tokens: u64) {
+        if tokens > 0 {
+            self.push(Entry::Debt(tokens));
+        }
     }
 
     /// The limiter has granted the claim that ends at `ticket`. Returns the verdict on it, if it arrived here.

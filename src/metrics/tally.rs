@@ -89,7 +89,8 @@ impl Tally {
 
     /// Returns how many calls would have been refused but for a dry run, by the reasons that there are.
     pub(super) fn would_refuse(&self) -> impl Iterator<Item = (Reason, u64)> {
-        let reasons = [Reason::Quota, Reason::Queue, Reason::Pause, Reason::QueueFull, Reason::TooLate, Reason::TooLarge];
+        let reasons =
+            [Reason::Quota, Reason::Queue, Reason::Pause, Reason::QueueFull, Reason::TooLate, Reason::TooLarge];
         reasons.into_iter().map(|reason| (reason, self.would_refuse[reason as usize].load(Ordering::Relaxed)))
     }
 
@@ -132,7 +133,8 @@ impl Observer for Arc<Tally> {
             Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
                 // Where no clock can tell, there is no number to record.
                 let Some(wait) = verdict.wait() else { return };
-                metrics::with_recorder(|recorder| recorder.register_histogram(&self.would_wait, &METADATA)).record(wait);
+                metrics::with_recorder(|recorder| recorder.register_histogram(&self.would_wait, &METADATA))
+                    .record(wait);
             }
         }
     }

@@ -45,8 +45,7 @@ impl State {
         // A part of a joint claim that is due comes to the front first.
         if self.closed
             || !self.queue.is_idle(sample.now)
-            || !self.role.is_plain()
-                && (self.role.has_parent() || self.role.has_dry_run() || self.is_hungry(rovers))
+            || !self.role.is_plain() && (self.role.has_parent() || self.role.has_dry_run() || self.is_hungry(rovers))
         {
             return None;
         }
@@ -79,9 +78,7 @@ impl State {
         waker: &mut Option<Waker>,
     ) -> bool {
         // The task of a source must learn of each waiter, a dry run of each claim, and classes have queues of their own.
-        if !self.role.is_plain()
-            && (self.role.has_classes() || self.role.has_dry_run() || self.supply.has_external())
-        {
+        if !self.role.is_plain() && (self.role.has_classes() || self.role.has_dry_run() || self.supply.has_external()) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();

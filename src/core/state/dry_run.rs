@@ -149,7 +149,11 @@ impl State {
         }
         self.retract(rovers);
         self.forget_denial(rovers);
-        if is_dry { self.start_dry_run(rovers, index) } else { self.end_dry_run(rovers, index) }
+        if is_dry {
+            self.start_dry_run(rovers, index)
+        } else {
+            self.end_dry_run(rovers, index)
+        }
         Ok(())
     }
 
@@ -185,14 +189,14 @@ impl State {
     fn copy_for_dry_run(&self, rovers: &Rovers) -> DryRun {
         let start = self.next_start(rovers);
         let mut dry_run = DryRun::new(&self.supply, start);
-        let (mut end, now) = (start, self.supply.synced());
+        let mut end = start;
         for waiter in self.queue.iter() {
             // Positions between two waiters that are no gap are a debt.
-            dry_run.charge(waiter.start().wrapping_sub(end), now);
+            dry_run.adopt_debt(waiter.start().wrapping_sub(end));
             dry_run.adopt(waiter.ticket, waiter.cost);
             end = waiter.ticket.wrapping_add(waiter.skip);
         }
-        dry_run.charge(rovers.tail().wrapping_sub(end), now);
+        dry_run.adopt_debt(rovers.tail().wrapping_sub(end));
         dry_run
     }
 

@@ -100,5 +100,14 @@ fn quota_snapshot(rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
     let available = tokens.max(0) as u64;
     let more_in =
         rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-    QuotaSnapshot { name: None, quota: rate.quota, head: tokens as u64, level: tokens, available, more_in, dry_run: false, would_refuse: 0 }
+    QuotaSnapshot {
+        name: None,
+        quota: rate.quota,
+        head: tokens as u64,
+        level: tokens,
+        available,
+        more_in,
+        dry_run: false,
+        would_refuse: 0,
+    }
 }
