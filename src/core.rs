@@ -176,6 +176,14 @@ impl Core {
         })
     }
 
+    /// Puts all quotas in dry run, or enforces them again, as `is_dry` says once the lock is held.
+    pub(crate) fn set_dry_run_of_all(&self, is_dry: impl FnOnce() -> bool) {
+        self.with_anyway(|state, rovers, _| {
+            state.set_dry_run_of_all(rovers, is_dry());
+            self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
+        });
+    }
+
     /// Whether a quota is in dry run. What the caller does next may find that changed.
     pub(crate) fn has_dry_run(&self) -> bool {
         self.has_dry_run.load(Ordering::Relaxed)

@@ -28,6 +28,11 @@ impl<S: LimiterRef> Permit<S> {
     }
 
     #[cfg(feature = "keyed")]
+    pub(crate) fn word(&self) -> u64 {
+        self.word
+    }
+
+    #[cfg(feature = "keyed")]
     pub(crate) fn core(&self) -> &S {
         &self.core
     }

@@ -145,6 +145,15 @@ impl DryRun {
         self.supply.quotas()
     }
 
+    pub(crate) fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    /// Whether neither a claim nor a debt is in the queue.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -154,7 +163,7 @@ impl DryRun {
     }
 
     /// The position at which the last claim in the queue ends.
-    fn tail(&self) -> u64 {
+    pub(crate) fn tail(&self) -> u64 {
         self.supply.claimed().wrapping_add(self.tokens)
     }
 
@@ -433,6 +442,21 @@ impl DryRun {
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {
         self.change(now, |supply, front| supply.set_quota(index, quota, front));
+    }
+
+    /// Replaces all quotas, and counts the periods of stepped ones from the origin of time. New ones are in dry run if all
+    /// the others are.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, now: u64) {
+        self.change(now, |supply, front| {
+            supply.replace_quotas(quotas, front);
+            supply.step_from_origin();
+        });
+        let is_dry = !self.is_dry.contains(&false);
+        let resized = |old: &[bool], count| (0..count).map(|index| *old.get(index).unwrap_or(&is_dry)).collect();
+        let count = self.quotas().len();
+        self.is_dry = resized(&self.is_dry, count);
+        let refused_by = &self.totals.refused_by;
+        self.totals.refused_by = (0..count).map(|index| *refused_by.get(index).unwrap_or(&0)).collect();
     }
 
     /// Forgets all claims in the queue: the limiter was closed.

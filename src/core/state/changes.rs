@@ -184,9 +184,12 @@ impl State {
     }
 
     /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
-    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+    /// The periods of stepped quotas are counted from the origin of time.
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: &[Quota]) {
         self.retract(rovers);
-        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket());
+        self.supply.step_from_origin();
+        self.replace_quotas_in_dry_run(quotas);
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 

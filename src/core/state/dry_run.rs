@@ -5,6 +5,7 @@ use crate::core::dry_run::{Ask, DryRun, Verdict};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::quota::Quota;
 use crate::which::Which;
 use std::time::Duration;
 
@@ -155,6 +156,22 @@ impl State {
             self.end_dry_run(rovers, index)
         }
         Ok(())
+    }
+
+    /// Puts all quotas in dry run, or enforces them again.
+    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) {
+        for index in 0..self.supply.quotas().len() {
+            // Not supported under a parent, which the keyed limiter has checked.
+            let _ = self.set_dry_run(rovers, index.into(), is_dry);
+        }
+    }
+
+    /// Replaces the quotas of the simulation, after those of the limiter.
+    pub(super) fn replace_quotas_in_dry_run(&mut self, quotas: &[Quota]) {
+        let Some((dry_run, now)) = self.dry_run_now() else { return };
+        dry_run.replace_quotas(quotas.iter().copied(), now);
+        let dry: Vec<usize> = (0..dry_run.quotas().len()).filter(|index| dry_run.is_dry(*index)).collect();
+        dry.into_iter().for_each(|index| self.supply.open_quota(index));
     }
 
     fn check_dry_run(&self) -> Result<(), ConfigError> {

@@ -44,14 +44,24 @@ where
     pub(in crate::keyed) fn available(&self, key: &K) -> u64 {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
-        let own = self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.available(rovers)), Some(0));
+        let own = self.look(
+            key,
+            at_levels,
+            |live| live.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now)),
+            Some(0),
+        );
         let parent = self.parent.as_ref().map(|parent| parent.look_at(|state, rovers, _| state.available(rovers)));
         own.min(parent.unwrap_or(u64::MAX))
     }
 
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
-        self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.deficiency(rovers)), None)
+        self.look(
+            key,
+            at_levels,
+            |live| live.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now)),
+            None,
+        )
     }
 
     pub(in crate::keyed) fn quotas(&self, key: &K) -> Quotas {
@@ -89,7 +99,8 @@ where
             }
             rates.reached(levels, cost).map(|at| wait(at, levels, now))
         };
-        let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now));
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now));
         let own = self.look(key, at_levels, at_live, Some(None))?;
         self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
