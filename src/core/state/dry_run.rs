@@ -82,8 +82,9 @@ impl State {
         Ok(verdict.to_word())
     }
 
-    /// The outcome of the claim that ends at `ticket` and is called out: a grant carries the verdict on the claim.
-    pub(super) fn outcome_in_dry_run(&mut self, outcome: Outcome, ticket: u64) -> Outcome {
+    /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
+    pub(super) fn outcome_in_dry_run(&mut self, outcome: Outcome) -> Outcome {
+        let Some(ticket) = self.queue.front().map(|front| front.ticket) else { return outcome };
         let Outcome::Granted { .. } = outcome else {
             self.leave_dry_run(ticket);
             return outcome;

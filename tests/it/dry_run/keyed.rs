@@ -29,7 +29,7 @@ macro_rules! seen {
 
 /// A quota with a rate, as keys have it.
 fn quota(scale: Scale, dice: Dice) -> Quota {
-    let stepped = dice.0 % 4 == 0;
+    let stepped = dice.0.is_multiple_of(4);
     let (amount, burst) = (1 + u64::from(dice.1 % 12), 1 + u64::from(dice.3 % 20));
     let quota = Quota::new(amount, Duration::from_nanos((1 + u64::from(dice.2 % 90)) * scale.nanoseconds as u64));
     if stepped { quota.stepped().burst(burst + amount) } else { quota.burst(burst) }
