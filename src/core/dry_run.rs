@@ -31,6 +31,7 @@ pub(crate) use verdict::Verdict;
 
 use crate::core::rovers::ahead;
 use crate::core::schedule::Schedule;
+use crate::core::state::MAX_SPAN;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::Reason;
@@ -167,6 +168,11 @@ impl DryRun {
         self.supply.claimed().wrapping_add(self.tokens)
     }
 
+    /// How many more tokens may be claimed before the positions are too far apart to be compared.
+    fn space_left(&self) -> u64 {
+        (MAX_SPAN - ahead(self.tail(), self.supply.limit())).max(0) as u64
+    }
+
     /// How far the head of `quota` is ahead of all claims; negative while claims wait or a debt is outstanding.
     pub(crate) fn level(&self, quota: usize) -> i64 {
         ahead(self.quotas()[quota].head, self.tail())
@@ -252,7 +258,7 @@ impl DryRun {
         match ask {
             Ask::AtOnce => self.deny(cost, ticket),
             Ask::Wait { allowed, max_waiting } => {
-                if self.waiting >= max_waiting.min(MOST_WAITING) {
+                if self.waiting >= max_waiting.min(MOST_WAITING) || cost > self.space_left() {
                     return Verdict::Refused { reason: Reason::QueueFull, by: Bound::Queue };
                 }
                 let nanos = self.predict(cost).map(|at| self.wait_until(at, now));
@@ -420,6 +426,7 @@ impl DryRun {
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.
     pub(crate) fn charge(&mut self, tokens: u64, now: u64) {
         self.serve(now);
+        let tokens = tokens.min(self.space_left());
         if self.queue.is_empty() {
             self.supply.claim(tokens);
         } else {

@@ -276,3 +276,23 @@ async fn no_call_waits_and_no_task_is_spawned_for_a_limiter_in_dry_run() {
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(alive, 0);
 }
+
+#[test]
+fn the_largest_claims_and_debts_do_not_overflow_the_simulation() {
+    const LARGEST: u64 = 1 << 48;
+    let (limiter, _clock) = dry();
+    let mut refused = 0;
+    for _ in 0..70_000 {
+        refused += u64::from(passes!(limiter.consume(LARGEST)).would_have_been_refused() == Some(Bound::Queue));
+    }
+    assert!(refused > 50_000, "{refused}");
+    let mut grant = limiter.try_acquire(0).unwrap();
+    for _ in 0..30_000 {
+        grant.grow(LARGEST);
+    }
+    assert!(limiter.deficiency() <= 1 << 62);
+    limiter.set_dry_run(0, false).unwrap();
+    assert!(limiter.try_acquire(1).is_err());
+    limiter.set_dry_run(0, true).unwrap();
+    assert!(limiter.try_acquire(1).is_ok());
+}
