@@ -25,18 +25,16 @@
 //! The verdict is given at arrival. What happens later (a pause, another quota, a refund, a cancellation) moves the
 //! claims in the simulated queue, and so changes the verdicts of later calls.
 
+mod changes;
 mod verdict;
+mod view;
 
 pub(crate) use verdict::Verdict;
 
 use crate::core::rovers::ahead;
-use crate::core::schedule::Schedule;
-use crate::core::state::MAX_SPAN;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::Reason;
-use crate::quota::Quota;
-use crate::snapshot::QuotaSnapshot;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -140,72 +138,6 @@ impl DryRun {
     /// Whether any quota is in dry run.
     pub(crate) fn is_needed(&self) -> bool {
         self.is_dry.contains(&true)
-    }
-
-    pub(crate) fn quotas(&self) -> &[Schedule] {
-        self.supply.quotas()
-    }
-
-    pub(crate) fn supply(&self) -> &Supply {
-        &self.supply
-    }
-
-    /// Whether neither a claim nor a debt is in the queue.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    pub(crate) fn waiting_tokens(&self) -> u64 {
-        self.tokens
-    }
-
-    /// The position at which the last claim in the queue ends.
-    pub(crate) fn tail(&self) -> u64 {
-        self.supply.claimed().wrapping_add(self.tokens)
-    }
-
-    /// How many more tokens may be claimed before the positions are too far apart to be compared.
-    fn space_left(&self) -> u64 {
-        (MAX_SPAN - ahead(self.tail(), self.supply.limit())).max(0) as u64
-    }
-
-    /// How far the head of `quota` is ahead of all claims; negative while claims wait or a debt is outstanding.
-    pub(crate) fn level(&self, quota: usize) -> i64 {
-        ahead(self.quotas()[quota].head, self.tail())
-    }
-
-    /// The number of tokens that `try_acquire` could get.
-    pub(crate) fn available(&self) -> u64 {
-        if self.supply.is_paused() || !self.queue.is_empty() {
-            return 0;
-        }
-        ahead(self.supply.limit(), self.tail()).max(0) as u64
-    }
-
-    /// The number of tokens by which claims exceed the tokens available.
-    pub(crate) fn deficiency(&self) -> u64 {
-        ahead(self.tail(), self.supply.limit()).max(0) as u64
-    }
-
-    /// The state of `quota`, without its name.
-    pub(crate) fn snapshot(&self, quota: usize, now: u64) -> QuotaSnapshot {
-        let schedule = &self.quotas()[quota];
-        let available = self.level(quota).max(0) as u64;
-        let one_more = self.tail().wrapping_add(available).wrapping_add(1);
-        QuotaSnapshot {
-            name: None,
-            quota: schedule.quota,
-            head: schedule.head,
-            level: ahead(schedule.head, self.supply.claimed()),
-            available,
-            more_in: schedule.reached(one_more).map(|at| Duration::from_nanos(at.saturating_sub(now))),
-            dry_run: self.is_dry(quota),
-            would_refuse: self.totals.refused_by[quota],
-        }
     }
 
     /// Serves the simulated queue up to `now`, each claim at the instant that the schedule gives it.
@@ -416,77 +348,6 @@ impl DryRun {
                 }
             }
         }
-    }
-
-    /// Returns tokens of a grant that were not used.
-    pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
-        self.change(now, |supply, _| supply.refund(tokens));
-    }
-
-    /// Charges `tokens` more for a grant: a debt behind the claims in the queue.
-    pub(crate) fn charge(&mut self, tokens: u64, now: u64) {
-        self.serve(now);
-        let tokens = tokens.min(self.space_left());
-        if self.queue.is_empty() {
-            self.supply.claim(tokens);
-        } else {
-            self.push(Entry::Debt(tokens));
-        }
-    }
-
-    pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
-        self.change(now, |supply, front| supply.replenish(tokens, front));
-    }
-
-    /// Whether a manual quota takes the tokens of `replenish`.
-    pub(crate) fn has_manual(&self) -> bool {
-        self.quotas().iter().any(Schedule::is_manual)
-    }
-
-    pub(crate) fn pause_until(&mut self, gate: u64, now: u64) {
-        self.change(now, |supply, _| supply.pause_until(gate));
-    }
-
-    pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {
-        self.change(now, |supply, front| supply.set_quota(index, quota, front));
-    }
-
-    /// Replaces all quotas, and counts the periods of stepped ones from the origin of time. New ones are in dry run if all
-    /// the others are.
-    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, now: u64) {
-        self.change(now, |supply, front| {
-            supply.replace_quotas(quotas, front);
-            supply.step_from_origin();
-        });
-        let is_dry = !self.is_dry.contains(&false);
-        let resized = |old: &[bool], count| (0..count).map(|index| *old.get(index).unwrap_or(&is_dry)).collect();
-        let count = self.quotas().len();
-        self.is_dry = resized(&self.is_dry, count);
-        let refused_by = &self.totals.refused_by;
-        self.totals.refused_by = (0..count).map(|index| *refused_by.get(index).unwrap_or(&0)).collect();
-    }
-
-    /// Forgets all claims in the queue: the limiter was closed.
-    pub(crate) fn close(&mut self, now: u64) {
-        self.serve(now);
-        self.queue.clear();
-        self.held.clear();
-        (self.waiting, self.tokens, self.largest, self.ahead) = (0, 0, 0, Ahead::Stale);
-        self.supply.cut(None);
-    }
-
-    /// Changes the supply at `now`. The action also gets the ticket of the front claim.
-    fn change(&mut self, now: u64, act: impl FnOnce(&mut Supply, Option<u64>)) {
-        self.serve(now);
-        let front = match self.queue.front() {
-            Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) => {
-                Some(self.supply.claimed().wrapping_add(*cost))
-            }
-            Some(Entry::Debt(_)) | None => None,
-        };
-        act(&mut self.supply, front);
-        self.ahead = Ahead::Stale;
-        self.serve(now);
     }
 }
 
