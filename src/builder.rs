@@ -12,6 +12,7 @@ use crate::name::quota_names;
 use crate::observe::Observers;
 use crate::quota::{Quota, check_cap};
 use crate::set_twice::SetTwice;
+use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -43,10 +44,29 @@ pub struct Builder {
     stride: Option<u64>,
     fine: bool,
     classes: bool,
+    dry_run: DryRunOf,
     observers: Observers,
     set_twice: SetTwice,
     /// Suppliers of external tokens, each with the index of the quota given before it.
     suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
+}
+
+/// Which quotas are in dry run.
+#[derive(Clone, Debug, Default)]
+struct DryRunOf {
+    all: bool,
+    indices: Vec<usize>,
+    names: Vec<Box<str>>,
+}
+
+impl DryRunOf {
+    fn any(&self) -> bool {
+        self.all || !self.indices.is_empty() || !self.names.is_empty()
+    }
+
+    fn each(&self) -> impl Iterator<Item = Which<'_>> {
+        self.indices.iter().map(|index| Which::Index(*index)).chain(self.names.iter().map(|name| Which::Name(name)))
+    }
 }
 
 /// Supplies one quota with tokens from outside of the limiter.
@@ -184,6 +204,95 @@ impl Builder {
         self
     }
 
+    /// Puts all quotas of this limiter in dry run: they hold back no caller, and report what they would have done.
+    ///
+    /// Each call is also made on a simulation of this limiter in which all quotas are enforced. The simulation has its
+    /// own levels and its own queue, and its verdict on a call is exact to the nanosecond:
+    /// [`Grant::would_have_waited`](crate::Grant::would_have_waited) and
+    /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused) return it, and
+    /// [`Snapshot::dry_run`](crate::Snapshot::dry_run), the [metrics](crate::metrics) and tracing report it. Switch with
+    /// [`Limiter::set_dry_run`] while calls are made; no level is lost.
+    ///
+    /// With [`dry_run_quota`](Self::dry_run_quota) only some quotas are in dry run. The others grant, delay and refuse
+    /// exactly as they do without it.
+    ///
+    /// # What each call and setting does in dry run
+    ///
+    /// * `consume` would have waited for as long as the schedule says when it arrives. It would have been refused if the
+    ///   wait is longer than `within` allows, or if the simulated queue holds `max_waiting` callers. It holds at most
+    ///   65,536, whatever `max_waiting` is.
+    /// * `try_acquire` would have been refused if it finds too few tokens, a queue, or a cost above the burst.
+    /// * A call that would have been refused takes no tokens in the simulation, and settling its grant changes nothing
+    ///   there. (It does change the quotas that are enforced by then.)
+    /// * `available`, `deficiency`, `estimate`, `Grant::remaining` and the levels of the snapshot are those of the
+    ///   simulation.
+    /// * `settle`, `replenish`, `pause_for` and `set_quota` also act on the simulation, at the instant of the call. A
+    ///   verdict that was given before stays as it was; the verdicts of later calls include the change.
+    /// * A `consume` that is dropped while an enforced quota, the cap or a pause holds it back leaves the simulation too.
+    /// * `max_in_flight`, `max_waiting`, pauses and `close` are no quotas, so they stay enforced. The cap is left out of
+    ///   the simulation, as it is left out of [`estimate`](Limiter::estimate).
+    /// * Where no clock can tell the wait (a manual quota), the wait is unknown.
+    ///
+    /// A quota in dry run takes a lock for each call. A limiter without any pays nothing.
+    ///
+    /// A limiter with [`classes`](Self::classes), a distributed limiter, and the parent of a keyed limiter cannot be in
+    /// dry run, and [joint claims](crate::join) refuse a limiter in dry run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Bound, Limiter, ManualClock, Quota};
+    /// let builder = Limiter::builder().quota(Quota::per_second(10).burst(2)).clock(ManualClock::new());
+    /// let limiter = builder.dry_run().build()?;
+    ///
+    /// let waits = [0, 0, 100, 200].map(Duration::from_millis);
+    /// for wait in waits {
+    ///     let grant = limiter.consume(1).await?; // at once
+    ///     assert_eq!(grant.would_have_waited(), Some(wait));
+    /// }
+    /// let grant = limiter.try_acquire(1)?;
+    /// assert_eq!(grant.would_have_been_refused(), Some(Bound::Queue));
+    ///
+    /// limiter.set_dry_run(0, false)?; // from now on it is enforced, with its level
+    /// assert_eq!(limiter.estimate(1), Some(Duration::from_millis(300)));
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run.all = true;
+        self
+    }
+
+    /// Puts one quota in [dry run](Self::dry_run), by its index or its name. It may be added before or after this call.
+    ///
+    /// # Examples
+    ///
+    /// A second quota is tried out beside one that stays enforced.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Bound, Limiter, Quota};
+    /// let limiter = Limiter::builder()
+    ///     .quota_named("second", Quota::per_second(100))
+    ///     .quota_named("day", Quota::per_day(50))
+    ///     .dry_run_quota("day")
+    ///     .build()?;
+    /// let _first = limiter.try_acquire(50)?;
+    /// let second = limiter.try_acquire(50)?;
+    /// assert_eq!(second.would_have_been_refused(), Some(Bound::Quota(1)));
+    /// assert!(limiter.try_acquire(50).is_err(), "the quota per second is enforced");
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run_quota<'q>(mut self, which: impl Into<Which<'q>>) -> Self {
+        match which.into() {
+            Which::Index(index) => self.dry_run.indices.push(index),
+            Which::Name(name) => self.dry_run.names.push(name.into()),
+        }
+        self
+    }
+
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
@@ -273,6 +382,7 @@ impl Builder {
             state.stride.fix(tokens);
         }
         let rovers = Rovers::new(self.rovers_at);
+        self.start_dry_run(&mut state, &rovers, supplied.is_some())?;
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let supplier = match supplied {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
@@ -288,6 +398,22 @@ impl Builder {
             supplier.task(&core).spawn(&host);
         }
         Ok(Limiter::from_core(core))
+    }
+
+    fn start_dry_run(&self, state: &mut State, rovers: &Rovers, distributed: bool) -> Result<(), ConfigError> {
+        if !self.dry_run.any() {
+            return Ok(());
+        }
+        if self.quotas.is_empty() {
+            return Err(ConfigError::DryRunUnsupported { setting: "max_in_flight without a quota" });
+        }
+        if distributed {
+            return Err(ConfigError::DryRunUnsupported { setting: "distributed" });
+        }
+        if self.dry_run.all {
+            (0..self.quotas.len()).try_for_each(|index| state.set_dry_run(rovers, index.into(), true))?;
+        }
+        self.dry_run.each().try_for_each(|which| state.set_dry_run(rovers, which, true))
     }
 
     /// The index of the quota with external tokens, if there is one, its source, and its supplier.

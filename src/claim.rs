@@ -260,6 +260,9 @@ impl<S: LimiterRef> Claim<S> {
             }
             None => WaitRecord::default().end(core.observed_here(), *this.cost, answer.map(drop)),
         }
+        if let Ok(word) = answer {
+            core.observers().verdict(*this.cost, word);
+        }
         answer.map(|remaining| Permit::new(core, *this.cost, remaining))
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod coop;
 pub(crate) mod denial;
 pub(crate) mod drivers;
 pub(crate) mod driving;
+pub(crate) mod dry_run;
 mod fine;
 pub(crate) mod joint;
 pub(crate) mod limiter_ref;
@@ -35,10 +36,13 @@ use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
 use crate::core::wakes::{Wakes, wake_each};
+use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
 use crate::sync::{AtomicU64, Mutex};
+use crate::which::Which;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 
@@ -61,6 +65,8 @@ pub struct Core {
     has_parent: bool,
     /// Whether it was built with classes. Then it takes no part in joint claims.
     pub(crate) has_classes: bool,
+    /// Whether a quota is in dry run. Changed under the lock, read without it.
+    has_dry_run: AtomicBool,
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     link: Option<Box<ChildLink>>,
     /// A weak reference to this `Core`, for the drivers that it spawns.
@@ -114,6 +120,7 @@ impl Core {
         weak: Weak<Core>,
     ) -> Self {
         let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
+        let has_dry_run = AtomicBool::new(state.dry_run().is_some());
         Self {
             rovers,
             state: Mutex::new(state),
@@ -122,6 +129,7 @@ impl Core {
             fine,
             has_parent: false,
             has_classes,
+            has_dry_run,
             link: None,
             weak,
             observers,
@@ -142,6 +150,28 @@ impl Core {
 
     pub(crate) fn key_hash(&self) -> Option<u64> {
         self.link.as_ref().map(|link| link.key_hash)
+    }
+
+    /// Puts a quota in dry run, or enforces it again.
+    pub(crate) fn set_dry_run(&self, which: Which<'_>, is_dry: bool) -> Result<(), ConfigError> {
+        self.with(|state, rovers, _| {
+            state.set_dry_run(rovers, which, is_dry)?;
+            self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// Puts all quotas in dry run, or enforces them again, as `is_dry` says once the lock is held.
+    pub(crate) fn set_dry_run_of_all(&self, is_dry: impl FnOnce() -> bool) {
+        self.with_anyway(|state, rovers, _| {
+            state.set_dry_run_of_all(rovers, is_dry());
+            self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
+        });
+    }
+
+    /// Whether a quota is in dry run. What the caller does next may find that changed.
+    pub(crate) fn has_dry_run(&self) -> bool {
+        self.has_dry_run.load(Ordering::Relaxed)
     }
 
     pub(crate) fn observers(&self) -> &Observers {

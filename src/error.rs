@@ -430,6 +430,12 @@ pub enum ConfigError {
         /// The name of the builder's setting.
         setting: &'static str,
     },
+    /// A quota of this limiter cannot be in dry run.
+    #[error("dry run is not supported together with `{setting}`: leave out one of the two")]
+    DryRunUnsupported {
+        /// What the limiter has that a dry run does not simulate.
+        setting: &'static str,
+    },
     /// A class was asked of a limiter that was built without classes.
     #[error("this limiter has no classes: build it with `.classes()`")]
     NoClasses,

@@ -4,7 +4,7 @@ use crate::as_limiter::AsLimiter;
 use crate::claim::Claim;
 use crate::core::coop::poll_paid;
 use crate::core::limiter_ref::{ClaimScope, LimiterRef, ScopeRef};
-use crate::error::{ConsumeError, TryAcquireError};
+use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::permit::Permit;
 use pin_project::pin_project;
@@ -12,6 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// Proof that tokens were granted.
 ///
@@ -43,7 +44,27 @@ macro_rules! grant_methods {
         /// This is the value for a response header. For a grant that waited, it is the number at the instant of the
         /// grant.
         pub fn remaining(&self) -> u64 {
-            self.0.remaining
+            self.0.remaining()
+        }
+
+        /// Returns how long the call would have waited if all quotas of the limiter were enforced.
+        ///
+        /// It is the wait that the schedule gave when the call arrived, exact to the nanosecond, by the quotas and pauses
+        /// alone, and at most 146 years. `Some(Duration::ZERO)` means that the call would have been granted at once.
+        ///
+        /// `None` if no quota of the limiter was in [dry run](crate::Builder::dry_run), if the call
+        /// [would have been refused](Self::would_have_been_refused), or if no clock can tell: then a manual quota would
+        /// have held it back.
+        pub fn would_have_waited(&self) -> Option<Duration> {
+            self.0.verdict()?.wait()
+        }
+
+        /// Returns what would have refused the call if all quotas of the limiter were enforced; `None` if it would have
+        /// been granted, or if no quota was in [dry run](crate::Builder::dry_run).
+        ///
+        /// [`Bound::Queue`] stands for a queue that another caller waits in (`try_acquire`), or that is full.
+        pub fn would_have_been_refused(&self) -> Option<Bound> {
+            self.0.verdict()?.refused_by()
         }
 
         /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest value

@@ -102,6 +102,9 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = with_classes(&members) {
         return Err(TryJoinError::WithClasses { limiter });
     }
+    if let Some(limiter) = in_dry_run(&members) {
+        return Err(TryJoinError::InDryRun { limiter });
+    }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
@@ -132,6 +135,12 @@ pub enum JoinError {
         /// The index of the limiter in the array.
         limiter: usize,
     },
+    /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
+    #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
+    InDryRun {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -159,6 +168,12 @@ pub enum TryJoinError {
         /// The index of the limiter in the array.
         limiter: usize,
     },
+    /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
+    #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
+    InDryRun {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -182,6 +197,10 @@ pub struct Join<'a, const N: usize> {
 
 fn with_classes(members: &[Member<'_>]) -> Option<usize> {
     members.iter().position(|member| member.core.has_classes)
+}
+
+fn in_dry_run(members: &[Member<'_>]) -> Option<usize> {
+    members.iter().position(|member| member.core.has_dry_run())
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
@@ -254,6 +273,9 @@ impl<'a, const N: usize> Join<'a, N> {
         }
         if let Some(limiter) = with_classes(members) {
             return Poll::Ready(Err(JoinError::WithClasses { limiter }));
+        }
+        if let Some(limiter) = in_dry_run(members) {
+            return Poll::Ready(Err(JoinError::InDryRun { limiter }));
         }
         // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();

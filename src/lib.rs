@@ -244,7 +244,7 @@ pub use {
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
     reservation::{Reservation, Reserve, reserve},
-    snapshot::{QuotaSnapshot, Snapshot},
+    snapshot::{DryRunSnapshot, QuotaSnapshot, Snapshot},
     wait::Wait,
     which::Which,
 };

@@ -4,7 +4,6 @@ use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
-use crate::core::classes::ROOT;
 use crate::core::limiter_ref::ScopeRef;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
@@ -387,13 +386,13 @@ impl Limiter {
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
     /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core.look_at(|state, rovers, _| state.available_to_class(rovers, ROOT))
+        self.core.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
     /// left by [`settle`](Grant::settle).
     pub fn deficiency(&self) -> u64 {
-        self.core.look_at(|state, rovers, _| state.deficiency(rovers))
+        self.core.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now))
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
@@ -419,7 +418,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        self.core.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
+        self.core.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
     }
 
     /// Changes a quota, selected by index or by name.
@@ -462,6 +461,45 @@ impl Limiter {
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
         self.core.with(|state, rovers, _| state.set_quota(rovers, which, quota))
+    }
+
+    /// Puts a quota in [dry run](crate::Builder::dry_run), or enforces it again. `which` is its index or its name.
+    ///
+    /// A quota that goes into dry run lets its waiters pass at once, as far as it is concerned. Its level and its queue
+    /// go on in the simulation.
+    ///
+    /// A quota that is enforced again has the level of the simulation. All calls that passed in the meantime count,
+    /// also those that would still wait: then the level is below zero, and new callers wait for as long as they would
+    /// have waited, had the quota been enforced all the time. [`deficiency`](Self::deficiency) tells how many tokens
+    /// that is, and [`replenish`](Self::replenish) with that number makes the bucket empty instead. The simulated queue
+    /// holds at most `max_waiting` callers.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if there is no such quota, or if a dry run of this limiter is
+    /// [not supported](ConfigError::DryRunUnsupported).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the limiter's [clock](crate::Clock) panics. Nothing has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().quota(Quota::per_day(10)).dry_run().build()?;
+    /// let _first = limiter.try_acquire(4)?;
+    /// limiter.set_dry_run(0, false)?;
+    /// assert_eq!(limiter.available(), 6);
+    /// assert!(limiter.try_acquire(7).is_err());
+    /// limiter.set_dry_run(0, true)?;
+    /// let _second = limiter.try_acquire(7)?;
+    /// assert_eq!(limiter.available(), 6, "it would have been refused");
+    /// # Ok(()) }
+    /// ```
+    pub fn set_dry_run<'q>(&self, which: impl Into<Which<'q>>, dry_run: bool) -> Result<(), ConfigError> {
+        self.core.set_dry_run(which.into(), dry_run)
     }
 
     /// Changes the in-flight cap.

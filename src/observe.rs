@@ -24,6 +24,7 @@ mod spans;
 mod wait_record;
 
 use crate::clock::Time;
+use crate::core::dry_run::Verdict;
 use crate::error::Refused;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,6 +61,9 @@ pub(crate) trait Observer: Debug + Send + Sync {
     /// A call for `cost` tokens was refused, and this observer has no record of its wait. `class` is the class in which
     /// it was made.
     fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused);
+
+    /// A call for `cost` tokens passed because of a dry run, and would have waited or been refused otherwise.
+    fn would(&self, cost: u64, verdict: Verdict);
 
     /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
     fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;
@@ -142,6 +146,24 @@ impl Observers {
     fn report(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
         for observer in self.each().into_iter().flatten() {
             refused_by(observer, class, cost, refusal);
+        }
+    }
+
+    /// Reports what a dry run says about a granted call for `cost` tokens, if the grant's `word` holds a verdict.
+    #[inline]
+    pub(crate) fn verdict(&self, cost: u64, word: u64) {
+        if OBSERVED && let Some(verdict) = Verdict::of_word(word) {
+            self.report_verdict(cost, verdict);
+        }
+    }
+
+    #[cold]
+    fn report_verdict(&self, cost: u64, verdict: Verdict) {
+        if verdict.wait() == Some(Duration::ZERO) {
+            return;
+        }
+        for observer in self.each().into_iter().flatten() {
+            quietly(|| observer.would(cost, verdict));
         }
     }
 

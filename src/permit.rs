@@ -1,5 +1,6 @@
 //! Tokens that were granted and are held: what grants are made of.
 
+use crate::core::dry_run::Verdict;
 use crate::core::limiter_ref::LimiterRef;
 use std::fmt;
 
@@ -7,13 +8,28 @@ use std::fmt;
 pub(crate) struct Permit<S: LimiterRef> {
     core: S,
     pub(crate) cost: u64,
-    pub(crate) remaining: u64,
+    /// The tokens that remained, or the verdict of a dry run: see [`Verdict`].
+    word: u64,
 }
 
 impl<S: LimiterRef> Permit<S> {
     #[inline]
-    pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
-        Self { core, cost, remaining }
+    pub(crate) fn new(core: S, cost: u64, word: u64) -> Self {
+        Self { core, cost, word }
+    }
+
+    pub(crate) fn remaining(&self) -> u64 {
+        Verdict::remaining(self.word)
+    }
+
+    /// What the claim would have got if all quotas were enforced; `None` if none was in dry run.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        Verdict::of_word(self.word)
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn word(&self) -> u64 {
+        self.word
     }
 
     #[cfg(feature = "keyed")]
@@ -27,7 +43,7 @@ impl<S: LimiterRef> Permit<S> {
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual);
+        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual, self.word);
     }
 
     pub(crate) fn grow(&mut self, tokens: u64) {
@@ -38,7 +54,7 @@ impl<S: LimiterRef> Permit<S> {
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway_in(self.core.class(), self.cost, actual);
+        self.cost = self.core.resettle_anyway_in(self.core.class(), self.cost, actual, self.word);
     }
 
     pub(crate) fn forget(mut self) {
@@ -60,6 +76,6 @@ impl<S: LimiterRef> Drop for Permit<S> {
 
 impl<S: LimiterRef> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
+        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
     }
 }

@@ -1,5 +1,6 @@
 //! The state of a limiter at one instant.
 
+use crate::core::dry_run::DryRun;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::quota::Quota;
@@ -45,6 +46,25 @@ pub struct Snapshot {
     /// let the limiter deliver that grant. An observer sees at most `burst + rate x (window + lateness)` tokens in any
     /// window.
     pub lateness: Duration,
+    /// The simulation of a [dry run](crate::Builder::dry_run); `None` if no quota is in dry run.
+    pub dry_run: Option<DryRunSnapshot>,
+}
+
+/// What a limiter would do if all of its quotas were enforced, in a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DryRunSnapshot {
+    /// How many callers would be waiting.
+    pub waiting_tasks: usize,
+    /// How many tokens would be waited for, including debts of `settle` behind waiting callers.
+    pub waiting_tokens: u64,
+    /// Calls that passed and would have waited, since the limiter has had a quota in dry run.
+    pub would_wait: u64,
+    /// Calls that passed and would have been refused, since the limiter has had a quota in dry run.
+    pub would_refuse: u64,
+    /// The longest wait that a call would have had, as far as a clock could tell.
+    pub longest_wait: Duration,
 }
 
 /// One quota of a [`Snapshot`].
@@ -68,10 +88,28 @@ pub struct QuotaSnapshot {
     /// After how long a new caller could take one more token than that, if no caller arrives or leaves; `None` if
     /// the time is unknown. For a full quota, how long the next token takes after one was taken.
     pub more_in: Option<Duration>,
+    /// True if the quota is in [dry run](crate::Builder::dry_run). The head, the level and the available tokens are then
+    /// those of the simulation.
+    pub dry_run: bool,
+    /// Calls that passed and would have been refused by this quota, since the limiter has had a quota in dry run.
+    pub would_refuse: u64,
+}
+
+impl DryRunSnapshot {
+    fn of(dry_run: &DryRun) -> Self {
+        Self {
+            waiting_tasks: dry_run.waiting(),
+            waiting_tokens: dry_run.waiting_tokens(),
+            would_wait: dry_run.totals.would_wait,
+            would_refuse: dry_run.totals.would_refuse,
+            longest_wait: Duration::from_nanos(dry_run.totals.longest),
+        }
+    }
 }
 
 impl Snapshot {
-    pub(crate) fn of(state: &State, rovers: &Rovers, now: u64) -> Self {
+    pub(crate) fn of(state: &mut State, rovers: &Rovers, now: u64) -> Self {
+        state.serve_dry_run(now);
         let origin = state.totals.origin;
         let position = |at: u64| at.wrapping_sub(origin);
         let supply = &state.supply;
@@ -84,6 +122,14 @@ impl Snapshot {
             ceiling: supply.ceiling().map(position),
             quotas: quotas
                 .map(|(index, schedule)| {
+                    if let Some(dry_run) = state.dry_run().filter(|dry_run| dry_run.is_dry(index)) {
+                        let head = position(rovers.tail().wrapping_add(dry_run.level(index) as u64));
+                        return QuotaSnapshot {
+                            name: state.name(index).cloned(),
+                            head,
+                            ..dry_run.snapshot(index, now)
+                        };
+                    }
                     let available = ahead(schedule.head, rovers.tail()).max(0) as u64;
                     let one_more = rovers.tail().wrapping_add(available).wrapping_add(1);
                     let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
@@ -94,6 +140,8 @@ impl Snapshot {
                         level: ahead(schedule.head, granted_to),
                         available,
                         more_in: schedule.reached(one_more).map(wait),
+                        dry_run: false,
+                        would_refuse: state.dry_run().map_or(0, |dry_run| dry_run.totals.refused_by[index]),
                     }
                 })
                 .collect(),
@@ -107,6 +155,7 @@ impl Snapshot {
             paused_for: supply.is_paused().then(|| Duration::from_nanos(supply.gate().saturating_sub(now))),
             closed: state.closed,
             lateness: Duration::from_nanos(state.totals.lateness),
+            dry_run: state.dry_run().map(DryRunSnapshot::of),
         }
     }
 }

@@ -72,6 +72,9 @@ impl Core {
         let (answer, is_unkept) = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
             (state.try_acquire(rovers, cost, sample.now), state.is_unkept())
         });
+        if let Ok(word) = answer {
+            self.observers().verdict(cost, word);
+        }
         if is_unkept
             && answer.is_err()
             && let Some(host) = self.host()
@@ -305,8 +308,8 @@ impl Core {
         }
         let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place, class);
-            if let Some(Outcome::Granted { .. }) = left.outcome {
-                state.give_back(rovers, cost);
+            if let Some(Outcome::Granted { remaining }) = left.outcome {
+                state.with_grant(remaining, |state| state.give_back(rovers, cost));
             }
             left
         });
@@ -405,34 +408,33 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(ROOT, cost, actual)
+        self.resettle_in(ROOT, cost, actual, 0)
     }
 
-    /// The same for a grant made in a class.
+    /// The same for a grant made in a class, which holds `word`: the verdict of a dry run, if there is one.
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual) }
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word) }
     }
 
-    /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
+    /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_anyway_in(ROOT, cost, actual)
+    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual, word) }
     }
 
-    /// The same for a grant made in a class.
-    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual) }
-    }
-
-    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64) -> u64 {
+    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
         if actual > cost {
-            let charge = |state: &mut State, rovers: &Rovers, _| state.charge_in(rovers, class, actual - cost);
+            let charge = |state: &mut State, rovers: &Rovers, _| {
+                state.with_grant(word, |state| state.charge_in(rovers, class, actual - cost))
+            };
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
-        self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| state.give_back(rovers, cost - actual));
+        self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
+            state.with_grant(word, |state| state.give_back(rovers, cost - actual));
+        });
         actual
     }
 

@@ -123,7 +123,7 @@ impl LastDenial {
 }
 
 /// Below 2^31: a limiter with 2^31 quotas does not fit into memory.
-fn number(by: Bound) -> u64 {
+pub(crate) fn number(by: Bound) -> u64 {
     match by {
         Bound::InFlight => 0,
         Bound::Pause => 1,
@@ -134,7 +134,7 @@ fn number(by: Bound) -> u64 {
     }
 }
 
-fn bound(number: u64) -> Bound {
+pub(crate) fn bound(number: u64) -> Bound {
     match number {
         0 => Bound::InFlight,
         1 => Bound::Pause,

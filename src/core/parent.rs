@@ -117,7 +117,7 @@ impl Parent {
     /// panics, the last sample is used. Returns the new cost. `key` is the key, and its weight.
     pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
         if actual <= cost || !self.limiter.has_classes {
-            return self.limiter.resettle_anyway(cost, actual);
+            return self.limiter.resettle_anyway_in(self.group, cost, actual, 0);
         }
         let key = key();
         let charge = |state: &mut State, rovers: &Rovers, _| state.charge_key(rovers, self.group, key, actual - cost);

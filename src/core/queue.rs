@@ -138,6 +138,11 @@ impl Queue {
         self.most = u32::try_from(waiters).unwrap_or(u32::MAX);
     }
 
+    /// How many claims may wait.
+    pub(crate) fn most(&self) -> usize {
+        self.most as usize
+    }
+
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len >= self.most

@@ -11,8 +11,7 @@
 
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
-use crate::quota::Quota;
-use crate::quota::Refill;
+use crate::quota::{MAX_BURST, Quota, Refill};
 use std::ops::Rem;
 
 /// The quota is the last field: it is read only when a caller asks for it.
@@ -34,6 +33,8 @@ enum Mint {
     Stepped { amount: u64, period: u64, next: Option<u64> },
     /// Nothing by itself.
     Manual,
+    /// All that there is space for, at any time: the quota is in dry run and holds back no claim.
+    Open,
     /// The tokens that a source outside of this limiter has promised.
     External(Box<dyn Source>),
 }
@@ -47,6 +48,11 @@ impl Schedule {
             head: start.wrapping_add(quota.filled_at_start()),
             mint: Mint::new(quota, now),
         }
+    }
+
+    /// Creates a schedule that holds back no claim, for a `quota` in dry run. Claims up to `claimed` are granted.
+    pub(crate) fn open(quota: Quota, claimed: u64) -> Self {
+        Self { quota, burst: MAX_BURST, head: claimed.wrapping_add(MAX_BURST), mint: Mint::Open }
     }
 
     /// Mints the tokens that came due by `now`, up to `limit`.
@@ -80,6 +86,7 @@ impl Schedule {
                 _ => 0,
             },
             Mint::Manual => 0,
+            Mint::Open => u64::MAX,
             Mint::External(_) => return self.mint_external(now, limit, self.head),
         };
         self.head = self.head.wrapping_add(minted.min(space));
@@ -139,6 +146,7 @@ impl Schedule {
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
+            Mint::Open => Some(0),
             Mint::External(ref source) => Self::promised(&**source, need as u64),
         }
     }
@@ -172,6 +180,7 @@ impl Schedule {
         match self.mint {
             Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
             Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+            Mint::Open => Some(0),
             Mint::Manual | Mint::External(_) => None,
         }
     }
@@ -278,6 +287,9 @@ impl Schedule {
 
     /// The largest number of tokens that can ever be available at once.
     pub(crate) fn most(&self) -> u64 {
+        if let Mint::Open = self.mint {
+            return MAX_BURST;
+        }
         self.source().map_or_else(|| self.quota.capacity(), Source::most_at_once)
     }
 

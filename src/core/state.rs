@@ -2,7 +2,7 @@
 //!
 //! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
+//! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
 //! `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
 //! `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
@@ -15,6 +15,7 @@ mod claims;
 mod class_view;
 mod classes;
 mod deferred;
+mod dry_run;
 mod forecast;
 mod joint;
 mod parent;
@@ -38,6 +39,7 @@ use serving::Served;
 
 use crate::core::classes::{ClassId, Classes};
 use crate::core::drivers::Drivers;
+use crate::core::dry_run::DryRun;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
@@ -73,6 +75,8 @@ impl Role {
     const SOURCE: u8 = 4;
     /// A child has not said yet which of its claims is next.
     const AWAITS: u8 = 8;
+    /// One of its quotas is in dry run; the simulation is in `rare`.
+    const DRY_RUN: u8 = 16;
 
     fn add(&mut self, role: u8) {
         self.0 |= role;
@@ -96,6 +100,10 @@ impl Role {
 
     fn awaits(self) -> bool {
         self.0 & Self::AWAITS != 0
+    }
+
+    fn has_dry_run(self) -> bool {
+        self.0 & Self::DRY_RUN != 0
     }
 }
 
@@ -137,6 +145,8 @@ pub(crate) struct Rare {
     forecast: Option<Forecast>,
     /// Present if the limiter was built with classes; see `state/classes.rs`.
     classes: Option<Box<Classes>>,
+    /// Present while a quota is in dry run; see `state/dry_run.rs`.
+    dry_run: Option<Box<DryRun>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
     /// While a caller acts on a queue that is behind: the time it read from the clock.

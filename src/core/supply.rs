@@ -380,7 +380,7 @@ impl Supply {
     /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas without a source.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         self.note_change();
-        let any_manual = self.quotas.iter().any(Schedule::is_manual);
+        let any_manual = self.has_manual();
         for quota in &mut *self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_external() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
@@ -413,6 +413,25 @@ impl Supply {
         self.note_change();
         self.quotas[index].become_quota(quota, self.synced);
         self.cut(front);
+    }
+
+    /// Replaces a quota by one that holds back no claim: it is in dry run.
+    pub(crate) fn open_quota(&mut self, index: usize) {
+        self.note_change();
+        let quota = &mut self.quotas[index];
+        *quota = Schedule::open(quota.quota, self.claimed);
+    }
+
+    /// Enforces a quota that was in dry run from now on, with its level.
+    pub(crate) fn enforce_quota(&mut self, index: usize, schedule: Schedule, front: Option<u64>) {
+        self.note_change();
+        self.quotas[index] = schedule;
+        self.cut(front);
+    }
+
+    /// Whether a manual quota takes the tokens of [`replenish`](Self::replenish).
+    pub(crate) fn has_manual(&self) -> bool {
+        self.quotas.iter().any(Schedule::is_manual)
     }
 
     /// Replaces all quotas, in their order: each keeps its tokens, as with [`set_quota`](Self::set_quota). A quota that

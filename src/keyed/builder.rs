@@ -4,6 +4,7 @@ use super::KeyedLimiter;
 #[cfg(feature = "distributed")]
 use super::distributed::{self, Config, Namer};
 use super::driver_pool::DriverPool;
+use super::dry_run::KeyedDryRun;
 use super::keys::Keys;
 use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy, WeightBy};
@@ -70,6 +71,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     hasher: S,
     /// `Some` once [`hasher`](Self::hasher) was called.
     has_hasher: Option<()>,
+    dry_run: bool,
     set_twice: SetTwice,
 }
 
@@ -90,6 +92,7 @@ impl<K> KeyedBuilder<K> {
             distributed: None,
             hasher: RandomState::new(),
             has_hasher: None,
+            dry_run: false,
             set_twice: SetTwice::default(),
         }
     }
@@ -345,6 +348,36 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
+    /// Puts the quotas of all keys in dry run: they hold back no caller, and report what they would have done.
+    ///
+    /// Each key is simulated as [`Builder::dry_run`](crate::Builder::dry_run) describes. A key whose simulated queue is
+    /// not empty takes as much memory as one with a waiter, and 24 bytes for each run of calls of one cost in that queue;
+    /// [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward [`max_keys`](Self::max_keys),
+    /// which stays enforced, as `max_in_flight` and pauses do.
+    ///
+    /// A keyed limiter that is distributed or has a parent cannot be in dry run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).clock(ManualClock::new());
+    /// let users = builder.dry_run().build()?;
+    /// for wait in [0, 100, 200].map(Duration::from_millis) {
+    ///     assert_eq!(users.consume(&"ann", 1).await?.would_have_waited(), Some(wait));
+    /// }
+    /// assert!(users.try_acquire(&"ann", 1)?.would_have_been_refused().is_some());
+    /// assert_eq!(users.consume(&"bob", 1).await?.would_have_waited(), Some(Duration::ZERO));
+    /// assert_eq!((users.snapshot().would_wait, users.snapshot().would_refuse), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
     /// Uses `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
@@ -370,6 +403,7 @@ impl<K, S> KeyedBuilder<K, S> {
             shards: self.shards,
             #[cfg(feature = "distributed")]
             distributed: self.distributed,
+            dry_run: self.dry_run,
             set_twice: self.set_twice,
         }
     }
@@ -416,8 +450,14 @@ where
         if self.weight_by.is_some() && !has_classes {
             return Err(ConfigError::WeightsWithoutClasses);
         }
+        if self.parent.as_ref().is_some_and(|parent| parent.core().has_dry_run()) {
+            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
+        }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
+        }
+        if self.dry_run && self.parent.is_some() {
+            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let max_keys = bound(self.max_keys);
@@ -436,7 +476,8 @@ where
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
             let (cap, driver) = (self.max_in_flight.map(AtomicU64::new), Arc::new(Arc::clone(&pool)));
             let observers = Observers::default();
-            let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), number, observers };
+            let (parent, dry_run) = (parent.clone(), KeyedDryRun::new(self.dry_run));
+            let template = LiveTemplate { time, cap, max_waiting, driver, parent, number, observers, dry_run };
             Map::new(Parts {
                 hasher: self.hasher,
                 rates: Arc::new(Rates::new(quotas)),
@@ -465,6 +506,7 @@ where
             ("max_in_flight", self.max_in_flight.is_some()),
             ("parent", self.parent.is_some()),
             ("weight_by", self.weight_by.is_some()),
+            ("dry_run", self.dry_run),
             ("clock", self.clock.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);

@@ -86,10 +86,10 @@ fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usi
         }
         Listed::Live(live) => {
             has_live = true;
-            live.look_at(|state, rovers, _| KeyedEntry {
+            live.look_at(|state, rovers, sample| KeyedEntry {
                 key,
-                available: state.available(rovers),
-                deficiency: state.deficiency(rovers),
+                available: state.shown_available(rovers, sample.now),
+                deficiency: state.shown_deficiency(rovers, sample.now),
                 waiting_tasks: state.queue.len(),
                 in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
             })

@@ -5,10 +5,13 @@ use super::keys::Keys;
 use super::map::Taken;
 use super::rate::Left;
 use crate::core::Core;
+use crate::core::dry_run::Verdict;
+use crate::error::Bound;
 use crate::permit::Permit;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A grant, whether it borrows or owns the limiter.
 pub(super) struct Pass<H: KeyRef> {
@@ -27,13 +30,17 @@ impl<H: KeyRef> Pass<H> {
     pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
         let has_parent = matches!(key_ref.keys(), Keys::Local(map) if map.parent.is_some());
         let parent = if has_parent { cost } else { 0 };
-        match taken {
-            Taken::Level { left } => Self { key_ref, hash, cost, left, permit: None, parent },
-            Taken::Live(permit) => {
-                let left = Left::whole(permit.remaining);
-                Self { key_ref, hash, cost, left, permit: Some(permit), parent }
-            }
+        let (mut left, permit) = match taken {
+            Taken::Level { left } => (left, None),
+            Taken::Live(permit) => (Left::of_word(permit.word()), Some(permit)),
+        };
+        if let Keys::Local(map) = key_ref.keys()
+            && map.template.dry_run.is_on()
+        {
+            left = left.in_dry_run();
+            map.template.dry_run.count(left.word());
         }
+        Self { key_ref, hash, cost, left, permit, parent }
     }
 
     fn settle(&mut self, actual: u64) {
@@ -42,7 +49,7 @@ impl<H: KeyRef> Pass<H> {
                 permit.settle(actual);
                 permit.cost
             }
-            None if actual == self.cost => actual,
+            None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
             None => match self.key_ref.keys() {
                 Keys::Local(map) => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
                 Keys::Distributed(keys) => keys.resettle(self.key_ref.key(), self.hash, self.cost, actual),
@@ -118,6 +125,18 @@ macro_rules! grant_methods {
         /// Returns how many tokens this grant left for its key: the number that a response header would report.
         pub fn remaining(&self) -> u64 {
             self.0.left.tokens()
+        }
+
+        /// Returns how long the call would have waited if the limiter were not in dry run; see
+        /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
+        pub fn would_have_waited(&self) -> Option<Duration> {
+            Verdict::of_word(self.0.left.word())?.wait()
+        }
+
+        /// Returns what would have refused the call if the limiter were not in dry run; see
+        /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
+        pub fn would_have_been_refused(&self) -> Option<Bound> {
+            Verdict::of_word(self.0.left.word())?.refused_by()
         }
 
         /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like

@@ -389,6 +389,12 @@ where
         self.keys.observers()
     }
 
+    /// Whether the quotas of all keys are in dry run.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_in_dry_run(&self) -> bool {
+        matches!(&self.keys, Keys::Local(map) if map.template.dry_run.is_on())
+    }
+
     /// Returns the background task, for users that spawn it themselves, on a runtime of their choice. This is optional:
     /// the first waiter of each runtime spawns one, for all keys.
     ///

@@ -11,6 +11,7 @@
 //! lock, "none of them holds an `Arc`" therefore stays true once it has been observed. Drivers hold a `Weak` and may
 //! upgrade it without the lock: they only serve waiters, and a retired entry has none.
 
+use super::dry_run::KeyedDryRun;
 use super::rate::{Level, Rate};
 use super::rates::{Levels, Rates};
 use crate::clock::Time;
@@ -41,6 +42,7 @@ pub(super) struct LiveTemplate {
     pub(super) number: u64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
+    pub(super) dry_run: KeyedDryRun,
 }
 
 impl LiveTemplate {
@@ -73,9 +75,13 @@ impl LiveTemplate {
         state.stride.fix(0);
         state.quota_version = quota_version;
         state.name_quotas(Arc::clone(&rates.names));
+        let rovers = Rovers::new(0);
+        if self.dry_run.is_on() {
+            state.set_dry_run_of_all(&rovers, true);
+        }
         Arc::new_cyclic(|weak| {
             let observers = self.observers.clone();
-            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
+            let core = Core::new(rovers, state, self.time.clone(), false, observers, weak.clone());
             core.one_of_many(Arc::clone(&self.driver), self.key_name(hash), self.parent.clone())
         })
     }
@@ -108,7 +114,14 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     }
     // There are no waiters, so no waker is collected.
     let _done = state.finish(&live.rovers, now, &mut wakes);
-    let (tail, supply) = (live.rovers.tail(), &state.supply);
+    let synced = state.supply.synced();
+    state.serve_dry_run(synced);
+    // In dry run the levels of the key are those of the simulation, once no claim waits there.
+    let (tail, supply) = match state.dry_run() {
+        Some(dry_run) if dry_run.is_idle() => (dry_run.tail(), dry_run.supply()),
+        Some(_) => return None,
+        None => (live.rovers.tail(), &state.supply),
+    };
     let levels_of = |rates: &Rates| {
         let schedules = supply.quotas();
         rates.levels(supply.synced(), |index, rate| {
@@ -136,9 +149,8 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     live.with(|state, rovers, _| {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
-            state.replace_quotas(rovers, rates.quotas.iter());
+            state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
             state.name_quotas(Arc::clone(&rates.names));
-            state.supply.step_from_origin();
         }
     });
 }
@@ -146,6 +158,11 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
 /// Pauses `live` for `nanos` from `now`, or until the later instant to which it is paused already.
 pub(super) fn pause_for(live: &Core, now: u64, nanos: u64) {
     live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
+}
+
+/// Puts `live` in dry run, or not, as `template` says now: see [`refresh_cap`].
+pub(super) fn refresh_dry_run(live: &Core, template: &LiveTemplate) {
+    live.set_dry_run_of_all(|| template.dry_run.is_on());
 }
 
 /// Gives `live` the in-flight cap that `template` has now. Whichever of several changes comes here last, the entry

@@ -44,6 +44,7 @@ mod claim;
 #[cfg(feature = "distributed")]
 mod distributed;
 mod driver_pool;
+mod dry_run;
 mod entries;
 mod grant;
 mod groups;

@@ -21,6 +21,7 @@
 //! and no packed levels.
 
 use crate::Quota;
+use crate::core::dry_run::Verdict;
 use crate::core::schedule::gcd;
 use std::num::NonZeroU64;
 
@@ -56,6 +57,7 @@ pub(super) struct Level {
 /// locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
+    /// Or the word of a [`Verdict`], if `unit` is 0.
     units: u64,
     unit: u64,
 }
@@ -65,8 +67,23 @@ impl Left {
         Self { units: tokens, unit: 1 }
     }
 
+    /// What a grant of a core left: tokens, or the verdict of a dry run.
+    pub(super) fn of_word(word: u64) -> Self {
+        if Verdict::of_word(word).is_some() { Self { units: word, unit: 0 } } else { Self::whole(word) }
+    }
+
+    /// The same, for a grant at once of a limiter in dry run.
+    pub(super) fn in_dry_run(self) -> Self {
+        if self.unit == 0 { self } else { Self::of_word(Verdict::AtOnce { remaining: self.tokens() }.to_word()) }
+    }
+
+    /// The word of a verdict; 0 if there is none.
+    pub(super) fn word(self) -> u64 {
+        if self.unit == 0 { self.units } else { 0 }
+    }
+
     pub(super) fn tokens(self) -> u64 {
-        self.units / self.unit
+        self.units.checked_div(self.unit).unwrap_or_else(|| Verdict::remaining(self.units))
     }
 
     /// The smaller number of tokens, found without a division.

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | absent | nothing | its bucket is full and it has no waiter: the same state as a new key |
 //! | a packed level | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
-//! | a live entry | the key and its [core](super::live) | it has waiters or tokens in flight, under the common quotas |
+//! | a live entry | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), or tokens in flight, under the common quotas |
 //! | a custom entry | a [`CustomEntry`] | it has quotas of its own (with or without a core), more than two quotas, a large debt, or a pause |
 //!
 //! The *common quotas* are those that all keys without quotas of their own have.

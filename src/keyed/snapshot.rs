@@ -39,6 +39,10 @@ pub struct KeyedSnapshot<K> {
     pub lateness: Duration,
     /// True once the limiter was closed.
     pub closed: bool,
+    /// Calls that passed because of a [dry run](super::KeyedBuilder::dry_run) and would have waited.
+    pub would_wait: u64,
+    /// Calls that passed because of a dry run and would have been refused.
+    pub would_refuse: u64,
     /// Of a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
     pub cached: usize,
     /// Of a distributed limiter: tokens kept on this node unused, over all keys.
@@ -64,6 +68,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             most_refused,
             lateness: Duration::ZERO,
             closed: false,
+            would_wait: 0,
+            would_refuse: 0,
             cached: 0,
             kept: 0,
             spared: 0,
@@ -74,7 +80,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
         let in_flight = map.template.cap().map(|_| 0);
-        let mut snapshot = Self { in_flight, ..Self::empty(map.top.lock().list()) };
+        let (would_wait, would_refuse) = map.template.dry_run.counts();
+        let mut snapshot = Self { in_flight, would_wait, would_refuse, ..Self::empty(map.top.lock().list()) };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();

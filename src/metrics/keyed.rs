@@ -100,6 +100,7 @@ where
             waiting_tokens: seen.waiting_tokens,
             in_flight: seen.in_flight,
             lateness: seen.lateness,
+            dry_run: self.is_in_dry_run(),
         }
     }
 }

@@ -74,6 +74,12 @@ impl<L: Metered> Meter<L> {
             series.gauge(names::IN_FLIGHT, in_flight as f64);
         }
         series.seconds(names::LATENESS, totals.lateness);
+        let would_refuse: Vec<_> = self.tally.would_refuse().collect();
+        if totals.dry_run || would_refuse.iter().any(|(_, calls)| *calls > 0) {
+            for (reason, calls) in would_refuse {
+                series.counter(names::WOULD_REFUSE, Some(("reason", reason.name())), calls);
+            }
+        }
     }
 
     /// Returns the limiter.
@@ -122,6 +128,8 @@ pub struct Totals {
     pub(super) waiting_tokens: u64,
     pub(super) in_flight: Option<u64>,
     pub(super) lateness: Duration,
+    /// Whether a quota is in dry run.
+    pub(super) dry_run: bool,
 }
 
 impl Metered for Limiter {
@@ -154,6 +162,16 @@ impl Metered for Limiter {
             }
         }
         ClassTallies::publish(series, tally, &self.core().look_at(|state, _, _| state.class_lines()));
+        if seen.dry_run.is_some() {
+            for (index, quota) in seen.quotas.iter().enumerate().take(QUOTAS) {
+                let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
+                series.counter_of(names::QUOTA_WOULD_REFUSE, ("quota", name), tally.would_be_refused_by(index));
+            }
+            if seen.quotas.len() > QUOTAS {
+                let others = ("quota", SharedString::const_str(OTHERS));
+                series.counter_of(names::QUOTA_WOULD_REFUSE, others, tally.would_be_refused_by(QUOTAS));
+            }
+        }
         series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
         Totals {
             granted: seen.granted,
@@ -162,6 +180,7 @@ impl Metered for Limiter {
             waiting_tokens: seen.waiting_tokens,
             in_flight: seen.in_flight,
             lateness: seen.lateness,
+            dry_run: seen.dry_run.is_some(),
         }
     }
 }

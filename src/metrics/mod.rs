@@ -47,6 +47,9 @@
 //! | `rate_limit_waiting`, `rate_limit_waiting_tokens` | | gauge | callers in the queue, and the tokens they wait for |
 //! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; only with a cap |
 //! | `rate_limit_paused_seconds` | | gauge | how long the pause still lasts |
+//! | `rate_limit_would_wait_seconds` | | histogram | what calls would have waited but for a [dry run](crate::Builder::dry_run), of those that would |
+//! | `rate_limit_would_refuse_total` | `reason` | counter | calls that would have been refused but for a dry run |
+//! | `rate_limit_quota_would_refuse_total` | `quota`: name or index | counter | the part of them that each quota would have refused; not of a keyed limiter |
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
 //! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a keyed limiter: keys in memory, and keys with waiters |
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are named by `Meter::naming` |

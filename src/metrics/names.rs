@@ -15,6 +15,9 @@ pub(super) const WAITING_TOKENS: &str = "rate_limit_waiting_tokens";
 pub(super) const IN_FLIGHT: &str = "rate_limit_in_flight_tokens";
 pub(super) const PAUSED: &str = "rate_limit_paused_seconds";
 pub(super) const LATENESS: &str = "rate_limit_lateness_seconds";
+pub(super) const WOULD_WAIT: &str = "rate_limit_would_wait_seconds";
+pub(super) const WOULD_REFUSE: &str = "rate_limit_would_refuse_total";
+pub(super) const QUOTA_WOULD_REFUSE: &str = "rate_limit_quota_would_refuse_total";
 pub(super) const ADAPTIVE_RATE: &str = "rate_limit_adaptive_rate";
 pub(super) const ADAPTIVE_ANSWERS: &str = "rate_limit_adaptive_answers_total";
 pub(super) const ADAPTIVE_CHANGES: &str = "rate_limit_adaptive_changes_total";
@@ -51,6 +54,9 @@ pub fn describe() {
         Unit::Seconds,
         "The longest time from an instant of the schedule to its delivery, so far."
     );
+    describe_histogram!(WOULD_WAIT, Unit::Seconds, "Time that calls would have waited, but for a dry run.");
+    describe_counter!(WOULD_REFUSE, Unit::Count, "Calls that would have been refused, but for a dry run, by reason.");
+    describe_counter!(QUOTA_WOULD_REFUSE, Unit::Count, "Calls that each quota would have refused, but for a dry run.");
     describe_gauge!(ADAPTIVE_RATE, Unit::CountPerSecond, "The learned rate, in tokens per second.");
     describe_counter!(ADAPTIVE_ANSWERS, Unit::Count, "Answers of the server to requests under an adaptive rate.");
     describe_counter!(ADAPTIVE_CHANGES, Unit::Count, "Changes of an adaptive rate, by reason.");

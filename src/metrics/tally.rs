@@ -6,6 +6,7 @@
 
 use super::classes::{ClassCounts, ClassTallies};
 use super::names;
+use crate::core::dry_run::Verdict;
 use crate::error::{Bound, Refused};
 use crate::observe::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
@@ -31,6 +32,12 @@ pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::
 pub(crate) struct Tally {
     pub(super) name: SharedString,
     stripes: [CachePadded<Stripe>; STRIPES],
+    /// Calls that would have been refused but for a dry run, by reason.
+    would_refuse: [AtomicU64; REASONS.len()],
+    /// The part of them that each of the first [`QUOTAS`] quotas would have refused, and all others together.
+    quotas_would_refuse: [AtomicU64; QUOTAS + 1],
+    /// The series of waits that calls would have had.
+    would_wait: Key,
     /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
     pub(super) classes: ClassTallies,
@@ -51,7 +58,16 @@ impl Tally {
             let labels = vec![Label::new("key", name.clone()), Label::new("result", result)];
             Key::from_parts(KeyName::from_const_str(names::DURATION), labels)
         });
-        Self { name, stripes: Default::default(), waits, classes: ClassTallies::default() }
+        let would_wait = Key::from_parts(names::WOULD_WAIT, vec![Label::new("key", name.clone())]);
+        Self {
+            name,
+            stripes: Default::default(),
+            would_refuse: Default::default(),
+            quotas_would_refuse: Default::default(),
+            would_wait,
+            waits,
+            classes: ClassTallies::default(),
+        }
     }
 
     fn count_refusal(&self, class: Option<&ClassLabel>, cost: u64, refusal: &Refused) {
@@ -84,6 +100,18 @@ impl Tally {
         self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
     }
 
+    /// Returns how many calls would have been refused but for a dry run, by the reasons that there are.
+    pub(super) fn would_refuse(&self) -> impl Iterator<Item = (Reason, u64)> {
+        let reasons =
+            [Reason::Quota, Reason::Queue, Reason::Pause, Reason::QueueFull, Reason::TooLate, Reason::TooLarge];
+        reasons.into_iter().map(|reason| (reason, self.would_refuse[reason as usize].load(Ordering::Relaxed)))
+    }
+
+    /// The same of the quota with this index; from [`QUOTAS`] on, of all further quotas.
+    pub(super) fn would_be_refused_by(&self, quota: usize) -> u64 {
+        self.quotas_would_refuse[quota.min(QUOTAS)].load(Ordering::Relaxed)
+    }
+
     /// Returns how many tokens the refused calls asked for.
     pub(super) fn refused_tokens(&self) -> u64 {
         self.sum(|stripe| &stripe.tokens)
@@ -105,6 +133,23 @@ impl Observer for Arc<Tally> {
 
     fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
         self.count_refusal(class, cost, &refusal);
+    }
+
+    fn would(&self, _cost: u64, verdict: Verdict) {
+        match verdict {
+            Verdict::Refused { reason, by } => {
+                self.would_refuse[reason as usize].fetch_add(1, Ordering::Relaxed);
+                if let Bound::Quota(quota) = by {
+                    self.quotas_would_refuse[quota.min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
+                // Where no clock can tell, there is no number to record.
+                let Some(wait) = verdict.wait() else { return };
+                metrics::with_recorder(|recorder| recorder.register_histogram(&self.would_wait, &METADATA))
+                    .record(wait);
+            }
+        }
     }
 
     fn wait(&self, _class: Option<&ClassLabel>, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {

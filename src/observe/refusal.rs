@@ -44,16 +44,21 @@ reasons! {
 }
 
 impl Reason {
+    /// The reason of a denial by this bound.
+    pub(crate) fn of_bound(by: Bound) -> Self {
+        match by {
+            Bound::Quota(_) => Self::Quota,
+            Bound::InFlight => Self::InFlight,
+            Bound::Pause => Self::Pause,
+            Bound::Queue => Self::Queue,
+            Bound::Ceiling => Self::Ceiling,
+            Bound::Parent => Self::Parent,
+        }
+    }
+
     pub(crate) fn of(refused: &Refused) -> Self {
         match refused {
-            Refused::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
-                Bound::Quota(_) => Self::Quota,
-                Bound::InFlight => Self::InFlight,
-                Bound::Pause => Self::Pause,
-                Bound::Queue => Self::Queue,
-                Bound::Ceiling => Self::Ceiling,
-                Bound::Parent => Self::Parent,
-            },
+            Refused::AtOnce(TryAcquireError::Denied(denied)) => Self::of_bound(denied.by),
             Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {
                 Self::TooLarge
             }

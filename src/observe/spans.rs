@@ -1,6 +1,7 @@
 //! The observer that reports to tracing: a span for each wait, an event for each refusal.
 
 use super::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, Reason};
+use crate::core::dry_run::Verdict;
 use crate::error::Refused;
 use std::sync::Arc;
 use tracing::field::{Empty, debug};
@@ -33,6 +34,19 @@ impl Observer for Spans {
         let class = class.map(|class| &*class.path);
         let retry_after = refusal.retry_after().map(debug);
         tracing::debug!(target: TARGET, cost, class, by, retry_after, "refused: {refusal}");
+    }
+
+    fn would(&self, cost: u64, verdict: Verdict) {
+        match verdict {
+            Verdict::Refused { reason, by } => {
+                let reason = reason.name();
+                tracing::debug!(target: TARGET, cost, by = reason, "dry run: would have been refused by {by}");
+            }
+            Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
+                let wait = verdict.wait().map(debug);
+                tracing::debug!(target: TARGET, cost, wait, "dry run: would have waited");
+            }
+        }
     }
 
     fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {

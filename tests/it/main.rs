@@ -18,6 +18,7 @@ mod decisions;
 mod design;
 #[cfg(feature = "distributed")]
 mod distributed;
+mod dry_run;
 #[cfg(all(feature = "fine-timer", not(miri)))]
 mod fine_timer;
 mod fixture;

@@ -19,6 +19,7 @@ mod changes;
 mod classes;
 mod denials;
 mod drivers;
+mod dry_run;
 mod fast;
 mod in_flight;
 mod join;

@@ -22,7 +22,7 @@ pub(crate) const MAX_DEPTH: usize = 16;
 
 /// What a caller may know of its class without the lock. Written under the lock.
 #[derive(Debug, Default)]
-pub(crate) struct ClassFlags(AtomicU64);
+pub struct ClassFlags(AtomicU64);
 
 impl ClassFlags {
     const CEILING: u64 = 1;

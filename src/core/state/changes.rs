@@ -33,6 +33,7 @@ impl State {
         if self.closed
             || self.queue.is_joint()
             || self.classes().is_some()
+            || self.role.has_dry_run()
             || self.last_due <= now.max(self.supply.synced())
         {
             return None;
@@ -59,6 +60,7 @@ impl State {
             Left::Nothing => Departed::default(),
             Left::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
             Left::Front(waiter) => {
+                self.leave_dry_run(waiter.ticket);
                 let parent = self.recall_ticket(&waiter);
                 self.totals.holes -= waiter.skip;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
@@ -66,6 +68,7 @@ impl State {
                 Departed { outcome: None, waker: Some(waiter.waker), parent }
             }
             Left::Behind { waiter, before } => {
+                self.leave_dry_run(waiter.ticket);
                 self.note_gap(&waiter, before);
                 Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
             }
@@ -107,6 +110,9 @@ impl State {
     /// The same in a limiter without classes.
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.charge(tokens, now);
+        }
         rovers.claim(tokens);
         if let Some(parts) = self.queue.parts_mut() {
             parts.charged = parts.charged.wrapping_add(tokens);
@@ -130,6 +136,9 @@ impl State {
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {
         self.retract(rovers);
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.close(now);
+        }
         self.closed = true;
     }
 
@@ -137,32 +146,50 @@ impl State {
     /// have stepped back.
     pub(crate) fn pause_for(&mut self, rovers: &Rovers, now: u64, nanos: u64) {
         self.retract(rovers);
-        self.supply.pause_until(now.max(self.supply.synced()).saturating_add(nanos));
+        let gate = now.max(self.supply.synced()).saturating_add(nanos);
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.pause_until(gate, now);
+        }
+        self.supply.pause_until(gate);
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
-        let count = self.supply.quotas().len();
-        let found = match which {
-            Which::Index(index) => (index < count).then_some(index),
-            Which::Name(name) => (0..count).find(|index| self.name(*index).is_some_and(|known| **known == *name)),
-        };
-        let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
+        let index = self.find_quota(which)?;
         quota.check(index)?;
         if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.check_ceilings(index, quota)?;
         self.retract(rovers);
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.set_quota(index, quota, now);
+            if dry_run.is_dry(index) {
+                return Ok(());
+            }
+        }
         self.supply.set_quota(index, quota, self.front_ticket());
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
     }
 
+    /// The index of a quota.
+    pub(super) fn find_quota(&self, which: Which<'_>) -> Result<usize, ConfigError> {
+        let count = self.supply.quotas().len();
+        let found = match which {
+            Which::Index(index) => (index < count).then_some(index),
+            Which::Name(name) => (0..count).find(|index| self.name(*index).is_some_and(|known| **known == *name)),
+        };
+        found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })
+    }
+
     /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
-    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+    /// The periods of stepped quotas are counted from the origin of time.
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: &[Quota]) {
         self.retract(rovers);
-        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket());
+        self.supply.step_from_origin();
+        self.replace_quotas_in_dry_run(quotas);
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 

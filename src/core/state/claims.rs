@@ -45,7 +45,8 @@ impl State {
         // A part of a joint claim that is due comes to the front first.
         if self.closed
             || !self.queue.is_idle(sample.now)
-            || !self.role.is_plain() && (self.role.has_parent() || self.role.awaits() || self.is_hungry(rovers))
+            || !self.role.is_plain()
+                && (self.role.has_parent() || self.role.awaits() || self.role.has_dry_run() || self.is_hungry(rovers))
         {
             return None;
         }
@@ -77,8 +78,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The task of a source must learn of each waiter, and classes have queues of their own.
-        if !self.role.is_plain() && (self.role.has_classes() || self.supply.has_external()) {
+        // The task of a source must learn of each waiter, a dry run of each claim, and classes have queues of their own.
+        if !self.role.is_plain() && (self.role.has_classes() || self.role.has_dry_run() || self.supply.has_external()) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -104,6 +105,14 @@ impl State {
         if self.classes().is_some() {
             return self.try_acquire_in_class(rovers, ROOT, cost, now);
         }
+        if self.role.has_dry_run() {
+            return self.try_acquire_in_dry_run(rovers, cost, now);
+        }
+        self.try_acquire_alone(rovers, cost, now)
+    }
+
+    /// Does [`try_acquire`](Self::try_acquire) in a limiter without classes, and not in its dry run.
+    pub(super) fn try_acquire_alone(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
         if self.closed {
             return Err(TryAcquireError::Closed);
         }
@@ -121,8 +130,11 @@ impl State {
             return Err(TryAcquireError::Unreachable);
         }
         let denial = self.deny(rovers, cost);
-        rovers.last_denial().keep(&denial);
-        self.denied = true;
+        // A dry run learns of each call, so that no answer is repeated without the lock.
+        if !self.role.has_dry_run() {
+            rovers.last_denial().keep(&denial);
+            self.denied = true;
+        }
         Err(TryAcquireError::Denied(denial.as_of(now)))
     }
 
@@ -156,12 +168,16 @@ impl State {
         arrival: Arrival<'_>,
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let result = self.arrive_uncounted(rovers, arrival, now);
+        let result = if self.role.has_dry_run() {
+            self.arrive_in_dry_run(rovers, arrival, now)
+        } else {
+            self.arrive_uncounted(rovers, arrival, now)
+        };
         self.totals.refused += u64::from(result.is_err());
         result
     }
 
-    fn arrive_uncounted(
+    pub(super) fn arrive_uncounted(
         &mut self,
         rovers: &Rovers,
         arrival: Arrival<'_>,

@@ -75,12 +75,22 @@ impl State {
 
     /// Returns `tokens` of a grant that were not used and are no longer in flight.
     pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.refund(tokens, now);
+        }
         if !self.defer(rovers, Act::Refund(tokens)) {
             self.give_back_now(rovers, tokens);
         }
     }
 
     pub(crate) fn replenish(&mut self, rovers: &Rovers, tokens: u64) {
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.replenish(tokens, now);
+            // The tokens are for manual quotas, and all of them are in dry run.
+            if dry_run.has_manual() && !self.supply.has_manual() {
+                return;
+            }
+        }
         if !self.defer(rovers, Act::Replenish(tokens)) {
             self.replenish_now(tokens, None);
         }

@@ -21,7 +21,8 @@ impl State {
         };
         let until = match waiting_from {
             Some(start) => start,
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
+            // A dry run learns of each claim.
+            None if self.closed || self.supply.is_paused() || self.role.has_dry_run() => rovers.tail(),
             None => rovers.tail().wrapping_add(self.stride.tokens),
         };
         rovers.publish(earlier(limit, until), limit);

@@ -349,6 +349,7 @@ impl State {
     /// Removes the front waiter from the queue, granted or turned away.
     pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
+        let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
         self.totals.holes -= waiter.skip;
         if !matches!(outcome, Outcome::Granted { .. }) {

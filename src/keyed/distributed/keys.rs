@@ -113,7 +113,16 @@ where
         let available = self.available(key);
         let more_in = self.estimate(key, available.saturating_add(1));
         let quota = self.quota(key);
-        vec![QuotaSnapshot { name: None, quota, head: 0, level: available as i64, available, more_in }]
+        vec![QuotaSnapshot {
+            name: None,
+            quota,
+            head: 0,
+            level: available as i64,
+            available,
+            more_in,
+            dry_run: false,
+            would_refuse: 0,
+        }]
     }
 
     fn pause_for(&self, key: &K, duration: Duration) {

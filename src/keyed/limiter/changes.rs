@@ -107,6 +107,35 @@ where
         }
     }
 
+    /// Puts the quotas of all keys in [dry run](crate::KeyedBuilder::dry_run), or enforces them again, as
+    /// [`Limiter::set_dry_run`](crate::Limiter::set_dry_run) does: each key has the level of its simulation then.
+    ///
+    /// Visits each key that has a queue, real or simulated.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the limiter is distributed or has a parent.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(ManualClock::new());
+    /// let users = builder.dry_run().build()?;
+    /// let _passes = users.try_acquire(&"ann", 4)?;
+    /// users.set_dry_run(false)?;
+    /// assert_eq!(users.available(&"ann"), 6);
+    /// assert!(users.try_acquire(&"ann", 7).is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn set_dry_run(&self, dry_run: bool) -> Result<(), ConfigError> {
+        let map = self.map("dry_run")?;
+        if map.parent.is_some() {
+            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
+        }
+        map.set_dry_run(dry_run);
+        Ok(())
+    }
+
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {

@@ -70,6 +70,21 @@ where
         }
     }
 
+    /// Puts all keys in dry run, or enforces their quotas again.
+    pub(in crate::keyed) fn set_dry_run(&self, is_on: bool) {
+        self.template.dry_run.set(is_on);
+        for number in 0..self.shards.len() {
+            let live_entries: Vec<Arc<Core>> =
+                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
+            live_entries.iter().for_each(|live| live::refresh_dry_run(live, &self.template));
+            drop(live_entries);
+            self.key_limit.idle_now(number);
+        }
+        if let Some(overflow) = &self.overflow {
+            live::refresh_dry_run(overflow, &self.template);
+        }
+    }
+
     pub(in crate::keyed) fn close(&self) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{ConsumeError, Denied, TryAcquireError};
+use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
 use crate::permit::Permit;
@@ -93,7 +94,13 @@ where
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
                         return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                     }
-                    _ => {}
+                    // The live entry simulates what the key's levels refuse.
+                    Tried::Refused(_) if self.template.dry_run.is_on() => {
+                        let live = shard.live(request, context, deferred)?;
+                        shard.expect_handles(context);
+                        return Err(Stop::Live(live));
+                    }
+                    Tried::Refused(_) | Tried::NotInParent(_) => {}
                 }
                 Ok(tried)
             });
@@ -154,6 +161,7 @@ where
                 })?;
                 match verdict {
                     Verdict::Wait => {}
+                    Verdict::Refused(_) if self.template.dry_run.is_on() => {}
                     Verdict::Refused(_) => return Ok(verdict),
                     Verdict::Taken(_) => {
                         shard.count_granted(cost);
@@ -161,7 +169,11 @@ where
                     }
                 }
             }
-            shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)))
+            let live = shard.live(request, context, deferred)?;
+            if self.template.dry_run.is_on() {
+                shard.expect_handles(context);
+            }
+            Err(Stop::Live(live))
         });
         match entered {
             Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
@@ -216,10 +228,10 @@ where
         if self.template.cap.is_some() || is_overflow {
             return Taken::Live(permit);
         }
-        let remaining = permit.remaining;
+        let left = Left::of_word(permit.word());
         drop(permit);
         self.may_be_idle(hash);
-        Taken::whole(remaining)
+        Taken::Level { left }
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {

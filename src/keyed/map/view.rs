@@ -45,13 +45,19 @@ where
     pub(in crate::keyed) fn available(&self, key: &K) -> u64 {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
-        let own = self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.available(rovers)), Some(0));
+        let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now));
+        let own = self.look(key, at_levels, at_live, Some(0));
         own.min(self.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
-        self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.deficiency(rovers)), None)
+        self.look(
+            key,
+            at_levels,
+            |live| live.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now)),
+            None,
+        )
     }
 
     pub(in crate::keyed) fn quotas(&self, key: &K) -> Quotas {
@@ -89,7 +95,8 @@ where
             }
             rates.reached(levels, cost).map(|at| wait(at, levels, now))
         };
-        let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now));
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now));
         let own = self.look(key, at_levels, at_live, Some(None))?;
         self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
@@ -100,5 +107,14 @@ fn quota_snapshot(rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
     let available = tokens.max(0) as u64;
     let more_in =
         rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-    QuotaSnapshot { name: None, quota: rate.quota, head: tokens as u64, level: tokens, available, more_in }
+    QuotaSnapshot {
+        name: None,
+        quota: rate.quota,
+        head: tokens as u64,
+        level: tokens,
+        available,
+        more_in,
+        dry_run: false,
+        would_refuse: 0,
+    }
 }

@@ -10,4 +10,5 @@ mod levels;
 mod prometheus;
 mod waits;
 
-use book::{Book, Page};
+pub(crate) use book::Book;
+use book::Page;

@@ -27,7 +27,7 @@ impl Oracle {
         self.max_in_flight.map(|most| most - self.in_flight)
     }
 
-    pub(super) fn debts(&self) -> Int {
+    pub(crate) fn debts(&self) -> Int {
         let debts = self.line.iter().filter_map(|entry| match *entry {
             Entry::Debt(tokens) => Some(tokens),
             Entry::Waiter { .. } => None,

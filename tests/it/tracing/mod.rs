@@ -14,7 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// A subscriber that records each callback as a line of text.
 #[derive(Clone, Default)]
-struct Scribe {
+pub(crate) struct Scribe {
     book: Arc<Mutex<Vec<String>>>,
     spans: Arc<AtomicU64>,
     entered: Arc<Mutex<Vec<u64>>>,
@@ -22,12 +22,12 @@ struct Scribe {
 
 impl Scribe {
     /// Runs `act` with this as the thread's subscriber, and returns the recorded lines.
-    fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
         tracing::subscriber::with_default(self.clone(), act)
     }
 
     /// Takes the lines recorded since the last call.
-    fn read(&self) -> Vec<String> {
+    pub(crate) fn read(&self) -> Vec<String> {
         std::mem::take(&mut self.book.lock().unwrap())
     }
 

@@ -1,0 +1,370 @@
+//! Dry run: what a limiter would do if all of its quotas were enforced.
+//!
+//! A limiter with a quota in dry run has two parts that do not read each other:
+//!
+//! * The limiter itself. A quota in dry run is represented there by an [open](super::schedule::Schedule::open) schedule,
+//!   which holds back no claim. All algorithms are the same as without dry run.
+//! * A [`DryRun`], which simulates the same limiter with **all** quotas enforced. Every call arrives here too, and gets a
+//!   [`Verdict`]. The simulation never grants, delays or refuses anything.
+//!
+//! So a quota in dry run cannot weaken or delay the enforced quotas beside it, and the simulation is exact by
+//! construction: it moves the same [`Supply`] by the same rule as the queue of a limiter (see `state/serving.rs`).
+//!
+//! The simulated queue is first come, first served, and its claims have no callers. So the wait of an arriving claim is
+//! known at once: it is the instant at which the claim passes behind all claims in the queue. `ahead` keeps the supply
+//! as it will be once the last claim has been granted, so that an arrival takes a few steps per quota. Where the number
+//! of the tokens before it decides alone, no step per claim is ever needed; see `state/forecast.rs`, which has the same
+//! three cases.
+//!
+//! # What is simulated, and what is not
+//!
+//! Quotas, pauses and `max_waiting` are simulated. The in-flight cap is not, as in
+//! [`estimate`](crate::Limiter::estimate): no clock can tell when grants are dropped. The cap, pauses, `close` and
+//! `max_waiting` are also enforced, because they are no quotas.
+//!
+//! The verdict is given at arrival. What happens later (a pause, another quota, a refund, a cancellation) moves the
+//! claims in the simulated queue, and so changes the verdicts of later calls.
+
+mod changes;
+mod verdict;
+mod view;
+
+pub(crate) use verdict::Verdict;
+
+use crate::core::rovers::ahead;
+use crate::core::supply::Supply;
+use crate::error::Bound;
+use crate::observe::Reason;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// The most claims that the simulated queue holds. It has no futures that hold its claims, so nothing else would bound
+/// its memory while more calls arrive than the quotas allow.
+const MOST_WAITING: usize = 1 << 16;
+
+/// An entry of the simulated queue.
+#[derive(Clone, Debug)]
+enum Entry {
+    /// `count` successive claims of one cost, whose callers passed at once.
+    Passed { cost: u64, count: usize },
+    /// A claim that also waits in the limiter's own queue, where it ends at `ticket`: an enforced quota, the cap or a
+    /// pause holds it back there.
+    Waiting { cost: u64, ticket: u64 },
+    /// Tokens of a debt: charged behind the claims that arrived before it.
+    Debt(u64),
+}
+
+/// The supply once the last claim in the simulated queue has been granted.
+#[derive(Debug)]
+enum Ahead {
+    /// To be computed.
+    Stale,
+    /// No clock can tell when one of the claims is granted.
+    Unknown,
+    Known(Supply),
+}
+
+/// The simulation of one limiter; see the head of this file.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    /// All quotas, as of the instant up to which the simulated queue has been served. Without a ceiling.
+    supply: Supply,
+    queue: VecDeque<Entry>,
+    /// How many claims the queue holds.
+    waiting: usize,
+    /// The tokens of all entries of the queue.
+    tokens: u64,
+    /// An upper bound for the cost of each claim in the queue.
+    largest: u64,
+    ahead: Ahead,
+    /// A copy of the supply that is minted ahead of time, kept to be reused.
+    scratch: Option<Supply>,
+    /// Which quotas are in dry run.
+    is_dry: Box<[bool]>,
+    /// The verdicts on claims that wait in the limiter's own queue, by ticket.
+    held: BTreeMap<u64, (u64, Verdict)>,
+    pub(crate) totals: DryTotals,
+}
+
+/// What the calls that passed would have got.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DryTotals {
+    pub(crate) would_wait: u64,
+    pub(crate) would_refuse: u64,
+    /// The part of `would_refuse` that each quota caused.
+    pub(crate) refused_by: Box<[u64]>,
+    /// The longest wait, in nanoseconds.
+    pub(crate) longest: u64,
+}
+
+/// How a call asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    /// `try_acquire`.
+    AtOnce,
+    /// `consume`, and the longest wait in nanoseconds that it accepts.
+    Wait { allowed: Option<u64>, max_waiting: usize },
+}
+
+impl DryRun {
+    /// Starts from the limiter's own supply, when everything before its queue ends at `claimed`.
+    pub(crate) fn new(supply: &Supply, claimed: u64) -> Self {
+        let mut supply = supply.clone();
+        supply.uncap();
+        supply.know_claimed(claimed);
+        let count = supply.quotas().len();
+        Self {
+            supply,
+            queue: VecDeque::new(),
+            waiting: 0,
+            tokens: 0,
+            largest: 0,
+            ahead: Ahead::Stale,
+            scratch: None,
+            is_dry: vec![false; count].into(),
+            held: BTreeMap::new(),
+            totals: DryTotals { refused_by: vec![0; count].into(), ..DryTotals::default() },
+        }
+    }
+
+    pub(crate) fn is_dry(&self, quota: usize) -> bool {
+        self.is_dry.get(quota).is_some_and(|is_dry| *is_dry)
+    }
+
+    pub(crate) fn set_dry(&mut self, quota: usize, is_dry: bool) {
+        self.is_dry[quota] = is_dry;
+    }
+
+    /// Whether any quota is in dry run.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.is_dry.contains(&true)
+    }
+
+    /// Serves the simulated queue up to `now`, each claim at the instant that the schedule gives it.
+    pub(crate) fn serve(&mut self, now: u64) {
+        let now = now.max(self.supply.synced());
+        while let Some(entry) = self.queue.front() {
+            let cost = match *entry {
+                Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => cost,
+                Entry::Debt(tokens) => {
+                    self.supply.claim(tokens);
+                    self.tokens -= tokens;
+                    self.queue.pop_front();
+                    continue;
+                }
+            };
+            let ticket = self.supply.claimed().wrapping_add(cost);
+            let Some(at) = self.supply.scheduled(ticket).filter(|at| *at <= now) else {
+                return self.supply.mint(now, Some(ticket));
+            };
+            self.supply.mint(at, Some(ticket));
+            self.supply.claim(cost);
+            self.take_front(cost);
+        }
+        (self.ahead, self.largest) = (Ahead::Stale, 0);
+        self.supply.mint(now, None);
+    }
+
+    /// Removes the front claim, which costs `cost`.
+    fn take_front(&mut self, cost: u64) {
+        self.waiting -= 1;
+        self.tokens -= cost;
+        match self.queue.front_mut() {
+            Some(Entry::Passed { count, .. }) if *count > 1 => *count -= 1,
+            _ => drop(self.queue.pop_front()),
+        }
+    }
+
+    /// The verdict on a claim of `cost` that arrives at `now`. The claim takes its place in the simulation.
+    pub(crate) fn arrive(&mut self, cost: u64, now: u64, ask: Ask) -> Verdict {
+        self.serve(now);
+        if cost == 0 {
+            return Verdict::AtOnce { remaining: self.available() };
+        }
+        let ticket = self.tail().wrapping_add(cost);
+        let is_first = self.queue.is_empty() && !self.supply.is_paused();
+        if is_first && ahead(self.supply.limit(), ticket) >= 0 {
+            self.supply.claim(cost);
+            return Verdict::AtOnce { remaining: ahead(self.supply.limit(), ticket) as u64 };
+        }
+        match ask {
+            Ask::AtOnce => self.deny(cost, ticket),
+            Ask::Wait { allowed, max_waiting } => {
+                if self.waiting >= max_waiting.min(MOST_WAITING) || cost > self.space_left() {
+                    return Verdict::Refused { reason: Reason::QueueFull, by: Bound::Queue };
+                }
+                let nanos = self.predict(cost).map(|at| self.wait_until(at, now));
+                // As in `State::check_in_time`: where no clock can tell, the call waits and sees.
+                if allowed.is_some_and(|allowed| nanos.unwrap_or(0) > allowed) {
+                    let by = self.supply.scheduled_obstacle(ticket);
+                    return Verdict::Refused { reason: Reason::TooLate, by };
+                }
+                self.push(Entry::Passed { cost, count: 1 });
+                Verdict::Waits { nanos }
+            }
+        }
+    }
+
+    /// The refusal of a `try_acquire` that would end at `ticket`.
+    fn deny(&self, cost: u64, ticket: u64) -> Verdict {
+        if cost > self.supply.most_at_once() {
+            let least = self.quotas().iter().enumerate().min_by_key(|(_, quota)| quota.most());
+            let by = Bound::Quota(least.map_or(0, |(index, _)| index));
+            return Verdict::Refused { reason: Reason::TooLarge, by };
+        }
+        let by = if self.queue.is_empty() { self.supply.obstacle(ticket) } else { Bound::Queue };
+        Verdict::Refused { reason: Reason::of_bound(by), by }
+    }
+
+    /// The wait from `now` until `at`. A claim that can pass by now does not wait for a clock that stepped back.
+    fn wait_until(&self, at: u64, now: u64) -> u64 {
+        if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) }
+    }
+
+    /// How long a claim of `cost` that arrives at `now` would wait. `None` if no clock can tell.
+    pub(crate) fn estimate(&mut self, cost: u64, now: u64) -> Option<Duration> {
+        self.serve(now);
+        if cost == 0 {
+            return Some(Duration::ZERO);
+        }
+        self.predict(cost).map(|at| Duration::from_nanos(self.wait_until(at, now)))
+    }
+
+    /// The instant at which a claim of `cost` behind all claims in the queue passes. `None` if no clock can tell.
+    fn predict(&mut self, cost: u64) -> Option<u64> {
+        let end = self.tail().wrapping_add(cost);
+        let front = match self.queue.front() {
+            Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) if !self.supply.is_straight() => *cost,
+            _ => return self.supply.scheduled(end),
+        };
+        if self.supply.may_go_by_number(self.largest) {
+            let mut scratch = self.scratch.take().unwrap_or_else(|| self.supply.clone());
+            scratch.clone_from(&self.supply);
+            let at = scratch.scheduled_behind(self.supply.claimed().wrapping_add(front), self.largest, end);
+            self.scratch = Some(scratch);
+            if at.is_some() {
+                return at;
+            }
+        }
+        if let Ahead::Stale = self.ahead {
+            let mut supply = self.supply.clone();
+            self.ahead = match self.queue.iter().try_for_each(|entry| cover(&mut supply, entry)) {
+                Some(()) => Ahead::Known(supply),
+                None => Ahead::Unknown,
+            };
+        }
+        match &self.ahead {
+            Ahead::Known(supply) => supply.scheduled(supply.claimed().wrapping_add(cost)),
+            Ahead::Stale | Ahead::Unknown => None,
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if let Ahead::Known(supply) = &mut self.ahead
+            && cover(supply, &entry).is_none()
+        {
+            self.ahead = Ahead::Unknown;
+        }
+        match entry {
+            Entry::Debt(tokens) => self.tokens += tokens,
+            Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => {
+                self.waiting += 1;
+                self.tokens += cost;
+                self.largest = self.largest.max(cost);
+            }
+        }
+        match (self.queue.back_mut(), &entry) {
+            (Some(Entry::Passed { cost: last, count }), Entry::Passed { cost, .. }) if last == cost => *count += 1,
+            _ => self.queue.push_back(entry),
+        }
+    }
+
+    /// Records that a claim of `cost`, on which `verdict` was given just now, waits in the limiter's own queue and ends
+    /// there at `ticket`.
+    pub(crate) fn hold(&mut self, ticket: u64, cost: u64, verdict: Verdict) {
+        if let Verdict::Waits { .. } = verdict {
+            match self.queue.back_mut() {
+                Some(Entry::Passed { count, .. }) if *count > 1 => {
+                    *count -= 1;
+                    self.queue.push_back(Entry::Waiting { cost, ticket });
+                }
+                Some(last) => *last = Entry::Waiting { cost, ticket },
+                None => {}
+            }
+        }
+        self.held.insert(ticket, (cost, verdict));
+    }
+
+    /// Adds a claim that waited in the limiter's own queue when the simulation began.
+    pub(crate) fn adopt(&mut self, ticket: u64, cost: u64) {
+        self.push(Entry::Waiting { cost, ticket });
+    }
+
+    /// Adds a debt that was in the limiter's own queue, behind claims, when the simulation began.
+    pub(crate) fn adopt_debt(&mut self, tokens: u64) {
+        if tokens > 0 {
+            self.push(Entry::Debt(tokens));
+        }
+    }
+
+    /// The limiter has granted the claim that ends at `ticket`. Returns the verdict on it, if it arrived here.
+    pub(crate) fn pass(&mut self, ticket: u64) -> Option<Verdict> {
+        self.held.remove(&ticket).map(|(_, verdict)| verdict)
+    }
+
+    /// A claim left the limiter's own queue at `now` without a grant: it leaves the simulation too. If it was granted
+    /// here, its tokens come back.
+    pub(crate) fn leave(&mut self, ticket: u64, now: u64) {
+        self.serve(now);
+        let held = self.held.remove(&ticket);
+        let is_it = |entry: &Entry| matches!(entry, Entry::Waiting { ticket: own, .. } if *own == ticket);
+        if let Some(index) = self.queue.iter().position(is_it)
+            && let Some(Entry::Waiting { cost, .. }) = self.queue.remove(index)
+        {
+            (self.waiting, self.tokens) = (self.waiting - 1, self.tokens - cost);
+            self.ahead = Ahead::Stale;
+            if index == 0 {
+                // Tokens above the burst that were saved for this claim.
+                self.supply.cut(None);
+                self.serve(now);
+            }
+        } else if let Some((cost, Verdict::AtOnce { .. } | Verdict::Waits { .. })) = held {
+            self.refund(cost, now);
+        }
+    }
+
+    /// Counts a call that was let through, or that waits for other reasons.
+    pub(crate) fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) } => {}
+            Verdict::Waits { nanos } => {
+                self.totals.would_wait += 1;
+                self.totals.longest = self.totals.longest.max(nanos.unwrap_or(0));
+            }
+            Verdict::Refused { by, .. } => {
+                self.totals.would_refuse += 1;
+                if let Bound::Quota(index) = by {
+                    self.totals.refused_by[index] += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Serves `entry` ahead of time. `None` if no clock can tell when.
+fn cover(supply: &mut Supply, entry: &Entry) -> Option<()> {
+    let (cost, count) = match *entry {
+        Entry::Passed { cost, count } => (cost, count),
+        Entry::Waiting { cost, .. } => (cost, 1),
+        Entry::Debt(tokens) => {
+            supply.claim(tokens);
+            return Some(());
+        }
+    };
+    for _ in 0..count {
+        let ticket = supply.claimed().wrapping_add(cost);
+        supply.mint(supply.scheduled(ticket)?, Some(ticket));
+        supply.claim(cost);
+    }
+    Some(())
+}

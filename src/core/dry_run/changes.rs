@@ -1,0 +1,79 @@
+//! What changes the simulation besides calls and time: refunds and debts, and the calls of the operator.
+
+use super::{Ahead, DryRun, Entry};
+use crate::core::schedule::Schedule;
+use crate::core::supply::Supply;
+use crate::quota::Quota;
+
+impl DryRun {
+    /// Returns tokens of a grant that were not used.
+    pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
+        self.change(now, |supply, _| supply.refund(tokens));
+    }
+
+    /// Charges `tokens` more for a grant: a debt behind the claims in the queue.
+    pub(crate) fn charge(&mut self, tokens: u64, now: u64) {
+        self.serve(now);
+        let tokens = tokens.min(self.space_left());
+        if self.queue.is_empty() {
+            self.supply.claim(tokens);
+        } else {
+            self.push(Entry::Debt(tokens));
+        }
+    }
+
+    pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
+        self.change(now, |supply, front| supply.replenish(tokens, front));
+    }
+
+    /// Whether a manual quota takes the tokens of `replenish`.
+    pub(crate) fn has_manual(&self) -> bool {
+        self.quotas().iter().any(Schedule::is_manual)
+    }
+
+    pub(crate) fn pause_until(&mut self, gate: u64, now: u64) {
+        self.change(now, |supply, _| supply.pause_until(gate));
+    }
+
+    pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {
+        self.change(now, |supply, front| supply.set_quota(index, quota, front));
+    }
+
+    /// Replaces all quotas, and counts the periods of stepped ones from the origin of time. New ones are in dry run if all
+    /// the others are.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, now: u64) {
+        self.change(now, |supply, front| {
+            supply.replace_quotas(quotas, front);
+            supply.step_from_origin();
+        });
+        let is_dry = !self.is_dry.contains(&false);
+        let resized = |old: &[bool], count| (0..count).map(|index| *old.get(index).unwrap_or(&is_dry)).collect();
+        let count = self.quotas().len();
+        self.is_dry = resized(&self.is_dry, count);
+        let refused_by = &self.totals.refused_by;
+        self.totals.refused_by = (0..count).map(|index| *refused_by.get(index).unwrap_or(&0)).collect();
+    }
+
+    /// Forgets all claims in the queue: the limiter was closed.
+    pub(crate) fn close(&mut self, now: u64) {
+        self.serve(now);
+        self.queue.clear();
+        self.held.clear();
+        (self.waiting, self.tokens, self.largest, self.ahead) = (0, 0, 0, Ahead::Stale);
+        self.supply.cut(None);
+    }
+
+    /// Changes the supply at `now`. The action also gets the ticket of the front claim.
+    fn change(&mut self, now: u64, act: impl FnOnce(&mut Supply, Option<u64>)) {
+        self.serve(now);
+        let front = match self.queue.front() {
+            Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) => {
+                Some(self.supply.claimed().wrapping_add(*cost))
+            }
+            Some(Entry::Debt(_)) | None => None,
+        };
+        act(&mut self.supply, front);
+        self.ahead = Ahead::Stale;
+        self.serve(now);
+    }
+}

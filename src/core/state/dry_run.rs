@@ -1,0 +1,239 @@
+//! Quotas in dry run: every call also arrives in the [simulation](crate::core::dry_run).
+
+use super::{Arrival, Role, State};
+use crate::core::classes::ROOT;
+use crate::core::dry_run::{Ask, DryRun, Verdict};
+use crate::core::outcome::Outcome;
+use crate::core::rovers::Rovers;
+use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::quota::Quota;
+use crate::which::Which;
+use std::time::Duration;
+
+impl State {
+    pub(crate) fn dry_run(&self) -> Option<&DryRun> {
+        self.rare.as_ref()?.dry_run.as_deref()
+    }
+
+    fn dry_run_mut(&mut self) -> Option<&mut DryRun> {
+        self.rare.as_mut()?.dry_run.as_deref_mut()
+    }
+
+    /// The simulation, served up to the time of the caller that holds the lock, and that time.
+    pub(super) fn dry_run_now(&mut self) -> Option<(&mut DryRun, u64)> {
+        if !self.role.has_dry_run() {
+            return None;
+        }
+        let synced = self.supply.synced();
+        let rare = self.rare.as_mut()?;
+        let now = rare.acts_at.unwrap_or(synced);
+        rare.dry_run.as_deref_mut().map(|dry_run| (dry_run, now))
+    }
+
+    /// Runs `act`, which changes a grant that holds `word`. If the grant took no tokens in the simulation, `act` runs
+    /// without it.
+    pub(crate) fn with_grant<R>(&mut self, word: u64, act: impl FnOnce(&mut Self) -> R) -> R {
+        if !Verdict::is_refused(word) {
+            return act(self);
+        }
+        let dry_run = self.rare.as_mut().and_then(|rare| rare.dry_run.take());
+        let result = act(self);
+        if dry_run.is_some() {
+            self.rare().dry_run = dry_run;
+        }
+        result
+    }
+
+    /// Does [`arrive`](Self::arrive) in the simulation too. A grant then carries the verdict.
+    pub(super) fn arrive_in_dry_run(
+        &mut self,
+        rovers: &Rovers,
+        arrival: Arrival<'_>,
+        now: u64,
+    ) -> Result<Option<u64>, ConsumeError> {
+        let (cost, allowed) = (arrival.cost, arrival.allowed);
+        self.check_claim(rovers, cost)?;
+        let ask = Ask::Wait { allowed, max_waiting: self.queue.most() };
+        let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, ask));
+        let granted = self.arrive_uncounted(rovers, arrival, now)?;
+        let (Some(verdict), tail) = (verdict, rovers.tail()) else { return Ok(granted) };
+        if let Some(dry_run) = self.dry_run_mut() {
+            dry_run.count(verdict);
+            if granted.is_none() {
+                dry_run.hold(tail, cost, verdict);
+            }
+        }
+        Ok(granted.map(|_| verdict.to_word()))
+    }
+
+    /// Does [`try_acquire`](Self::try_acquire) in the simulation too.
+    pub(super) fn try_acquire_in_dry_run(
+        &mut self,
+        rovers: &Rovers,
+        cost: u64,
+        now: u64,
+    ) -> Result<u64, TryAcquireError> {
+        if self.closed {
+            return Err(TryAcquireError::Closed);
+        }
+        let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, Ask::AtOnce));
+        let remaining = self.try_acquire_alone(rovers, cost, now)?;
+        let (Some(verdict), Some(dry_run)) = (verdict, self.dry_run_mut()) else { return Ok(remaining) };
+        dry_run.count(verdict);
+        Ok(verdict.to_word())
+    }
+
+    /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
+    pub(super) fn outcome_in_dry_run(&mut self, outcome: Outcome) -> Outcome {
+        let Some(ticket) = self.queue.front().map(|front| front.ticket) else { return outcome };
+        let Outcome::Granted { .. } = outcome else {
+            self.leave_dry_run(ticket);
+            return outcome;
+        };
+        let verdict = self.dry_run_mut().and_then(|dry_run| dry_run.pass(ticket));
+        verdict.map_or(outcome, |verdict| Outcome::Granted { remaining: verdict.to_word() })
+    }
+
+    /// A claim has left the queue without a grant.
+    pub(super) fn leave_dry_run(&mut self, ticket: u64) {
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.leave(ticket, now);
+        }
+    }
+
+    /// Serves the simulation up to `now`.
+    pub(crate) fn serve_dry_run(&mut self, now: u64) {
+        if let Some(dry_run) = self.dry_run_mut() {
+            dry_run.serve(now);
+        }
+    }
+
+    /// [`available`](Self::available), as if all quotas were enforced.
+    pub(crate) fn shown_available(&mut self, rovers: &Rovers, now: u64) -> u64 {
+        let closed = self.closed;
+        match self.dry_run_mut() {
+            Some(dry_run) if !closed => {
+                dry_run.serve(now);
+                dry_run.available()
+            }
+            _ => self.available_in(rovers, ROOT),
+        }
+    }
+
+    /// [`deficiency`](Self::deficiency), as if all quotas were enforced.
+    pub(crate) fn shown_deficiency(&mut self, rovers: &Rovers, now: u64) -> u64 {
+        match self.dry_run_mut() {
+            Some(dry_run) => {
+                dry_run.serve(now);
+                dry_run.deficiency()
+            }
+            None => self.deficiency(rovers),
+        }
+    }
+
+    /// [`estimate`](Self::estimate), as if all quotas were enforced.
+    pub(crate) fn shown_estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
+        let is_possible = !self.closed && cost <= self.most_claimable(rovers);
+        match self.dry_run_mut() {
+            Some(dry_run) if is_possible => dry_run.estimate(cost, now),
+            Some(_) => None,
+            None => self.estimate(rovers, cost, now),
+        }
+    }
+
+    /// Puts a quota in dry run, or enforces it again.
+    pub(crate) fn set_dry_run(&mut self, rovers: &Rovers, which: Which<'_>, is_dry: bool) -> Result<(), ConfigError> {
+        let index = self.find_quota(which)?;
+        if is_dry == self.dry_run().is_some_and(|dry_run| dry_run.is_dry(index)) {
+            return Ok(());
+        }
+        if is_dry {
+            self.check_dry_run()?;
+        }
+        self.retract(rovers);
+        self.forget_denial(rovers);
+        if is_dry {
+            self.start_dry_run(rovers, index)
+        } else {
+            self.end_dry_run(rovers, index)
+        }
+        Ok(())
+    }
+
+    /// Puts all quotas in dry run, or enforces them again.
+    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) {
+        for index in 0..self.supply.quotas().len() {
+            // Not supported under a parent, which the keyed limiter has checked.
+            let _ = self.set_dry_run(rovers, index.into(), is_dry);
+        }
+    }
+
+    /// Replaces the quotas of the simulation, after those of the limiter.
+    pub(super) fn replace_quotas_in_dry_run(&mut self, quotas: &[Quota]) {
+        let Some((dry_run, now)) = self.dry_run_now() else { return };
+        dry_run.replace_quotas(quotas.iter().copied(), now);
+        let dry: Vec<usize> = (0..dry_run.quotas().len()).filter(|index| dry_run.is_dry(*index)).collect();
+        dry.into_iter().for_each(|index| self.supply.open_quota(index));
+    }
+
+    fn check_dry_run(&self) -> Result<(), ConfigError> {
+        let has_children =
+            self.rare.as_ref().is_some_and(|rare| rare.children.iter().any(|(_, it)| it.strong_count() > 0));
+        let setting = if self.role.has_classes() {
+            "classes"
+        } else if self.supply.has_external() {
+            "distributed"
+        } else if has_children || self.role.has_parent() {
+            "parent"
+        } else if self.queue.is_joint() {
+            "join"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::DryRunUnsupported { setting })
+    }
+
+    fn start_dry_run(&mut self, rovers: &Rovers, index: usize) {
+        if !self.role.has_dry_run() {
+            self.role.add(Role::DRY_RUN);
+            let dry_run = self.copy_for_dry_run(rovers);
+            self.rare().dry_run = Some(Box::new(dry_run));
+        }
+        if let Some(dry_run) = self.dry_run_mut() {
+            dry_run.set_dry(index, true);
+        }
+        self.supply.open_quota(index);
+    }
+
+    /// A simulation of this limiter as it is now, with all claims in its queue.
+    fn copy_for_dry_run(&self, rovers: &Rovers) -> DryRun {
+        let start = self.next_start(rovers);
+        let mut dry_run = DryRun::new(&self.supply, start);
+        let mut end = start;
+        for waiter in self.queue.iter() {
+            // Positions between two waiters that are no gap are a debt.
+            dry_run.adopt_debt(waiter.start().wrapping_sub(end));
+            dry_run.adopt(waiter.ticket, waiter.cost);
+            end = waiter.ticket.wrapping_add(waiter.skip);
+        }
+        dry_run.adopt_debt(rovers.tail().wrapping_sub(end));
+        dry_run
+    }
+
+    /// Enforces a quota again. Its level stays: all claims of the simulation count, also those that would still wait.
+    fn end_dry_run(&mut self, rovers: &Rovers, index: usize) {
+        // The position of the last claim, without the gaps in the queue.
+        let tail = rovers.tail().wrapping_sub(self.totals.holes);
+        let Some((dry_run, now)) = self.dry_run_now() else { return };
+        dry_run.serve(now);
+        dry_run.set_dry(index, false);
+        let mut schedule = dry_run.quotas()[index].clone();
+        schedule.head = tail.wrapping_add(dry_run.level(index) as u64);
+        let is_needed = dry_run.is_needed();
+        self.supply.enforce_quota(index, schedule, self.front_ticket());
+        if !is_needed {
+            self.role.remove(Role::DRY_RUN);
+            self.rare().dry_run = None;
+        }
+    }
+}

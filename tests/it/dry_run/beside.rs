@@ -1,0 +1,184 @@
+//! Quotas in dry run beside enforced ones: the enforced ones grant, delay and refuse as if they were alone.
+
+use std::task::Poll;
+
+use proptest::prelude::*;
+use tollgate::{Bound, Grant, Limiter, ManualClock, TryAcquireError};
+
+use super::{Call, Made, Step, Trace, leave, trace, verdict_of};
+use crate::oracle::ops::config;
+use crate::oracle::words::{nanoseconds, quota, unsigned};
+
+/// A limiter in a trace.
+struct Side<'a> {
+    limiter: &'a Limiter,
+    /// The index that each quota of the trace has here; `None` if it is missing.
+    quotas: Vec<Option<usize>>,
+    grants: Vec<Option<Grant<'a>>>,
+    waiting: Vec<(usize, tokio_test::task::Spawn<tollgate::Consume<'a>>)>,
+}
+
+impl<'a> Side<'a> {
+    /// Does `step`, and returns what its caller sees: of a denial also by which quota of the trace.
+    fn step(&mut self, step: &Step) -> String {
+        let mut seen = String::new();
+        match *step {
+            Step::Pass(_) => {}
+            Step::Call(Call::Try(cost)) => {
+                let answer = self.limiter.try_acquire(unsigned(cost));
+                seen = match &answer {
+                    Ok(_) => "granted".to_string(),
+                    Err(TryAcquireError::Denied(denied)) => {
+                        let by = match denied.by {
+                            Bound::Quota(index) => {
+                                format!("quota {:?}", self.quotas.iter().position(|own| *own == Some(index)))
+                            }
+                            by => format!("{by:?}"),
+                        };
+                        format!("{by} {:?} {}", denied.retry_after, denied.remaining)
+                    }
+                    Err(error) => format!("{error:?}"),
+                };
+                self.grants.push(answer.ok());
+            }
+            Step::Call(call) => match call.make(self.limiter) {
+                Made::Granted(grant) => {
+                    seen = "granted".to_string();
+                    self.grants.push(Some(grant));
+                }
+                Made::Refused(error) => {
+                    // The name of the bound has another index on each side.
+                    seen =
+                        error.split(" by ").next().unwrap_or_default().split("quota").next().unwrap_or_default().into();
+                    self.grants.push(None);
+                }
+                Made::TimedOut => {
+                    seen = "timed out".to_string();
+                    self.grants.push(None);
+                }
+                Made::Waits(claim) => {
+                    self.waiting.push((self.grants.len(), claim));
+                    self.grants.push(None);
+                }
+            },
+            Step::Settle(place, actual) => {
+                let count = self.grants.len().max(1);
+                if let Some(Some(grant)) = self.grants.get_mut(place % count) {
+                    grant.settle(unsigned(actual));
+                }
+            }
+            Step::SetQuota(index, rule) => {
+                if let Some(own) = self.quotas[index] {
+                    self.limiter.set_quota(own, quota(rule)).expect("valid");
+                }
+            }
+            // Which quotas it fills depends on whether a manual one is there.
+            Step::Replenish(_) => {}
+            Step::Pause(span) => self.limiter.pause_for(nanoseconds(span)),
+            Step::Cancel(place) => {
+                if !self.waiting.is_empty() {
+                    let place = place % self.waiting.len();
+                    drop(self.waiting.remove(place));
+                }
+            }
+        }
+        self.limiter.tick();
+        for (place, mut claim) in std::mem::take(&mut self.waiting) {
+            match claim.poll() {
+                Poll::Pending => self.waiting.push((place, claim)),
+                Poll::Ready(answer) => {
+                    seen += &format!(", {place} after its wait: {}", answer.is_ok());
+                    self.grants[place] = answer.ok();
+                }
+            }
+        }
+        let state = self.limiter.snapshot();
+        let levels: Vec<i64> = self
+            .quotas
+            .iter()
+            .flatten()
+            .map(|own| &state.quotas[*own])
+            .filter(|own| !own.dry_run)
+            .map(|own| own.level)
+            .collect();
+        format!("{seen}; {levels:?} {} {} {}", state.waiting_tasks, state.granted, state.refunded)
+    }
+}
+
+/// Runs the trace on a limiter with all of its quotas, those in `dry` in dry run, and on one with the other quotas only.
+fn compare(trace: &Trace, dry: u8) {
+    let count = trace.rules.len();
+    let is_dry = |index: usize| index + 1 < count && dry >> index & 1 == 1;
+    let clock = ManualClock::new();
+    let both =
+        (0..count).filter(|index| is_dry(*index)).fold(trace.builder(&clock), |it, index| it.dry_run_quota(index));
+    let both = both.build().expect("valid");
+    let mut quotas = Vec::new();
+    let mut kept = Vec::new();
+    for (index, rule) in trace.rules.iter().enumerate() {
+        quotas.push((!is_dry(index)).then_some(kept.len()));
+        kept.extend((!is_dry(index)).then_some(*rule));
+    }
+    let alone = Trace { rules: kept, ..trace.clone() }.builder(&clock).build().expect("valid");
+    let side = |limiter, quotas| Side { limiter, quotas, grants: Vec::new(), waiting: Vec::new() };
+    let mut both = side(&both, (0..count).map(Some).collect());
+    let mut alone = side(&alone, quotas);
+    for (number, step) in trace.steps.iter().enumerate() {
+        if let Step::Pass(span) = step {
+            clock.advance(nanoseconds(*span));
+        }
+        assert_eq!(both.step(step), alone.step(step), "{number}: {step:?}");
+    }
+}
+
+/// Without cancellations, the verdicts beside enforced quotas are those of the oracle, which enforces all of them.
+fn compare_verdicts(trace: &Trace) {
+    let clock = ManualClock::new();
+    let limiter = trace.builder(&clock).dry_run_quota(0).build().expect("valid");
+    let (mut oracle, mut now) = (trace.oracle(), 0);
+    let mut waiting = Vec::new();
+    for (id, step) in trace.steps.iter().enumerate() {
+        match *step {
+            Step::Pass(span) => {
+                now += span;
+                clock.advance(nanoseconds(span));
+            }
+            Step::Call(call) => {
+                let verdict = call.ask(&mut oracle, now, id);
+                match call.make(&limiter) {
+                    Made::Granted(grant) => {
+                        assert!(super::agree(verdict_of(&grant), verdict), "{id}: {grant:?}, {verdict:?}")
+                    }
+                    Made::Waits(claim) => waiting.push((id, verdict, claim)),
+                    Made::TimedOut => leave(&mut oracle, now, id, verdict),
+                    Made::Refused(_) => {}
+                }
+            }
+            _ => unreachable!("only arrivals"),
+        }
+        limiter.tick();
+        for (number, verdict, mut claim) in std::mem::take(&mut waiting) {
+            match claim.poll() {
+                Poll::Pending => waiting.push((number, verdict, claim)),
+                Poll::Ready(Ok(grant)) => {
+                    assert!(super::agree(verdict_of(&grant), verdict), "{id}: {grant:?}, {verdict:?}")
+                }
+                Poll::Ready(Err(_)) => leave(&mut oracle, now, number, verdict),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(2_000))]
+
+    #[test]
+    fn enforced_quotas_do_what_they_do_alone(trace in trace(true), dry in any::<u8>()) {
+        compare(&trace, dry);
+    }
+
+    #[test]
+    fn verdicts_beside_enforced_quotas_are_those_of_the_oracle(trace in trace(false)) {
+        compare_verdicts(&trace);
+    }
+}

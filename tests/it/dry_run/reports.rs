@@ -1,0 +1,89 @@
+//! What meters and tracing say about a dry run.
+
+use tokio_test::assert_ready_ok;
+use tokio_test::task::spawn;
+use tollgate::{Limiter, ManualClock, Quota};
+
+use crate::scenes::MILLI;
+
+fn limiter() -> Limiter {
+    let builder = Limiter::builder().quota_named("fast", Quota::new(1, MILLI).burst(2)).clock(ManualClock::new());
+    builder.quota_named("slow", Quota::per_hour(1_000)).dry_run().build().unwrap()
+}
+
+/// Two grants at once, a wait of a millisecond, and two refusals.
+fn calls(limiter: &Limiter) {
+    drop(limiter.try_acquire(2).unwrap());
+    drop(limiter.try_acquire(1).unwrap());
+    drop(assert_ready_ok!(spawn(limiter.consume(1)).poll()));
+    drop(limiter.try_acquire(1).unwrap());
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_meter_counts_waits_and_refusals_that_would_have_been() {
+    use metrics::with_local_recorder;
+    use metrics_util::debugging::DebugValue;
+    use tollgate::metrics::Meter;
+
+    let book = crate::metrics::Book::open();
+    with_local_recorder(&book.recorder, || {
+        let limiter = limiter();
+        let meter = Meter::new("api", &limiter).unwrap();
+        calls(&limiter);
+        meter.publish();
+        let page = book.read();
+        let would_refuse = |reason| page.counter(&format!("would_refuse_total{{key=api,reason={reason}}}"));
+        assert_eq!(["quota", "queue", "too_late"].map(would_refuse), [1, 1, 0]);
+        let by = |quota| page.counter(&format!("quota_would_refuse_total{{key=api,quota={quota}}}"));
+        assert_eq!(["fast", "slow"].map(by), [1, 0]);
+        let Some(DebugValue::Histogram(waits)) = page.get("would_wait_seconds{key=api}") else { panic!("{page:#?}") };
+        assert_eq!(waits.iter().map(|wait| wait.0).collect::<Vec<_>>(), [0.001]);
+        assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
+        limiter.set_dry_run("fast", false).unwrap();
+        limiter.set_dry_run("slow", false).unwrap();
+        meter.publish();
+        let page = book.read();
+        assert_eq!(page.counter("would_refuse_total{key=api,reason=quota}"), 1, "a counter does not go away");
+    });
+}
+
+#[cfg(all(feature = "metrics", feature = "keyed"))]
+#[test]
+fn a_meter_of_a_keyed_limiter_counts_all_keys() {
+    use metrics::with_local_recorder;
+    use tollgate::KeyedLimiter;
+    use tollgate::metrics::Meter;
+
+    let book = crate::metrics::Book::open();
+    with_local_recorder(&book.recorder, || {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(ManualClock::new());
+        let users = builder.dry_run().build().unwrap();
+        let meter = Meter::new("users", &users).unwrap();
+        for user in 0..3 {
+            drop(assert_ready_ok!(spawn(users.consume(&user, 1)).poll()));
+            drop(assert_ready_ok!(spawn(users.consume(&user, 1)).poll()));
+            drop(users.try_acquire(&user, 1).unwrap());
+        }
+        meter.publish();
+        let page = book.read();
+        assert_eq!(page.counter("would_refuse_total{key=users,reason=queue}"), 3);
+        assert!(page.get("would_wait_seconds{key=users}").is_some(), "{page:#?}");
+    });
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn tracing_has_an_event_for_each_call_that_would_have_waited_or_been_refused() {
+    let scribe = crate::tracing::Scribe::default();
+    scribe.listen(|| calls(&limiter()));
+    let lines = scribe.read();
+    assert_eq!(
+        lines,
+        [
+            "DEBUG event in 0: by=quota cost=1 message=dry run: would have been refused by quota 0",
+            "DEBUG event in 0: cost=1 message=dry run: would have waited wait=1ms",
+            "DEBUG event in 0: by=queue cost=1 message=dry run: would have been refused by the queue of waiters",
+        ]
+    );
+}

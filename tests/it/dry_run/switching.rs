@@ -1,0 +1,159 @@
+//! Dry run switched on and off while calls are made.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready_ok};
+use tollgate::{Limiter, ManualClock, Quota};
+
+use crate::fixture::MILLI;
+use crate::oracle::ops::{config, continuous};
+use crate::oracle::words::{nanoseconds, quota, unsigned};
+use crate::oracle::{Int, Oracle};
+
+/// Of one quota that stops at every token, the level tells all of the queue: so an estimate is the same at every
+/// instant, whether the claims before it waited or passed.
+fn compare((amount, period, burst): (Int, Int, Int), steps: &[(u8, u16)]) {
+    let rule = continuous(amount, amount.max(period), burst, burst);
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().quota(quota(rule)).clock(clock.clone()).dry_run().build().expect("valid");
+    let (mut oracle, mut now, mut waiting) = (Oracle::new(&[rule], None, 1_000), 0, Vec::new());
+    let mut is_dry = true;
+    for (id, &(kind, size)) in steps.iter().enumerate() {
+        let size = Int::from(size);
+        match kind % 8 {
+            0..=2 => {
+                let cost = 1 + size % (2 * burst);
+                let estimate = oracle.estimate(now, cost);
+                oracle.consume(now, id, cost);
+                let mut claim = spawn(limiter.consume(unsigned(cost)));
+                match claim.poll() {
+                    Poll::Ready(Ok(grant)) if is_dry => {
+                        assert_eq!(grant.would_have_waited().map(|wait| wait.as_nanos() as Int), estimate, "{id}");
+                    }
+                    Poll::Ready(Ok(_)) => assert_eq!(estimate, Some(0), "{id}"),
+                    Poll::Pending if !is_dry => waiting.push(claim),
+                    other => panic!("{id}: {other:?}"),
+                }
+            }
+            3 => {
+                let cost = 1 + size % burst;
+                let answer = oracle.try_acquire(now, id, cost);
+                let granted = limiter.try_acquire(unsigned(cost));
+                let would = granted.as_ref().is_ok_and(|grant| grant.would_have_been_refused().is_none());
+                assert_eq!(would, answer == crate::oracle::Answer::Granted, "{id}: {granted:?}, {answer:?}");
+                assert!(!is_dry || granted.is_ok(), "{id}");
+            }
+            4 | 5 => {
+                let span = size % (4 * rule_period(amount, period));
+                now += span;
+                clock.advance(nanoseconds(span));
+                limiter.tick();
+            }
+            _ => {
+                is_dry = !is_dry;
+                limiter.set_dry_run(0, is_dry).expect("there is a quota 0");
+            }
+        }
+        waiting.retain_mut(|claim| claim.poll().is_pending());
+        assert!(!is_dry || waiting.is_empty(), "{id}: a waiter did not pass");
+        for cost in [1, burst] {
+            let own = limiter.estimate(unsigned(cost)).map(|wait| wait.as_nanos() as Int);
+            assert_eq!(own, oracle.estimate(now, cost), "{id}, {is_dry}");
+        }
+        assert_eq!(Int::from(limiter.available()), oracle.available(), "{id}, {is_dry}");
+        assert_eq!(Int::from(limiter.deficiency()), oracle.deficiency(), "{id}, {is_dry}");
+    }
+}
+
+fn rule_period(amount: Int, period: Int) -> Int {
+    amount.max(period)
+}
+
+proptest! {
+    #![proptest_config(config(2_000))]
+
+    #[test]
+    fn no_switch_loses_the_level_or_the_queue(
+        rule in (1_i128..6, 1_i128..60, 1_i128..12),
+        steps in prop::collection::vec(any::<(u8, u16)>(), 1..80),
+    ) {
+        compare(rule, &steps);
+    }
+}
+
+fn limiter(clock: &ManualClock) -> Limiter {
+    let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).clock(clock.clone());
+    builder.quota_named("second", Quota::per_second(1_000_000)).build().unwrap()
+}
+
+#[test]
+fn waiters_of_a_quota_that_goes_into_dry_run_pass_at_once_and_go_on_waiting_in_the_simulation() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    let mut claims = [2, 1, 1].map(|cost| spawn(limiter.consume(cost)));
+    let _first = assert_ready_ok!(claims[0].poll());
+    assert_pending!(claims[1].poll());
+    assert_pending!(claims[2].poll());
+    limiter.set_dry_run(0, true).unwrap();
+    let _second = assert_ready_ok!(claims[1].poll());
+    let _third = assert_ready_ok!(claims[2].poll());
+    assert_eq!(limiter.snapshot().dry_run.unwrap().waiting_tasks, 2);
+    assert_eq!(limiter.estimate(1), Some(3 * MILLI));
+    clock.advance(MILLI);
+    assert_eq!(limiter.snapshot().dry_run.unwrap().waiting_tasks, 1);
+    assert_eq!(limiter.estimate(1), Some(2 * MILLI));
+}
+
+#[test]
+fn a_quota_that_is_enforced_again_counts_all_calls_that_passed() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    limiter.set_dry_run(0, true).unwrap();
+    let _grants: Vec<_> = (0..5).map(|_| assert_ready_ok!(spawn(limiter.consume(1)).poll())).collect();
+    limiter.set_dry_run(0, false).unwrap();
+    assert!(limiter.snapshot().dry_run.is_none());
+    assert_eq!((limiter.available(), limiter.deficiency()), (0, 3));
+    let mut next = spawn(limiter.consume(1));
+    assert_pending!(next.poll());
+    clock.advance(4 * MILLI - Duration::from_nanos(1));
+    limiter.tick();
+    assert_pending!(next.poll());
+    clock.advance(Duration::from_nanos(1));
+    limiter.tick();
+    let _next = assert_ready_ok!(next.poll());
+    limiter.set_dry_run("second", true).unwrap();
+    limiter.set_dry_run("second", false).unwrap();
+    assert_eq!(limiter.deficiency(), 0);
+}
+
+#[test]
+fn replenish_forgives_the_calls_that_passed() {
+    let clock = ManualClock::new();
+    let limiter = limiter(&clock);
+    limiter.set_dry_run(0, true).unwrap();
+    let _grants: Vec<_> = (0..50).map(|_| assert_ready_ok!(spawn(limiter.consume(1)).poll())).collect();
+    limiter.set_dry_run(0, false).unwrap();
+    assert_eq!(limiter.deficiency(), 48);
+    limiter.replenish(limiter.deficiency());
+    assert_eq!((limiter.deficiency(), limiter.estimate(1)), (0, Some(MILLI)));
+}
+
+#[test]
+fn a_limiter_that_leaves_dry_run_has_its_fast_path_back() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(1_000)).clock(clock.clone()).stride(10);
+    let limiter = builder.build().unwrap();
+    let published = |limiter: &Limiter| {
+        drop(limiter.try_acquire(1).unwrap());
+        let seen = limiter.snapshot();
+        seen.published - seen.tail
+    };
+    assert_eq!(published(&limiter), 10);
+    limiter.set_dry_run(0, true).unwrap();
+    assert_eq!(published(&limiter), 0);
+    limiter.set_dry_run(0, false).unwrap();
+    assert_eq!(published(&limiter), 9, "ten were published, and one was taken without the lock");
+}

@@ -1,0 +1,168 @@
+//! All quotas in dry run: each verdict is that of the oracle, which enforces them.
+
+use std::collections::HashMap;
+use std::task::Poll;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use tollgate::{ConsumeError, Grant, ManualClock};
+
+use super::{Call, LONGEST, Made, Step, Trace, agree, leave, trace, verdict_of};
+use crate::oracle::ops::config;
+use crate::oracle::words::{nanoseconds, quota, unsigned};
+use crate::oracle::{Id, Int};
+
+/// Runs the trace on a limiter in dry run and on the oracle. Returns how many calls would have waited.
+fn compare(trace: &Trace) -> usize {
+    let clock = ManualClock::new();
+    let limiter = trace.builder(&clock).dry_run().build().expect("valid");
+    let mut oracle = trace.oracle();
+    let (mut now, mut waits) = (0, 0);
+    let mut grants: Vec<(Id, Grant<'_>)> = Vec::new();
+    let mut waiting = Vec::new();
+    for (id, step) in trace.steps.iter().enumerate() {
+        match *step {
+            Step::Pass(span) => {
+                now += span;
+                clock.advance(nanoseconds(span));
+            }
+            Step::Call(call) => {
+                let verdict = call.ask(&mut oracle, now, id);
+                waits += usize::from(matches!(verdict, super::Verdict::Wait(Some(1..))));
+                match call.make(&limiter) {
+                    Made::Granted(grant) => {
+                        assert!(agree(verdict_of(&grant), verdict), "{id} {call:?}: {grant:?}, {verdict:?}");
+                        grants.push((id, grant));
+                    }
+                    // Only a pause holds back a call, and `max_waiting` what it holds back.
+                    made if limiter.snapshot().paused_for.is_none() => panic!("{id}: {made:?}"),
+                    Made::Refused(_) => {}
+                    Made::TimedOut => leave(&mut oracle, now, id, verdict),
+                    Made::Waits(claim) => waiting.push((id, verdict, claim)),
+                }
+            }
+            Step::Settle(place, actual) if !grants.is_empty() => {
+                let place = place % grants.len();
+                let (id, grant) = &mut grants[place];
+                let cost = Int::from(grant.cost());
+                if grant.would_have_been_refused().is_none() {
+                    oracle.settle(now, cost, actual);
+                }
+                grant.settle(unsigned(actual));
+                assert_eq!(Int::from(grant.cost()), actual, "{id}");
+            }
+            Step::SetQuota(index, rule) => {
+                oracle.set_quota(now, index, rule);
+                limiter.set_quota(index, quota(rule)).expect("valid");
+            }
+            Step::Replenish(tokens) => {
+                oracle.replenish(now, tokens);
+                limiter.replenish(unsigned(tokens));
+            }
+            Step::Pause(span) => {
+                oracle.pause_for(now, span);
+                limiter.pause_for(nanoseconds(span));
+            }
+            Step::Cancel(place) if !waiting.is_empty() => {
+                let (id, verdict, claim) = waiting.remove(place % waiting.len());
+                drop(claim);
+                leave(&mut oracle, now, id, verdict);
+            }
+            Step::Settle(..) | Step::Cancel(_) => {}
+        }
+        limiter.tick();
+        let mut still = Vec::new();
+        for (id, verdict, mut claim) in waiting {
+            match claim.poll() {
+                Poll::Ready(Ok(grant)) => {
+                    assert!(agree(verdict_of(&grant), verdict), "{id} waited: {grant:?}, {verdict:?}");
+                    grants.push((id, grant));
+                }
+                Poll::Ready(Err(error)) => {
+                    assert!(matches!(error, ConsumeError::TimedOut { .. }), "{id}: {error}");
+                    leave(&mut oracle, now, id, verdict);
+                }
+                Poll::Pending => still.push((id, verdict, claim)),
+            }
+        }
+        waiting = still;
+        let seen = limiter.snapshot();
+        oracle.advance(now);
+        let levels: Vec<Int> = seen.quotas.iter().map(|quota| quota.level.into()).collect();
+        let simulated = seen.dry_run.expect("in dry run");
+        // The oracle charges a debt at the front of its queue with the next look.
+        if oracle.debts() == 0 {
+            assert_eq!(levels, oracle.levels(), "{id} {step:?}");
+        }
+        assert_eq!(simulated.waiting_tasks, oracle.waiting(), "{id} {step:?}");
+        assert_eq!(Int::from(limiter.available()), oracle.available(), "{id} {step:?}");
+        assert_eq!(Int::from(limiter.deficiency()), oracle.deficiency(), "{id} {step:?}");
+    }
+    waits
+}
+
+/// If nothing changes the queue, the verdict is the wait that the oracle's caller had in the end.
+fn compare_with_waits(trace: &Trace) {
+    let clock = ManualClock::new();
+    let limiter = trace.builder(&clock).dry_run().build().expect("valid");
+    let (mut oracle, mut now, mut verdicts) = (trace.oracle(), 0, HashMap::new());
+    for (id, step) in trace.steps.iter().enumerate() {
+        match *step {
+            Step::Pass(span) => {
+                now += span;
+                clock.advance(nanoseconds(span));
+            }
+            Step::Call(call) => {
+                let _ = call.ask(&mut oracle, now, id);
+                let Made::Granted(grant) = call.make(&limiter) else { panic!("{id} did not pass") };
+                if let Some(wait) = grant.would_have_waited() {
+                    verdicts.insert(id, (now, wait.as_nanos() as Int));
+                }
+            }
+            _ => unreachable!("only arrivals"),
+        }
+    }
+    oracle.advance(now + (1 << 65));
+    for granted in oracle.log() {
+        let (arrived, wait) = verdicts.remove(&granted.id).unwrap_or_else(|| panic!("{granted:?}: refused"));
+        assert_eq!((granted.at - arrived).min(LONGEST), wait, "{granted:?}");
+    }
+    assert!(verdicts.is_empty(), "never granted: {verdicts:?}");
+}
+
+proptest! {
+    #![proptest_config(config(2_000))]
+
+    #[test]
+    fn each_verdict_is_the_answer_of_the_oracle(trace in trace(true)) {
+        compare(&trace);
+    }
+
+    #[test]
+    fn each_wait_is_to_the_nanosecond_what_enforcement_makes_the_caller_wait(trace in trace(false)) {
+        compare_with_waits(&trace);
+    }
+}
+
+/// The histories are of use only if calls would have waited in them.
+#[test]
+fn the_traces_have_waits() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let traces = (0..200).map(|_| trace(true).new_tree(&mut runner).expect("a trace").current());
+    let waits: usize = traces.map(|trace| compare(&trace)).sum();
+    assert!(waits > 500, "{waits}");
+}
+
+/// A trace that `proptest` found hard: an unknown wait, and a wait behind it.
+#[test]
+fn a_wait_for_a_manual_quota_is_unknown() {
+    let clock = ManualClock::new();
+    let builder = tollgate::Limiter::builder().quota(tollgate::Quota::manual(5)).clock(clock.clone());
+    let limiter = builder.dry_run().build().expect("valid");
+    let Made::Granted(first) = Call::Consume(7).make(&limiter) else { panic!("it passes") };
+    assert_eq!((first.would_have_waited(), first.would_have_been_refused()), (None, None));
+    let seen = limiter.snapshot().dry_run.expect("in dry run");
+    assert_eq!((seen.waiting_tasks, seen.waiting_tokens, seen.would_wait), (1, 7, 1));
+    limiter.replenish(2);
+    assert_eq!(limiter.snapshot().dry_run.expect("in dry run").waiting_tasks, 0);
+}
