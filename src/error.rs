@@ -538,6 +538,9 @@ pub enum ConfigError {
         /// The name of the builder's setting.
         setting: &'static str,
     },
+    /// The window of `KeyedBuilder::top` is zero.
+    #[error("the window of `top` is zero: count over some time, such as Duration::from_secs(60)")]
+    NoWindow,
     /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,

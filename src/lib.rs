@@ -225,7 +225,7 @@ pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
+    KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, TopKey,
 };
 pub use {
     adaptive::Adaptive,

@@ -25,7 +25,7 @@ use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
-use super::top::Top;
+use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
 #[cfg(feature = "distributed")]
 use crate::Quota;
 use crate::core::Core;
@@ -67,7 +67,12 @@ pub(super) struct Map<K, S> {
     pub(super) parent: Option<Arc<Core>>,
     /// The number of common quotas that were set.
     versions: AtomicU64,
-    pub(super) top: ShardMutex<Top<K>>,
+    /// The keys with the most refusals since the limiter was built.
+    pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
+    /// Whether a grant takes nothing but the tokens of its key: there is no cap, no parent and no rank of the keys.
+    is_plain: bool,
+    /// Whether the shards keep the [ranks](super::top) of their keys.
+    is_ranked: bool,
 }
 
 impl<K, S> fmt::Debug for Map<K, S> {
@@ -86,6 +91,8 @@ pub(super) struct Parts<K, S> {
     pub(super) template: LiveTemplate,
     pub(super) overflow: Option<Arc<Rates>>,
     pub(super) pool: Arc<DriverPool>,
+    /// The window of the ranks; `None` if there are none.
+    pub(super) top: Option<Duration>,
 }
 
 /// The result of a call in a shard.
@@ -126,12 +133,21 @@ enum Verdict {
 
 impl<K, S> Map<K, S> {
     pub(super) fn new(parts: Parts<K, S>) -> Self {
-        let Parts { hasher, rates, quota_by, shards, max_keys, template, overflow, pool } = parts;
+        let Parts { hasher, rates, quota_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
         let full = |rates: Arc<Rates>| template.live(&rates, &rates.full(0), 0, 0);
+        let (is_plain, now) =
+            (template.cap.is_none() && template.parent.is_none() && top.is_none(), template.time.now());
+        let shard = |_| {
+            let shard = Locked::new(Arc::clone(&rates), by_key);
+            if let Some(window) = top {
+                shard.lock().rank(Ranks::new(window, shards, now));
+            }
+            shard
+        };
         Self {
             hasher,
-            shards: (0..shards).map(|_| Locked::new(Arc::clone(&rates), by_key)).collect(),
+            shards: (0..shards).map(shard).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
             overflow: overflow.map(full),
             parent: template.parent.clone(),
@@ -140,7 +156,9 @@ impl<K, S> Map<K, S> {
             known: Mutex::new(Default::default()),
             pool,
             versions: AtomicU64::new(0),
-            top: ShardMutex::new(Top::default()),
+            most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
+            is_plain,
+            is_ranked: top.is_some(),
         }
     }
 

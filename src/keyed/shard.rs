@@ -55,6 +55,7 @@ use super::live_entries::LiveEntries;
 use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
+use super::top::{KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -121,6 +122,8 @@ struct RareFields<K> {
     custom_live: usize,
     /// A user may hold the limiter of a key. Dropping it tells the map nothing, so the shard has to look.
     has_handles: bool,
+    /// The ranks of the keys, if the limiter was built with them.
+    ranks: Option<Ranks<K>>,
 }
 
 /// A change of the common quotas, at instant `at`.
@@ -234,6 +237,21 @@ pub(super) enum Stop {
     NoSpace,
 }
 
+impl<K: Clone + Eq> Shard<K> {
+    /// Counts `events` of a key, if keys are ranked. Returns a key to be dropped after releasing the lock.
+    #[inline]
+    pub(super) fn count_rank(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
+        self.ranks()?.count(rank, key, hash, events, now)
+    }
+
+    /// Adds the ranks of this shard's keys to `top`.
+    pub(super) fn add_ranks_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
+        if let Some(ranks) = self.ranks() {
+            ranks.add_to(top, now);
+        }
+    }
+}
+
 impl<K> Shard<K> {
     pub(super) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
         let window = span(&rates);
@@ -277,6 +295,7 @@ impl<K> Shard<K> {
                 pending: Vec::new(),
                 custom_live: 0,
                 has_handles: false,
+                ranks: None,
             })
         })
     }
@@ -302,6 +321,15 @@ impl<K> Shard<K> {
     #[inline]
     pub(super) fn count_granted(&mut self, tokens: u64) {
         self.granted = self.granted.wrapping_add(tokens);
+    }
+
+    /// Ranks the keys of this shard from now on.
+    pub(super) fn rank(&mut self, ranks: Ranks<K>) {
+        self.rare_fields().ranks = Some(ranks);
+    }
+
+    fn ranks(&mut self) -> Option<&mut Ranks<K>> {
+        self.rare_fields.as_mut()?.ranks.as_mut()
     }
 
     /// Records that `tokens` that were granted came back.

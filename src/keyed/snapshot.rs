@@ -74,7 +74,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
         let in_flight = map.template.cap().map(|_| 0);
-        let mut snapshot = Self { in_flight, ..Self::empty(map.top.lock().list()) };
+        let mut snapshot = Self { in_flight, ..Self::empty(map.most_refused.lock().at_least()) };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();
