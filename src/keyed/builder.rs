@@ -9,6 +9,8 @@ use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
+#[cfg(feature = "state")]
+use super::state::Restore;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
@@ -59,6 +61,8 @@ pub struct KeyedBuilder<K, S = RandomState> {
     clock: Option<Chosen>,
     shards: Option<usize>,
     top: Option<Duration>,
+    #[cfg(feature = "state")]
+    restore: Option<Restore<K>>,
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
@@ -80,6 +84,8 @@ impl<K> KeyedBuilder<K> {
             clock: None,
             shards: None,
             top: None,
+            #[cfg(feature = "state")]
+            restore: None,
             #[cfg(feature = "distributed")]
             distributed: None,
             hasher: RandomState::new(),
@@ -330,6 +336,8 @@ impl<K, S> KeyedBuilder<K, S> {
             clock: self.clock,
             shards: self.shards,
             top: self.top,
+            #[cfg(feature = "state")]
+            restore: self.restore,
             #[cfg(feature = "distributed")]
             distributed: self.distributed,
             set_twice: self.set_twice,
@@ -341,10 +349,15 @@ impl<K, S> KeyedBuilder<K, S> {
     ///
     /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
     /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for each
-    /// 384 keys and rank. For what a grant costs more, see docs/BENCHMARKS.md.
+    /// 384 keys and rank. What a grant costs more is in docs/BENCHMARKS.md.
     pub fn top(mut self, window: Duration) -> Self {
         self.set_twice.set("top", &mut self.top, window);
         self
+    }
+
+    #[cfg(feature = "state")]
+    pub(super) fn set_restore(&mut self, restore: Restore<K>) {
+        self.set_twice.set("restore", &mut self.restore, restore);
     }
 
     /// Fixes the number of shards, for tests.
@@ -394,7 +407,17 @@ where
         }
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
+        let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
+        #[cfg(feature = "state")]
+        let (time, overflow) = match &self.restore {
+            Some(restore) => {
+                let common = Some(&quotas).filter(|_| self.quota_by.is_none());
+                restore.check(common, overflow.as_ref().map(|(rates, _)| &rates.quotas))?;
+                restore.begin(time, overflow)
+            }
+            None => (time, overflow),
+        };
         let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), parent.clone()));
@@ -409,11 +432,13 @@ where
                 shards,
                 max_keys,
                 template,
-                overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
+                overflow,
                 pool,
                 top: self.top,
             })
         });
+        #[cfg(feature = "state")]
+        self.restore.map_or(Ok(()), |restore| restore.apply(&map))?;
         let child: Arc<dyn ChildLimiter> = map.clone();
         if parent.is_some_and(|parent| !parent.add_child(Arc::downgrade(&child))) {
             map.close();
@@ -431,6 +456,8 @@ where
             ("parent", self.parent.is_some()),
             ("clock", self.clock.is_some()),
             ("top", self.top.is_some()),
+            #[cfg(feature = "state")]
+            ("restore", self.restore.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
         let max_keys = bound(self.max_keys);

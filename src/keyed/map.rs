@@ -15,6 +15,8 @@ mod changes;
 mod handles;
 mod pausing;
 mod paying;
+#[cfg(feature = "state")]
+mod saving;
 mod taking;
 mod view;
 
@@ -57,7 +59,7 @@ pub(super) struct Map<K, S> {
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
     pub(super) template: LiveTemplate,
-    quota_by: Option<QuotasBy<K>>,
+    pub(super) quota_by: Option<QuotasBy<K>>,
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
     known: Mutex<Vec<Arc<Rates>>>,
     /// The bucket that new keys share while the map is full; `None` if they are refused.
@@ -89,7 +91,8 @@ pub(super) struct Parts<K, S> {
     pub(super) shards: usize,
     pub(super) max_keys: Option<u64>,
     pub(super) template: LiveTemplate,
-    pub(super) overflow: Option<Arc<Rates>>,
+    /// The quotas of the overflow bucket, and its levels, if they are not full.
+    pub(super) overflow: Option<(Arc<Rates>, Option<Levels>)>,
     pub(super) pool: Arc<DriverPool>,
     /// The window of the ranks; `None` if there are none.
     pub(super) top: Option<Duration>,
@@ -135,7 +138,9 @@ impl<K, S> Map<K, S> {
     pub(super) fn new(parts: Parts<K, S>) -> Self {
         let Parts { hasher, rates, quota_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
-        let full = |rates: Arc<Rates>| template.live(&rates, &rates.full(0), 0, 0);
+        let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
+            template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
+        };
         let (is_plain, now) =
             (template.cap.is_none() && template.parent.is_none() && top.is_none(), template.time.now());
         let shard = |_| {
@@ -149,7 +154,7 @@ impl<K, S> Map<K, S> {
             hasher,
             shards: (0..shards).map(shard).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
-            overflow: overflow.map(full),
+            overflow: overflow.map(new),
             parent: template.parent.clone(),
             template,
             quota_by,

@@ -42,11 +42,15 @@ mod changes;
 mod keeping;
 mod locked;
 mod pausing;
+#[cfg(feature = "state")]
+mod saving;
 mod sweeping;
 mod taking;
 
 pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
+#[cfg(feature = "state")]
+pub(super) use saving::{SavedKey, SavedShard};
 
 use super::groups::{Groups, Place};
 use super::key_limit::KeyLimit;
@@ -55,7 +59,7 @@ use super::live_entries::LiveEntries;
 use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
-use super::top::{KeyedTop, Rank, Ranks};
+use super::top::{self, KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -88,6 +92,8 @@ pub(super) struct Shard<K> {
     closed: bool,
     /// The quotas of a new key come from `quota_by`.
     by_key: bool,
+    /// Which grants the [ranks](top) count.
+    sampling: u8,
     /// The common quotas: those of all packed levels, and of new keys unless `by_key` is set.
     rates: Arc<Rates>,
     /// The number of refused calls.
@@ -244,6 +250,20 @@ impl<K: Clone + Eq> Shard<K> {
         self.ranks()?.count(rank, key, hash, events, now)
     }
 
+    /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
+    /// Returns a key to be dropped after releasing the lock.
+    #[inline]
+    pub(super) fn rank_grant(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+        if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, hash, cost, now) } else { None }
+    }
+
+    #[inline(never)]
+    fn rank_sample(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+        let (sampling, lost) = self.ranks()?.count_grant(key, hash, cost, now);
+        self.sampling = sampling;
+        lost
+    }
+
     /// Adds the ranks of this shard's keys to `top`.
     pub(super) fn add_ranks_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
         if let Some(ranks) = self.ranks() {
@@ -267,6 +287,7 @@ impl<K> Shard<K> {
             calls_left: SMALL as u32,
             is_barred: false,
             closed: false,
+            sampling: top::NOT_RANKED,
             refused: 0,
             granted: 0,
             refunded: 0,
@@ -326,6 +347,7 @@ impl<K> Shard<K> {
     /// Ranks the keys of this shard from now on.
     pub(super) fn rank(&mut self, ranks: Ranks<K>) {
         self.rare_fields().ranks = Some(ranks);
+        self.sampling = 0;
     }
 
     fn ranks(&mut self) -> Option<&mut Ranks<K>> {

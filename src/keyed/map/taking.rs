@@ -65,7 +65,7 @@ where
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let quick = shard.take_quickly(key, hash, cost, now, also);
         let is_taken = matches!(quick, Some(Quick::Taken(_)));
-        let lost = if is_taken { shard.count_rank(Rank::Granted, key, hash, cost, now) } else { None };
+        let lost = if is_taken { shard.rank_grant(key, hash, cost, now) } else { None };
         drop(shard);
         drop(lost);
         quick
@@ -104,14 +104,12 @@ where
                 })?;
                 if matches!(tried, Tried::Taken(_)) {
                     shard.count_granted(cost);
+                    deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                 }
                 Ok(tried)
             });
             let remaining = match entered {
-                Entered::Done(Tried::Taken(remaining)) => {
-                    self.rank(Rank::Granted, key, hash, cost);
-                    return Ok(Taken::whole(remaining));
-                }
+                Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Live(live) => return self.try_live(key, hash, live, cost),
@@ -173,6 +171,7 @@ where
                     Verdict::Refused(_) => return Ok(verdict),
                     Verdict::Taken(_) => {
                         shard.count_granted(cost);
+                        deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                         return Ok(verdict);
                     }
                 }
@@ -180,10 +179,7 @@ where
             shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)))
         });
         match entered {
-            Entered::Done(Verdict::Taken(remaining)) => {
-                self.rank(Rank::Granted, key, hash, cost);
-                Arrival::Taken(Taken::whole(remaining))
-            }
+            Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
             Entered::Done(Verdict::Refused(error)) => Arrival::Refused(match &self.parent {
                 Some(parent) => parent.refuse_too(cost, error),
                 None => error,
