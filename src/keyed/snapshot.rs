@@ -30,8 +30,8 @@ pub struct KeyedSnapshot<K> {
     pub refunded: u64,
     /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
-    /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: every key with
-    /// more than a 17th of all refusals is among them. Empty if the limiter is distributed.
+    /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: those with
+    /// more than a 16th of all refusals, and others. Empty if the limiter is distributed.
     pub most_refused: Vec<(K, u64)>,
     /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
     /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
