@@ -71,8 +71,7 @@ pub(super) struct Map<K, S> {
     versions: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
-    /// Whether a grant takes nothing but the tokens of its key: there is no cap, no parent and no rank of the keys.
-    is_plain: bool,
+    beside: Beside,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
 }
@@ -80,6 +79,30 @@ pub(super) struct Map<K, S> {
 impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Map").field("shards", &self.shards.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a grant from a packed level does beside taking the tokens of its key. One value, so that a limiter pays for one
+/// check of all that it does not have.
+#[derive(Clone, Copy)]
+enum Beside {
+    Nothing,
+    /// It takes tokens of the parent.
+    Parent,
+    /// It is counted in the [ranks](super::top), and takes tokens of the parent, if there is one.
+    Ranks,
+    /// There is a cap: only a live entry grants.
+    Cap,
+}
+
+impl Beside {
+    fn of(template: &LiveTemplate, top: Option<Duration>) -> Self {
+        match (&template.cap, top, &template.parent) {
+            (Some(_), ..) => Self::Cap,
+            (None, Some(_), _) => Self::Ranks,
+            (None, None, Some(_)) => Self::Parent,
+            (None, None, None) => Self::Nothing,
+        }
     }
 }
 
@@ -141,8 +164,7 @@ impl<K, S> Map<K, S> {
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
             template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
         };
-        let (is_plain, now) =
-            (template.cap.is_none() && template.parent.is_none() && top.is_none(), template.time.now());
+        let (beside, now) = (Beside::of(&template, top), template.time.now());
         let shard = |_| {
             let shard = Locked::new(Arc::clone(&rates), by_key);
             if let Some(window) = top {
@@ -162,7 +184,7 @@ impl<K, S> Map<K, S> {
             pool,
             versions: AtomicU64::new(0),
             most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
-            is_plain,
+            beside,
             is_ranked: top.is_some(),
         }
     }

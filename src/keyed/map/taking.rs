@@ -1,6 +1,6 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, Map, Taken, Verdict, wait};
+use super::{Arrival, Beside, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{ConsumeError, Denied, TryAcquireError};
@@ -49,21 +49,32 @@ where
     /// The fast path: the key is in memory, and so are its tokens.
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
-        if self.is_plain {
-            let now = self.now();
-            return self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, || true);
+        let shard = &self.shards[self.shard_of(hash)];
+        match self.beside {
+            Beside::Nothing => {
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || true)
+            }
+            Beside::Parent => {
+                let parent = self.parent();
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || parent.admits(cost))
+            }
+            Beside::Ranks => self.take_and_rank(key, hash, cost),
+            Beside::Cap => {
+                // Only a live entry counts tokens in flight.
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || false)
+            }
         }
-        self.take_and_count(key, hash, cost)
     }
 
-    /// The same, for a limiter with a cap, a parent or ranks.
-    fn take_and_count(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+    /// The same for a limiter with ranks.
+    fn take_and_rank(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let parent = self.parent();
         let now = self.now();
-        // With a cap, tokens are taken from live entries only, because only a live entry counts tokens in flight.
-        let also = || self.template.cap.is_none() && parent.admits(cost);
         let mut shard = self.shards[self.shard_of(hash)].lock();
-        let quick = shard.take_quickly(key, hash, cost, now, also);
+        let quick = shard.take_quickly(key, hash, cost, now, || parent.admits(cost));
         let is_taken = matches!(quick, Some(Quick::Taken(_)));
         let lost = if is_taken { shard.rank_grant(key, hash, cost, now) } else { None };
         drop(shard);
