@@ -31,7 +31,7 @@ pub struct KeyedState<K> {
 /// The keys of a frame.
 pub(super) struct Frame<'a, K> {
     number: u64,
-    at: u64,
+    pub(super) at: u64,
     pub(super) gate: u64,
     rates: Vec<Arc<Rates>>,
     pub(super) left: u64,

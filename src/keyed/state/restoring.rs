@@ -7,7 +7,7 @@ use crate::keyed::KeyedBuilder;
 use crate::keyed::map::Map;
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::SavedKey;
+use crate::keyed::shard::{SavedKey, SavedShard};
 use crate::state::StateKey;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(in crate::keyed) struct Restore<K> {
     /// By the time of the saved map: all levels are advanced to this instant.
     until: u64,
     /// Reads a frame; a function so that only `restore` needs keys that can be read.
-    read: fn(&[u8]) -> (u64, Vec<SavedKey<K>>),
+    read: fn(&[u8]) -> SavedShard<K>,
 }
 
 impl<K: StateKey, S> KeyedBuilder<K, S> {
@@ -43,7 +43,7 @@ impl<K: StateKey, S> KeyedBuilder<K, S> {
         let read = |contents: &[u8]| {
             let mut frame = Frame::read(contents).expect("the frame was checked");
             let keys = (0..frame.left).map(|_| frame.key().expect("the key was checked")).collect();
-            (frame.gate, keys)
+            SavedShard { at: frame.at, gate: frame.gate, keys }
         };
         self.set_restore(Restore { state, until, read });
         self
@@ -88,9 +88,9 @@ impl<K> Restore<K> {
     {
         let mut gate = 0;
         for contents in &self.state.shards {
-            let (paused_until, keys) = (self.read)(contents);
-            gate = gate.max(paused_until);
-            for saved in keys {
+            let shard = (self.read)(contents);
+            gate = gate.max(shard.gate);
+            for saved in shard.keys {
                 let levels = saved.levels.map(|levels| self.advanced(&saved.rates, &levels));
                 if !map.restore(&SavedKey { levels, ..saved }) {
                     return Err(ConfigError::TooManyKeys { most: map.key_limit.most().unwrap_or(u64::MAX) });

@@ -91,7 +91,7 @@ fn step(random: &mut fastrand::Rng, common: &Quotas, fixtures: &mut [&mut Fixtur
 
 fn run(builder: impl Fn(&Quotas) -> KeyedBuilder<u64>) {
     for (index, quotas) in quotas().iter().enumerate() {
-        for seed in 0..60 {
+        for seed in 0..30 {
             let mut random = fastrand::Rng::with_seed(1_000 * seed + index as u64);
             let mut running = Fixture::new(builder(quotas), begin());
             for _ in 0..4 {
