@@ -10,7 +10,7 @@ use crate::core::supply::Supply;
 use crate::quota::Quota;
 use std::time::SystemTime;
 
-/// The state of a [`Limiter`] at an instant, returned by [`Limiter::state`]. See the [module](self).
+/// The state of a [`Limiter`] at an instant, returned by [`Limiter::state`]; see [`state`](crate::state).
 ///
 /// Serialized to [bytes](Self::to_bytes), or with the feature `serde`. Both have a version and a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl Builder {
     ///
     /// ```
     /// use std::time::SystemTime;
-    /// use tollgate::{ConfigError, Limiter, Quota};
+    /// use tollgate::{Limiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_hour(10))?;
     /// let _ = limiter.try_acquire(7)?;
