@@ -77,7 +77,7 @@ impl<'a, K: StateKey> Frame<'a, K> {
 }
 
 impl<K: StateKey> KeyedState<K> {
-    /// Reads what [`KeyedSave`] wrote, and checks all of it. Reads nothing beyond its end.
+    /// Reads what [`KeyedSave`](crate::state::KeyedSave) wrote, and checks all of it. Reads nothing beyond its end.
     ///
     /// # Errors
     ///
