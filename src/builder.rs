@@ -12,9 +12,13 @@ use crate::name::quota_names;
 use crate::observe::Observers;
 use crate::quota::{Quota, check_cap};
 use crate::set_twice::SetTwice;
+#[cfg(feature = "state")]
+use crate::state::{LimiterState, StateError};
 use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "state")]
+use std::time::SystemTime;
 use tokio::runtime::Handle;
 
 /// Configures a [`Limiter`]; created by [`Limiter::builder`].
@@ -46,7 +50,10 @@ pub struct Builder {
     classes: bool,
     dry_run: DryRunOf,
     observers: Observers,
-    set_twice: SetTwice,
+    pub(crate) set_twice: SetTwice,
+    /// The state to continue from, and what the wall clock shows.
+    #[cfg(feature = "state")]
+    pub(crate) restore: Option<(LimiterState, SystemTime)>,
     /// Suppliers of external tokens, each with the index of the quota given before it.
     suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
 }
@@ -371,7 +378,7 @@ impl Builder {
         if self.classes && supplied.is_some() {
             return Err(ConfigError::DistributedClasses);
         }
-        let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
+        let supply = self.supply(supplied.is_some())?;
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
         state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
@@ -414,6 +421,25 @@ impl Builder {
             (0..self.quotas.len()).try_for_each(|index| state.set_dry_run(rovers, index.into(), true))?;
         }
         self.dry_run.each().try_for_each(|which| state.set_dry_run(rovers, which, true))
+    }
+
+    /// The supply to begin with.
+    #[cfg(not(feature = "state"))]
+    fn supply(&self, _is_supplied: bool) -> Result<Supply, ConfigError> {
+        Ok(Supply::new(&self.quotas, self.max_in_flight, self.rovers_at))
+    }
+
+    /// The supply to begin with, or to continue from.
+    #[cfg(feature = "state")]
+    fn supply(&self, is_supplied: bool) -> Result<Supply, ConfigError> {
+        let Some((state, wall_clock)) = &self.restore else {
+            return Ok(Supply::new(&self.quotas, self.max_in_flight, self.rovers_at));
+        };
+        if is_supplied {
+            return Err(StateError::Distributed.into());
+        }
+        state.check(&self.quotas)?;
+        Ok(state.supply(&self.quotas, self.max_in_flight, self.rovers_at, *wall_clock))
     }
 
     /// The index of the quota with external tokens, if there is one, its source, and its supplier.

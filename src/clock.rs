@@ -215,6 +215,17 @@ impl Time {
         at as i128 + whole_nanos(earlier) as i128 - whole_nanos(later) as i128
     }
 
+    /// The same clock with its origin `nanos` earlier, so that [`now`](Self::now) is that much later; `None` if the clock
+    /// has no such instant.
+    #[cfg(all(feature = "keyed", feature = "state"))]
+    pub(crate) fn begun_earlier(&self, nanos: u64) -> Option<Self> {
+        let nanos = Duration::from_nanos(nanos);
+        Some(match self {
+            Self::Tokio { base } => Self::Tokio { base: base.checked_sub(nanos)? },
+            Self::Other { chosen, base } => Self::Other { chosen: chosen.clone(), base: base.checked_sub(nanos)? },
+        })
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         match self {

@@ -126,6 +126,7 @@
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
+//! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
@@ -182,7 +183,7 @@ mod class;
 mod clock;
 mod consume;
 #[cfg_attr(
-    not(all(feature = "keyed", feature = "distributed", feature = "io")),
+    not(all(feature = "keyed", feature = "distributed", feature = "io", feature = "state")),
     allow(dead_code, reason = "compiled alike in every feature set, so some builds call only a part of it")
 )]
 mod core;
@@ -216,6 +217,8 @@ mod quota;
 mod reservation;
 mod set_twice;
 mod snapshot;
+#[cfg(feature = "state")]
+pub mod state;
 #[cfg(feature = "stream")]
 pub mod stream;
 mod sync;
@@ -227,7 +230,7 @@ pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
+    KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, TopKey,
 };
 pub use {
     adaptive::Adaptive,

@@ -158,6 +158,15 @@ impl Quota {
         matches!(self.refill, Refill::Manual)
     }
 
+    /// Whether both limit alike: apart from how full a bucket starts.
+    #[cfg(feature = "state")]
+    pub(crate) fn is_same_limit(&self, other: &Self) -> bool {
+        self.amount == other.amount
+            && self.period == other.period
+            && self.capacity() == other.capacity()
+            && self.refill == other.refill
+    }
+
     /// The burst, if it was set.
     pub(crate) const fn explicit_burst(&self) -> Option<u64> {
         self.burst

@@ -39,6 +39,32 @@ enum Mint {
     External(Box<dyn Source>),
 }
 
+/// The level of a quota at an instant, apart from all positions and clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedLevel {
+    /// Whole tokens; negative for a debt.
+    pub(crate) tokens: i64,
+    /// The fraction of the next token: in parts of the period, in lowest terms.
+    pub(crate) fraction: u64,
+    /// For a stepped quota, the nanoseconds until the next step; `None` if that is beyond the end of time.
+    pub(crate) step_in: Option<u64>,
+}
+
+impl SavedLevel {
+    /// Whether a limiter with `quota` can have this level.
+    pub(crate) fn is_possible(&self, quota: &Quota) -> bool {
+        let has_burst = self.tokens <= quota.capacity() as i64 && self.tokens >= -(1 << 62);
+        let fits = match Mint::new(*quota, 0) {
+            Mint::Continuous { period, .. } => self.fraction < period && self.step_in.is_none(),
+            Mint::Stepped { period, .. } => {
+                self.fraction == 0 && self.step_in.is_none_or(|step_in| (1..=period).contains(&step_in))
+            }
+            Mint::Manual | Mint::Open | Mint::External(_) => self.fraction == 0 && self.step_in.is_none(),
+        };
+        has_burst && fits
+    }
+}
+
 impl Schedule {
     /// Creates a schedule for a *checked* quota. Its bucket is empty when the head is at `start`.
     pub(crate) fn new(quota: Quota, start: u64, now: u64) -> Self {
@@ -270,6 +296,42 @@ impl Schedule {
         }
         schedule.step_from_origin(now);
         schedule
+    }
+
+    /// Creates the schedule of a limiter whose time begins now, from one that stood at `saved` some `offline`
+    /// nanoseconds ago, when everything claimed so far ended at `claimed`.
+    pub(crate) fn restored(quota: Quota, saved: SavedLevel, claimed: u64, offline: u64) -> Self {
+        // Time continues from the instant of saving, and its origin is then moved to now.
+        let mut schedule = Self::new(quota, claimed, 0);
+        schedule.head = claimed.wrapping_add_signed(saved.tokens);
+        match &mut schedule.mint {
+            Mint::Continuous { rem, .. } => *rem = saved.fraction,
+            Mint::Stepped { next, .. } => *next = saved.step_in,
+            Mint::Manual | Mint::Open | Mint::External(_) => {}
+        }
+        schedule.mint(offline, claimed.wrapping_add(quota.capacity()));
+        match &mut schedule.mint {
+            Mint::Continuous { stamp, .. } => *stamp -= offline,
+            Mint::Stepped { next, .. } => *next = next.map(|next| next - offline),
+            Mint::Manual | Mint::Open | Mint::External(_) => {}
+        }
+        schedule
+    }
+
+    /// This schedule at `now`, up to which it has been minted, when everything granted so far ends at `granted`. A quota in
+    /// dry run is saved as full.
+    pub(crate) fn saved(&self, granted: u64, now: u64) -> SavedLevel {
+        let (tokens, full) = (ahead(self.head, granted), self.quota.capacity() as i64);
+        let begun = if let Mint::Open = self.mint { &Mint::new(self.quota, now) } else { &self.mint };
+        let step_in = match begun {
+            Mint::Stepped { next, .. } => next.map(|next| next.saturating_sub(now)),
+            _ => None,
+        };
+        if tokens > full {
+            // Saved up for the front waiter, which is not saved.
+            return SavedLevel { tokens: full, fraction: 0, step_in };
+        }
+        SavedLevel { tokens, fraction: self.fraction(), step_in }
     }
 
     /// Counts steps from the origin of time, not from the instant at which the quota was set. The steps up to `now`

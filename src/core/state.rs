@@ -4,7 +4,7 @@
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
 //! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
 //! `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
-//! `ceiling.rs`, and the fast path's limits in `publish.rs`.
+//! `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
@@ -20,6 +20,7 @@ mod forecast;
 mod joint;
 mod parent;
 mod publish;
+pub(crate) mod saved;
 mod serving;
 mod shares;
 mod source;

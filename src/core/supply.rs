@@ -392,6 +392,11 @@ impl Supply {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
     }
 
+    /// Tokens of debts behind the waiters.
+    pub(crate) fn debts(&self) -> u64 {
+        self.debts
+    }
+
     /// Removes the in-flight cap, on a copy that no grant is made from.
     pub(crate) fn uncap(&mut self) {
         self.ceiling = None;

@@ -10,6 +10,8 @@ use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy, WeightBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
+#[cfg(feature = "state")]
+use super::state::Restore;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::parent::Parent;
@@ -66,6 +68,9 @@ pub struct KeyedBuilder<K, S = RandomState> {
     weight_by: Option<WeightBy<K>>,
     clock: Option<Chosen>,
     shards: Option<usize>,
+    top: Option<Duration>,
+    #[cfg(feature = "state")]
+    restore: Option<Restore<K>>,
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
@@ -88,6 +93,9 @@ impl<K> KeyedBuilder<K> {
             weight_by: None,
             clock: None,
             shards: None,
+            top: None,
+            #[cfg(feature = "state")]
+            restore: None,
             #[cfg(feature = "distributed")]
             distributed: None,
             hasher: RandomState::new(),
@@ -310,7 +318,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
     /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
     ///
-    /// The settings `overflow`, `max_in_flight`, `parent` and `clock`, and changes of quotas at run time, are not
+    /// The settings `overflow`, `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
     /// supported: they return [`DistributedKeyed`](ConfigError::DistributedKeyed).
     ///
     /// ```
@@ -401,11 +409,30 @@ impl<K, S> KeyedBuilder<K, S> {
             weight_by: self.weight_by,
             clock: self.clock,
             shards: self.shards,
+            top: self.top,
+            #[cfg(feature = "state")]
+            restore: self.restore,
             #[cfg(feature = "distributed")]
             distributed: self.distributed,
             dry_run: self.dry_run,
             set_twice: self.set_twice,
         }
+    }
+
+    /// Counts which keys are granted, refused and made to wait most, for [`KeyedLimiter::top`], within about the last
+    /// `window`. Off by default, and then it costs nothing.
+    ///
+    /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
+    /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for each
+    /// 384 keys and rank. What a grant costs more is in docs/BENCHMARKS.md.
+    pub fn top(mut self, window: Duration) -> Self {
+        self.set_twice.set("top", &mut self.top, window);
+        self
+    }
+
+    #[cfg(feature = "state")]
+    pub(super) fn set_restore(&mut self, restore: Restore<K>) {
+        self.set_twice.set("restore", &mut self.restore, restore);
     }
 
     /// Fixes the number of shards, for tests.
@@ -459,14 +486,27 @@ where
         if self.dry_run && self.parent.is_some() {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
+        if self.top == Some(Duration::ZERO) {
+            return Err(ConfigError::NoWindow);
+        }
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
+        let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent;
         if let Some(parent) = parent.as_ref().filter(|_| has_classes) {
             parent.with(|state, _, _| state.add_keys(parent.group))?;
         }
+        #[cfg(feature = "state")]
+        let (time, overflow) = match &self.restore {
+            Some(restore) => {
+                let common = Some(&quotas).filter(|_| self.quota_by.is_none());
+                restore.check(common, overflow.as_ref().map(|(rates, _)| &rates.quotas))?;
+                restore.begin(time, overflow)
+            }
+            None => (time, overflow),
+        };
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
             let pool = Arc::new(DriverPool::new(
                 map.clone(),
@@ -486,10 +526,13 @@ where
                 shards,
                 max_keys,
                 template,
-                overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
+                overflow,
                 pool,
+                top: self.top,
             })
         });
+        #[cfg(feature = "state")]
+        self.restore.map_or(Ok(()), |restore| restore.apply(&map))?;
         let child: Arc<dyn ChildLimiter> = map.clone();
         if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
             map.close();
@@ -508,6 +551,9 @@ where
             ("weight_by", self.weight_by.is_some()),
             ("dry_run", self.dry_run),
             ("clock", self.clock.is_some()),
+            ("top", self.top.is_some()),
+            #[cfg(feature = "state")]
+            ("restore", self.restore.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
         let max_keys = bound(self.max_keys);

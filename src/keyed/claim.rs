@@ -8,6 +8,7 @@ use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::{Asking, Keys, Request, Step};
 use super::map::{Arrival, Taken};
+use super::top::Rank;
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::poll_paid;
@@ -98,11 +99,15 @@ impl<H: KeyRef> KeyedClaim<H> {
             unreachable!("only a distributed claim asks")
         };
         let first = !std::mem::replace(has_entered, true);
-        let answer = ready!(claim.poll(cx));
+        let answer = claim.poll(cx);
+        if first && answer.is_pending() {
+            map.rank(Rank::Waited, key, *this.hash, 1);
+        }
+        let answer = ready!(answer);
         if is_refusal(first, answer.as_ref().err()) {
             map.count_refusal(key, *this.hash);
         }
-        let taken = answer.map(|permit| map.taken(*this.hash, permit));
+        let taken = answer.map(|permit| map.taken(key, *this.hash, permit));
         this.stage.set(Stage::Idle);
         if taken.is_err() {
             map.may_be_idle(*this.hash);

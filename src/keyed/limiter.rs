@@ -8,6 +8,7 @@ use super::grant::Pass;
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::Keys;
 use super::map::{Arrival, Map, Taken};
+use super::top::Rank;
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
@@ -451,8 +452,9 @@ where
     let result = match map.arrive(key, hash, cost, allowed.nanos()) {
         Arrival::Taken(taken) => Ok(taken),
         Arrival::Wait(live) => {
+            map.rank(Rank::Waited, key, hash, 1);
             let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-            let answer = answer.map(|permit| map.taken(hash, permit));
+            let answer = answer.map(|permit| map.taken(key, hash, permit));
             map.let_go(hash, live);
             answer
         }

@@ -15,6 +15,8 @@ mod changes;
 mod handles;
 mod pausing;
 mod paying;
+#[cfg(feature = "state")]
+mod saving;
 mod taking;
 mod view;
 
@@ -25,7 +27,7 @@ use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
-use super::top::Top;
+use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
 #[cfg(feature = "distributed")]
 use crate::Quota;
 use crate::core::Core;
@@ -61,7 +63,7 @@ pub(super) struct Map<K, S> {
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
     pub(super) template: LiveTemplate,
-    quota_by: Option<QuotasBy<K>>,
+    pub(super) quota_by: Option<QuotasBy<K>>,
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
     known: Mutex<Vec<Arc<Rates>>>,
     /// The bucket that new keys share while the map is full; `None` if they are refused.
@@ -72,12 +74,40 @@ pub(super) struct Map<K, S> {
     weight_by: Option<WeightBy<K>>,
     /// The number of common quotas that were set.
     versions: AtomicU64,
-    pub(super) top: ShardMutex<Top<K>>,
+    /// The keys with the most refusals since the limiter was built.
+    pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
+    beside: Beside,
+    /// Whether the shards keep the [ranks](super::top) of their keys.
+    is_ranked: bool,
 }
 
 impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Map").field("shards", &self.shards.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a grant from a packed level does beside taking the tokens of its key. One value, so that a limiter pays for one
+/// check of all that it does not have.
+#[derive(Clone, Copy)]
+enum Beside {
+    Nothing,
+    /// It takes tokens of the parent.
+    Parent,
+    /// It is counted in the [ranks](super::top), and takes tokens of the parent, if there is one.
+    Ranks,
+    /// There is a cap: only a live entry grants.
+    Cap,
+}
+
+impl Beside {
+    fn of(template: &LiveTemplate, top: Option<Duration>) -> Self {
+        match (&template.cap, top, &template.parent) {
+            (Some(_), ..) => Self::Cap,
+            (None, Some(_), _) => Self::Ranks,
+            (None, None, Some(_)) => Self::Parent,
+            (None, None, None) => Self::Nothing,
+        }
     }
 }
 
@@ -90,8 +120,11 @@ pub(super) struct Parts<K, S> {
     pub(super) shards: usize,
     pub(super) max_keys: Option<u64>,
     pub(super) template: LiveTemplate,
-    pub(super) overflow: Option<Arc<Rates>>,
+    /// The quotas of the overflow bucket, and its levels, if they are not full.
+    pub(super) overflow: Option<(Arc<Rates>, Option<Levels>)>,
     pub(super) pool: Arc<DriverPool>,
+    /// The window of the ranks; `None` if there are none.
+    pub(super) top: Option<Duration>,
 }
 
 /// The result of a call in a shard.
@@ -132,14 +165,24 @@ enum Verdict {
 
 impl<K, S> Map<K, S> {
     pub(super) fn new(parts: Parts<K, S>) -> Self {
-        let Parts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool } = parts;
+        let Parts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
-        let full = |rates: Arc<Rates>| template.live(&rates, &rates.full(0), 0, 0);
+        let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
+            template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
+        };
+        let (beside, now) = (Beside::of(&template, top), template.time.now());
+        let shard = |_| {
+            let shard = Locked::new(Arc::clone(&rates), by_key);
+            if let Some(window) = top {
+                shard.lock().rank(Ranks::new(window, shards, now));
+            }
+            shard
+        };
         Self {
             hasher,
-            shards: (0..shards).map(|_| Locked::new(Arc::clone(&rates), by_key)).collect(),
+            shards: (0..shards).map(shard).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
-            overflow: overflow.map(full),
+            overflow: overflow.map(new),
             parent: template.parent.clone(),
             template,
             quota_by,
@@ -147,7 +190,9 @@ impl<K, S> Map<K, S> {
             known: Mutex::new(Default::default()),
             pool,
             versions: AtomicU64::new(0),
-            top: ShardMutex::new(Top::default()),
+            most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
+            beside,
+            is_ranked: top.is_some(),
         }
     }
 

@@ -146,6 +146,13 @@ impl Rate {
         units.rem_euclid(self.unit as i128) as u64
     }
 
+    /// Whether a level can be so many units below a full one.
+    #[cfg(feature = "state")]
+    pub(super) fn is_possible(&self, missing: i128) -> bool {
+        let most = self.full + (1 << 62) * self.unit as i128;
+        (-i128::from(self.unit) + 1..=most).contains(&missing)
+    }
+
     /// Removes what is above a full bucket, except for the fraction of the next token if the last token arrived in this
     /// very tick.
     pub(super) fn clip(&self, units: i128) -> i128 {

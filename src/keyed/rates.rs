@@ -43,6 +43,12 @@ impl Levels {
         Level { units: self.units[index], at: self.at }
     }
 
+    /// The same levels at another instant, paused until `gate`.
+    #[cfg(feature = "state")]
+    pub(super) fn at(self, at: u64, gate: u64) -> Self {
+        Self { at, gate, ..self }
+    }
+
     /// The same levels, without a pause that ends at `gate` or before.
     pub(super) fn paused_beyond(self, gate: u64) -> Self {
         if self.gate <= gate { Self { gate: 0, ..self } } else { self }
@@ -214,6 +220,37 @@ impl Rates {
             if index < old.len() { rate.adopt(old.rate(index), levels.units[index]) } else { rate.full() }
         });
         Levels { gate: levels.gate, ..adopted }
+    }
+
+    /// Whether both limit alike, quota by quota.
+    #[cfg(feature = "state")]
+    pub(super) fn is_same_limit(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && self.quotas.iter().zip(other.quotas.iter()).all(|(own, other)| own.is_same_limit(&other))
+    }
+
+    /// The same levels under the quotas of `self`; those of `old` if both limit alike.
+    #[cfg(feature = "state")]
+    pub(super) fn continued(&self, old: &Self, levels: &Levels) -> Levels {
+        if self.is_same_limit(old) { *levels } else { self.adopt(old, levels) }
+    }
+
+    /// By how much each level is below a full one, in units; negative for the fraction of a token on top.
+    #[cfg(feature = "state")]
+    pub(super) fn missing<'a>(&'a self, levels: &'a Levels) -> impl Iterator<Item = i128> + 'a {
+        self.iter().zip(levels.units).map(|(rate, units)| rate.full() - units)
+    }
+
+    /// The levels at `at` that are `missing` so much; `None` if no call can have left them.
+    #[cfg(feature = "state")]
+    pub(super) fn with_missing(&self, at: u64, mut missing: impl FnMut() -> Option<i128>) -> Option<Levels> {
+        let mut is_possible = true;
+        let levels = self.levels(at, |_, rate| {
+            let missing = missing().filter(|missing| rate.is_possible(*missing));
+            is_possible &= missing.is_some();
+            rate.full() - missing.unwrap_or(0)
+        });
+        is_possible.then_some(levels)
     }
 
     // ---- packed levels --------------------------------------------------------------------------------------------

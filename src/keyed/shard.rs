@@ -42,11 +42,15 @@ mod changes;
 mod keeping;
 mod locked;
 mod pausing;
+#[cfg(feature = "state")]
+mod saving;
 mod sweeping;
 mod taking;
 
 pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
+#[cfg(feature = "state")]
+pub(super) use saving::{SavedKey, SavedShard};
 
 use super::groups::{Groups, Place};
 use super::key_limit::KeyLimit;
@@ -55,6 +59,7 @@ use super::live_entries::LiveEntries;
 use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
+use super::top::{self, KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -87,6 +92,8 @@ pub(super) struct Shard<K> {
     closed: bool,
     /// The quotas of a new key come from `quota_by`.
     by_key: bool,
+    /// Which grants the [ranks](top) count.
+    sampling: u8,
     /// The common quotas: those of all packed levels, and of new keys unless `by_key` is set.
     rates: Arc<Rates>,
     /// The number of refused calls.
@@ -121,6 +128,8 @@ struct RareFields<K> {
     custom_live: usize,
     /// A user may hold the limiter of a key. Dropping it tells the map nothing, so the shard has to look.
     has_handles: bool,
+    /// The ranks of the keys, if the limiter was built with them.
+    ranks: Option<Ranks<K>>,
 }
 
 /// A change of the common quotas, at instant `at`.
@@ -234,6 +243,35 @@ pub(super) enum Stop {
     NoSpace,
 }
 
+impl<K: Clone + Eq> Shard<K> {
+    /// Counts `events` of a key, if keys are ranked. Returns a key to be dropped after releasing the lock.
+    #[inline]
+    pub(super) fn count_rank(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
+        self.ranks()?.count(rank, key, hash, events, now)
+    }
+
+    /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
+    /// Returns a key to be dropped after releasing the lock.
+    #[inline]
+    pub(super) fn rank_grant(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+        if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, hash, cost, now) } else { None }
+    }
+
+    #[inline(never)]
+    fn rank_sample(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+        let (sampling, lost) = self.ranks()?.count_grant(key, hash, cost, now);
+        self.sampling = sampling;
+        lost
+    }
+
+    /// Adds the ranks of this shard's keys to `top`.
+    pub(super) fn add_ranks_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
+        if let Some(ranks) = self.ranks() {
+            ranks.add_to(top, now);
+        }
+    }
+}
+
 impl<K> Shard<K> {
     pub(super) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
         let window = span(&rates);
@@ -249,6 +287,7 @@ impl<K> Shard<K> {
             calls_left: SMALL as u32,
             is_barred: false,
             closed: false,
+            sampling: top::NOT_RANKED,
             refused: 0,
             granted: 0,
             refunded: 0,
@@ -277,6 +316,7 @@ impl<K> Shard<K> {
                 pending: Vec::new(),
                 custom_live: 0,
                 has_handles: false,
+                ranks: None,
             })
         })
     }
@@ -302,6 +342,16 @@ impl<K> Shard<K> {
     #[inline]
     pub(super) fn count_granted(&mut self, tokens: u64) {
         self.granted = self.granted.wrapping_add(tokens);
+    }
+
+    /// Ranks the keys of this shard from now on.
+    pub(super) fn rank(&mut self, ranks: Ranks<K>) {
+        self.rare_fields().ranks = Some(ranks);
+        self.sampling = 0;
+    }
+
+    fn ranks(&mut self) -> Option<&mut Ranks<K>> {
+        self.rare_fields.as_mut()?.ranks.as_mut()
     }
 
     /// Records that `tokens` that were granted came back.

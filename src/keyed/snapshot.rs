@@ -30,8 +30,8 @@ pub struct KeyedSnapshot<K> {
     pub refunded: u64,
     /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
-    /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: every key with
-    /// more than a 17th of all refusals is among them. Empty if the limiter is distributed.
+    /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: those with
+    /// more than a 16th of all refusals, and others. Empty if the limiter is distributed.
     pub most_refused: Vec<(K, u64)>,
     /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
     /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
@@ -81,7 +81,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
     pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
         let in_flight = map.template.cap().map(|_| 0);
         let (would_wait, would_refuse) = map.template.dry_run.counts();
-        let mut snapshot = Self { in_flight, would_wait, would_refuse, ..Self::empty(map.top.lock().list()) };
+        let empty = Self::empty(map.most_refused.lock().at_least());
+        let mut snapshot = Self { in_flight, would_wait, would_refuse, ..empty };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();

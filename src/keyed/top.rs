@@ -1,100 +1,395 @@
-//! The keys with the most refusals: a fixed number of counters, for any number of keys.
+//! The keys with the most grants, refusals and waits: a fixed number of counters, for any number of keys.
 //!
-//! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
-//! one, and the key takes the first counter that is at zero. Every key with more than `n/(COUNTERS+1)` of `n` refusals
-//! has a counter. Lowering all counters is implemented by raising the value that counts as zero.
+//! [`SpaceSaving`] is the algorithm of Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k
+//! elements in data streams" (ICDT 2005). If a key has no counter while all are in use, it takes over the counter with
+//! the least count and continues from there: the count that it takes over is the *error* of its counter. So a counter
+//! never shows less than the truth, and more by its error at most, and every key with more than `n/counters` of `n`
+//! events has a counter.
+//!
+//! [`Ranks`] keeps three of these for each shard. A shard sees only its own keys, so a few counters for each find the
+//! heaviest keys of the map: a key that is heavy in the map is a large part of its shard.
+//!
+//! Grants are frequent and cheap, so a busy shard counts a sample of them: each sampled grant stands for `2^sampling` of
+//! them. A shard counts all of them as long as it counts fewer than [`SAMPLES`] between two fadings. Which grants are
+//! sampled follows from the number of tokens granted so far: its multiples of the golden ratio are spread evenly, also
+//! over every n-th grant, so keys that come in turns are sampled alike.
+//!
+//! Old events fade: all counts are multiplied by [`FADING`] eight times per window. Multiplying keeps the guarantees,
+//! with faded events in place of events. The count of a key with a constant rate is then that of one window, or up to
+//! an eighth less.
 
-/// Enough to find the clients that abuse a service, and few enough to search at each refusal.
-pub(super) const COUNTERS: usize = 16;
+use std::cmp::Reverse;
+use std::mem;
+use std::time::Duration;
 
+/// The counters of all shards together, for each rank.
+const COUNTERS: usize = 1_088;
+/// The number of counters of a shard, at least and at most. The counters are searched one by one.
+const PER_SHARD: std::ops::RangeInclusive<usize> = 2..=64;
+/// How many times per window all counts fade, and by which factor: `1 - 1/FADES`, so that the sum over all time weighs
+/// as much as one window.
+const FADES: u64 = 8;
+const FADING: f64 = 1.0 - 1.0 / FADES as f64;
+/// How many grants a shard counts between two fadings before it counts only every second one, and so on.
+const SAMPLES: u32 = 256;
+/// The `sampling` of a shard without ranks.
+pub(super) const NOT_RANKED: u8 = u8::MAX;
+const MOST_SAMPLING: u8 = 32;
+
+/// Whether a grant is counted, when `granted` tokens were granted so far.
+#[inline]
+pub(super) fn is_sampled(granted: u64, sampling: u8) -> bool {
+    sampling <= MOST_SAMPLING && super::mix(granted) >> 1 >> (63 - sampling) == 0
+}
+
+/// The number of counters for refusals since the limiter was built.
+pub(super) const MOST_REFUSED: usize = 16;
+
+/// The keys with the largest counts, in descending order.
 #[derive(Debug)]
-pub(super) struct Top<K> {
+pub(super) struct SpaceSaving<K> {
+    /// Sorted, the largest count first.
     counters: Vec<Counter<K>>,
-    /// The count that stands for zero.
-    zero: u64,
+    most: usize,
 }
 
 #[derive(Debug)]
 struct Counter<K> {
-    key: K,
     hash: u64,
-    /// Refusals counted, plus the value of `zero` when counting began.
-    count: u64,
+    count: f64,
+    /// By how much `count` may exceed the truth.
+    error: f64,
+    /// `None` until the second event of a key that took the counter over: most keys are seen once, and clone nothing.
+    key: Option<K>,
 }
 
-impl<K> Default for Top<K> {
-    fn default() -> Self {
-        Self { counters: Vec::new(), zero: 0 }
+impl<K> SpaceSaving<K> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { counters: Vec::new(), most }
     }
-}
 
-impl<K: Clone + Eq> Top<K> {
-    /// Counts a refusal of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing
-    /// the lock.
-    pub(super) fn count(&mut self, key: &K, hash: u64) -> Option<K> {
-        if let Some(own) = self.counters.iter_mut().find(|counter| counter.hash == hash && counter.key == *key) {
-            own.count += 1;
-            return None;
-        }
-        if self.counters.len() < COUNTERS {
-            let count = self.zero + 1;
-            self.counters.push(Counter { key: key.clone(), hash, count });
-            return None;
-        }
-        let zero = self.zero;
-        match self.counters.iter_mut().find(|counter| counter.count <= zero) {
-            Some(free) => {
-                let own = Counter { key: key.clone(), hash, count: zero + 1 };
-                Some(std::mem::replace(free, own).key)
-            }
-            None => {
-                self.zero += 1;
-                None
-            }
+    /// Multiplies all counts by `factor`.
+    fn fade(&mut self, factor: f64) {
+        for counter in &mut self.counters {
+            counter.count *= factor;
+            counter.error *= factor;
         }
     }
 
-    /// The keys, and a lower bound of their refusals, most first.
-    pub(super) fn list(&self) -> Vec<(K, u64)> {
-        let mut list: Vec<_> = self
-            .counters
-            .iter()
-            .filter(|counter| counter.count > self.zero)
-            .map(|counter| (counter.key.clone(), counter.count - self.zero))
-            .collect();
-        list.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    /// Moves the counter at `at` forward to where `count` belongs, and sets it.
+    #[inline]
+    fn raise(&mut self, at: usize, count: f64) {
+        let old = mem::replace(&mut self.counters[at].count, count);
+        if at == 0 || self.counters[at - 1].count >= count {
+            return;
+        }
+        let to = self.counters[..at].partition_point(|counter| counter.count >= count);
+        if self.counters[to].count == old {
+            // All counters between are equal, so that one exchange is enough.
+            self.counters.swap(at, to);
+        } else {
+            self.counters[to..=at].rotate_right(1);
+        }
+    }
+}
+
+impl<K: Clone + Eq> SpaceSaving<K> {
+    /// Counts `events` of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing the
+    /// lock.
+    #[inline]
+    pub(super) fn count(&mut self, key: &K, hash: u64, events: f64) -> Option<K> {
+        let is_own = |counter: &Counter<K>| counter.hash == hash && counter.key.as_ref().is_none_or(|own| own == key);
+        let Some(at) = self.counters.iter().position(is_own) else { return self.begin(key, hash, events) };
+        let own = &mut self.counters[at];
+        if own.key.is_none() {
+            own.key = Some(key.clone());
+        }
+        let count = own.count + events;
+        self.raise(at, count);
+        None
+    }
+
+    /// Gives a counter to a key that has none.
+    fn begin(&mut self, key: &K, hash: u64, events: f64) -> Option<K> {
+        if self.counters.len() < self.most {
+            if self.counters.is_empty() {
+                self.counters.reserve_exact(self.most);
+            }
+            self.counters.push(Counter { hash, count: 0.0, error: 0.0, key: Some(key.clone()) });
+            self.raise(self.counters.len() - 1, events);
+            return None;
+        }
+        let least = self.counters.last_mut()?;
+        let error = least.count;
+        (least.hash, least.error) = (hash, error);
+        let lost = least.key.take();
+        self.raise(self.most - 1, error + events);
+        lost
+    }
+
+    /// The keys, each with its count and its error.
+    fn iter(&self) -> impl Iterator<Item = TopKey<K>> + '_ {
+        self.counters.iter().filter(|counter| counter.count >= 0.5).filter_map(|counter| {
+            let (count, error) = (counter.count.round() as u64, counter.error.round() as u64);
+            Some(TopKey { key: counter.key.clone()?, count, error })
+        })
+    }
+
+    /// The keys, and a lower bound of their counts, most first.
+    pub(super) fn at_least(&self) -> Vec<(K, u64)> {
+        let mut list: Vec<_> = self.iter().map(|top| (top.key, top.count - top.error)).collect();
+        list.retain(|(_, count)| *count > 0);
+        list.sort_by_key(|(_, count)| Reverse(*count));
         list
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rank {
+    Granted,
+    Refused,
+    Waited,
+}
+
+/// The ranks of the keys of one shard.
+#[derive(Debug)]
+pub(super) struct Ranks<K> {
+    ranks: [SpaceSaving<K>; 3],
+    /// The time between two fadings, in nanoseconds.
+    every: u64,
+    /// The instant of the next fading.
+    next: u64,
+    /// The number of grants that were counted since the last fading, as if all had been counted at `sampling`.
+    samples: u32,
+    /// Each grant that is counted stands for `2^sampling` of them.
+    sampling: u8,
+}
+
+impl<K> Ranks<K> {
+    /// The ranks of one of `shards`, from `now` on.
+    pub(super) fn new(window: Duration, shards: usize, now: u64) -> Self {
+        let counters = (COUNTERS / shards).clamp(*PER_SHARD.start(), *PER_SHARD.end());
+        let every = (crate::clock::whole_nanos(window) / FADES).max(1);
+        Self {
+            ranks: [(); 3].map(|()| SpaceSaving::new(counters)),
+            every,
+            next: now.saturating_add(every),
+            samples: 0,
+            sampling: 0,
+        }
+    }
+
+    #[cold]
+    fn fade(&mut self, now: u64) {
+        let times = 1 + (now - self.next) / self.every;
+        self.next = self.next.saturating_add(times.saturating_mul(self.every));
+        // After so many fadings nothing is left of any count.
+        let factor = FADING.powi(times.min(1_000) as i32);
+        self.ranks.iter_mut().for_each(|rank| rank.fade(factor));
+        // As if as many grants as before came again.
+        while self.sampling > 0 && u64::from(self.samples) < times.saturating_mul(u64::from(SAMPLES / 2)) {
+            self.sampling -= 1;
+            self.samples = self.samples.saturating_mul(2).max(1);
+        }
+        self.samples = 0;
+    }
+}
+
+impl<K: Clone + Eq> Ranks<K> {
+    /// Counts `events` of `key`. Returns a key to be dropped after releasing the lock.
+    #[inline]
+    pub(super) fn count(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
+        if now >= self.next {
+            self.fade(now);
+        }
+        self.ranks[rank as usize].count(key, hash, events as f64)
+    }
+
+    /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing the
+    /// lock.
+    pub(super) fn count_grant(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> (u8, Option<K>) {
+        if now >= self.next {
+            self.fade(now);
+        }
+        let tokens = cost as f64 * (1_u64 << self.sampling) as f64;
+        let lost = self.ranks[Rank::Granted as usize].count(key, hash, tokens);
+        self.samples += 1;
+        if self.samples >= SAMPLES && self.sampling < MOST_SAMPLING {
+            self.sampling += 1;
+            self.samples /= 2;
+        }
+        (self.sampling, lost)
+    }
+
+    /// Adds what this shard has counted to `top`.
+    pub(super) fn add_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
+        if now >= self.next {
+            self.fade(now);
+        }
+        let [granted, refused, waited] = &self.ranks;
+        top.granted.extend(granted.iter());
+        top.refused.extend(refused.iter());
+        top.waited.extend(waited.iter());
+    }
+}
+
+/// The keys with the most grants, refusals and waits, returned by [`KeyedLimiter::top`](super::KeyedLimiter::top).
+///
+/// Each list begins with the largest count. The lists are empty if the limiter was built without
+/// [`KeyedBuilder::top`](super::KeyedBuilder::top).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct KeyedTop<K> {
+    /// The keys that were granted the most tokens, with the number of tokens.
+    pub granted: Vec<TopKey<K>>,
+    /// The keys with the most refused calls, with their number.
+    pub refused: Vec<TopKey<K>>,
+    /// The keys of which the most claims entered the queue, with their number.
+    pub waited: Vec<TopKey<K>>,
+}
+
+/// A key and its count; see [`KeyedTop`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct TopKey<K> {
+    /// The key.
+    pub key: K,
+    /// The count: the true one or, by `error` at most, more. Of tokens on a busy limiter, an estimate of that.
+    pub count: u64,
+    /// By how much `count` may exceed the truth; 0 for a key that always had a counter.
+    pub error: u64,
+}
+
+impl<K> Default for KeyedTop<K> {
+    fn default() -> Self {
+        Self { granted: Vec::new(), refused: Vec::new(), waited: Vec::new() }
+    }
+}
+
+impl<K> KeyedTop<K> {
+    /// Sorts each list, and keeps its first `n` keys.
+    pub(super) fn keep(&mut self, n: usize) {
+        for list in [&mut self.granted, &mut self.refused, &mut self.waited] {
+            list.sort_by_key(|top| Reverse(top.count));
+            list.truncate(n);
+        }
     }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    /// Keys of a Zipf distribution with this exponent: key 0 is the most frequent one.
+    pub(super) struct Zipf {
+        /// The probability of this key or of one before it.
+        upto: Vec<f64>,
+        seed: u64,
+    }
+
+    impl Zipf {
+        pub(super) fn new(keys: u32, exponent: f64, seed: u64) -> Self {
+            let mut sum = 0.0;
+            let mut upto: Vec<f64> = (1..=keys)
+                .map(|rank| {
+                    sum += f64::from(rank).powf(-exponent);
+                    sum
+                })
+                .collect();
+            upto.iter_mut().for_each(|part| *part /= sum);
+            Self { upto, seed }
+        }
+
+        pub(super) fn draw(&mut self) -> u64 {
+            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let part = (self.seed >> 11) as f64 / (1_u64 << 53) as f64;
+            self.upto.partition_point(|upto| *upto <= part) as u64
+        }
+    }
+
+    /// The share of the true `n` keys with the largest counts that `found` contains.
+    pub(super) fn recall(truth: &HashMap<u64, u64>, found: &[u64], n: usize) -> f64 {
+        let mut order: Vec<_> = truth.iter().map(|(key, count)| (Reverse(*count), *key)).collect();
+        order.sort_unstable();
+        let found: HashSet<_> = found.iter().take(n).collect();
+        order[..n].iter().filter(|(_, key)| found.contains(key)).count() as f64 / n as f64
+    }
 
     #[test]
-    fn the_most_refused_keys_are_found_among_a_million_others() {
-        let mut top = Top::default();
-        for other in 0..1_000_000_u64 {
-            top.count(&(other + 10), other + 10);
-            if other % 10 == 0 {
-                top.count(&7, 7);
-                top.count(&8, 8);
+    fn the_top_ten_of_a_zipf_stream_are_found_in_64_kib() {
+        const COUNTERS: usize = (64 << 10) / size_of::<Counter<u64>>();
+        for seed in 0..3 {
+            let (mut top, mut truth) = (SpaceSaving::new(COUNTERS), HashMap::new());
+            let mut zipf = Zipf::new(1_000_000, 1.1, seed);
+            for _ in 0..200_000 {
+                let key = zipf.draw();
+                top.count(&key, super::super::mix(key), 1.0);
+                *truth.entry(key).or_default() += 1;
             }
-            if other % 20 == 0 {
-                top.count(&7, 7);
+            let found: Vec<_> = top.iter().collect();
+            assert!(found.is_sorted_by_key(|top| Reverse(top.count)) && top.counters.len() == COUNTERS);
+            assert!(recall(&truth, &found.iter().map(|top| top.key).collect::<Vec<_>>(), 10) >= 0.95);
+            for TopKey { key, count, error } in found {
+                assert!((count - error..=count).contains(&truth[&key]), "{key}");
             }
         }
-        let list = top.list();
-        assert_eq!(list.iter().map(|(key, _)| *key).take(2).collect::<Vec<_>>(), [7, 8]);
-        assert!(list.len() <= COUNTERS && list[0].1 <= 150_000);
+    }
+
+    #[test]
+    fn each_key_with_its_share_of_the_events_has_a_counter() {
+        let mut top = SpaceSaving::new(16);
+        for other in 0..100_000_u64 {
+            top.count(&(other + 10), other + 10, 1.0);
+            if other % 10 == 0 {
+                top.count(&7, 7, 1.0);
+                top.count(&8, 8, 1.0);
+            }
+            if other % 20 == 0 {
+                top.count(&7, 7, 1.0);
+            }
+        }
+        let list: Vec<_> = top.iter().collect();
+        assert_eq!(list.iter().map(|top| top.key).take(2).collect::<Vec<_>>(), [7, 8]);
+        assert!(list[0].count >= 15_000 && list[0].count - list[0].error <= 15_000);
     }
 
     #[test]
     fn a_few_are_counted_exactly() {
-        let mut top = Top::default();
+        let mut top = SpaceSaving::new(MOST_REFUSED);
         for (key, times) in [(1, 5), (2, 9), (3, 1)] {
-            (0..times).for_each(|_| _ = top.count(&key, key));
+            (0..times).for_each(|_| _ = top.count(&key, key, 1.0));
         }
-        assert_eq!(top.list(), [(2, 9), (1, 5), (3, 1)]);
+        assert_eq!(top.at_least(), [(2, 9), (1, 5), (3, 1)]);
+    }
+
+    #[test]
+    fn two_keys_with_one_hash_have_a_counter_each() {
+        let mut top = SpaceSaving::new(4);
+        for (key, times) in [("a", 3), ("b", 2)] {
+            (0..times).for_each(|_| _ = top.count(&key, 9, 1.0));
+        }
+        assert_eq!(top.at_least(), [("a", 3), ("b", 2)]);
+    }
+
+    #[test]
+    fn a_constant_rate_counts_as_one_window_and_fades_once_it_ends() {
+        let window = Duration::from_secs(80);
+        let mut ranks = Ranks::new(window, 1, 0);
+        let read = |ranks: &mut Ranks<u64>, now: u64| {
+            let mut top = KeyedTop::default();
+            ranks.add_to(&mut top, now * 1_000_000_000);
+            top.granted.first().map_or(0, |top| top.count)
+        };
+        for second in 0..1_000 {
+            ranks.count(Rank::Granted, &1, 1, 10, second * 1_000_000_000);
+            let count = read(&mut ranks, second);
+            assert!(second < 400 || (690..=810).contains(&count), "{count} after {second} s");
+        }
+        assert!((200..=300).contains(&read(&mut ranks, 1_080)), "a third, after a window");
+        assert_eq!(read(&mut ranks, 100_000), 0);
     }
 }

@@ -49,6 +49,8 @@ mod shared_keys;
 mod shares;
 mod shutdown;
 mod small_bucket;
+#[cfg(all(feature = "keyed", feature = "serde", feature = "state"))]
+mod state;
 #[cfg(feature = "stream")]
 mod stream;
 mod threads;

@@ -34,6 +34,12 @@ fn with_two_quotas() -> KeyedLimiter<u64, RandomState> {
     builder.unbounded_keys().hasher(RandomState::new()).build().expect("valid")
 }
 
+/// The same with ranks of the keys.
+fn ranked() -> KeyedLimiter<u64, RandomState> {
+    let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).unbounded_keys();
+    builder.hasher(RandomState::new()).top(Duration::from_secs(10)).build().expect("valid")
+}
+
 fn governor() -> Governor {
     let burst = NonZeroU32::new(BURST).expect("not zero");
     let quota = governor::Quota::with_period(Duration::from_secs(60)).expect("not zero").allow_burst(burst);
@@ -104,6 +110,7 @@ pub fn report(options: &Options) {
         ),
         ("tollgate + ahash", ours(tollgate(RandomState::new(), false))),
         ("tollgate + ahash, two quotas", ours(with_two_quotas())),
+        ("tollgate + ahash, top", ours(ranked())),
         ("tollgate + ahash, quanta clock", ours(tollgate(RandomState::new(), true))),
         ("tollgate, default hasher", ours(tollgate(std::hash::RandomState::new(), false))),
     ];

@@ -16,6 +16,7 @@ mod groups;
 mod heap;
 mod maps;
 mod stalls;
+mod state;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
@@ -37,6 +38,8 @@ enum Command {
     Crowd(crowd::Options),
     /// The longest single calls on a map of a million keys
     Stalls(stalls::Options),
+    /// Saving and restoring a million keys
+    State,
     /// The candidates for the map underneath
     Maps,
     /// All of them
@@ -50,6 +53,7 @@ fn main() {
         Command::Churn => churn::report(),
         Command::Crowd(options) => crowd::report(&options),
         Command::Stalls(options) => stalls::report(&options),
+        Command::State => state::report(),
         Command::Maps => maps::report(),
         Command::All => {
             calls::memory();
@@ -57,6 +61,7 @@ fn main() {
             churn::report();
             crowd::report(&crowd::Options::default());
             stalls::report(&stalls::Options::default());
+            state::report();
             maps::report();
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::poll;
+use futures::{FutureExt, poll};
 use tokio::time::Instant;
 use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
@@ -47,16 +47,15 @@ impl Claim {
     pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
         let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
-        let checked = too_late(limits.each.of(client).estimate(client, *cost), *allowed)
-            .map_err(|why| Rejected { by: Outcome::RefusedEach, why })
-            .and_then(|()| {
-                let all = too_late(limits.all.estimate(*cost), *allowed);
-                all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
-            });
-        if checked.is_err() {
-            connection.counters.asked(client, false);
-        }
-        checked
+        too_late(limits.each.of(client).estimate(client, *cost), *allowed).map_err(|why| {
+            // The limiter counts the refusals of each client.
+            if let Some(Ok(grant)) = limits.each.of(client).consume(client, *cost).within(*allowed).now_or_never() {
+                drop(Unused(Some(grant)));
+            }
+            Rejected { by: Outcome::RefusedEach, why }
+        })?;
+        let all = too_late(limits.all.estimate(*cost), *allowed);
+        all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
     }
 
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
@@ -71,7 +70,6 @@ impl Claim {
             self.client = Client::Overflow;
             passed = self.pass(connection).await;
         }
-        connection.counters.asked(&self.client, passed.is_ok());
         passed
     }
 

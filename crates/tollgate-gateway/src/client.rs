@@ -1,11 +1,12 @@
 //! The client of a request: the bucket in which the request is counted.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use axum::http::HeaderMap;
+use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 
 use super::config::{Keys, Unlisted};
 use super::name::Name;
@@ -32,6 +33,21 @@ const SCHEME: &str = "bearer ";
 /// How many bytes of an unlisted key are shown.
 const SHOWN: usize = 4;
 
+/// The secret of the digests of keys, without which a client could look for keys with one digest.
+pub(crate) type Secret = [u8; 16];
+
+/// Kept in the state file, so that the digests are the same after a restart.
+pub(crate) static SECRET: OnceLock<Secret> = OnceLock::new();
+
+pub(crate) fn new_secret() -> Secret {
+    // The standard library seeds each of these from the operating system's random numbers.
+    let halves = [(); 2].map(|()| RandomState::new().hash_one(0_u8));
+    let mut secret = Secret::default();
+    secret[..8].copy_from_slice(&halves[0].to_ne_bytes());
+    secret[8..].copy_from_slice(&halves[1].to_ne_bytes());
+    secret
+}
+
 impl Client {
     /// `None` if the client is not admitted.
     pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
@@ -52,13 +68,15 @@ impl Client {
     }
 
     fn key(key: &str) -> Self {
-        static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
         let mut shown = [b'.'; SHOWN];
         // Of a short key nothing is shown: these bytes would be too much of it.
         if key.len() >= 4 * SHOWN {
             shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
         }
-        Self::Key { digest: HASHERS.each_ref().map(|hasher| hasher.hash_one(key)), shown }
+        let mut hasher = SipHasher13::new_with_key(SECRET.get_or_init(new_secret));
+        hasher.write(key.as_bytes());
+        let Hash128 { h1, h2 } = hasher.finish128();
+        Self::Key { digest: [h1, h2], shown }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderName;
@@ -48,6 +48,10 @@ pub(crate) struct Fixed {
     pub(crate) key_in_flight: At<Option<u64>>,
     /// Whether every response reports the remaining tokens, or only refusals.
     pub(crate) tells_always: At<bool>,
+    /// The file that keeps the levels of all buckets over a restart; `None` if they begin full.
+    pub(crate) state: At<Option<PathBuf>>,
+    /// How often that file is written.
+    pub(crate) state_every: At<Duration>,
 }
 
 #[derive(Debug)]
@@ -104,6 +108,8 @@ impl Config {
             ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
             ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
             ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),
+            ("state", new.state.line, new.state.value != old.state.value),
+            ("state_every", new.state_every.line, new.state_every.value != old.state_every.value),
             ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
         ];
         let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };

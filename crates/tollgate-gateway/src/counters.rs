@@ -6,12 +6,8 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
-
-use super::busiest::{Busiest, Place};
-use super::client::Client;
 
 /// The outcome of a request. Each request is counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +50,6 @@ pub(crate) struct Counters([CachePadded<Shard>; SHARDS]);
 struct Shard {
     came: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    busiest: Mutex<Busiest>,
 }
 
 /// The sums over all shards. Each of them only grows.
@@ -102,20 +97,6 @@ impl Counters {
         Counted { counters: self, outcome: Outcome::Left }
     }
 
-    pub(crate) fn asked(&self, client: &Client, is_admitted: bool) {
-        self.own_shard().busiest().count(client, is_admitted);
-    }
-
-    /// The `count` clients with the most requests, over all shards.
-    pub(crate) fn busiest(&self, count: usize) -> Vec<Place> {
-        Busiest::top(self.0.iter().map(|shard| shard.busiest().clone()), count)
-    }
-
-    /// Called once a second: older requests count less.
-    pub(crate) fn fade(&self) {
-        self.0.iter().for_each(|shard| shard.busiest().fade());
-    }
-
     pub(crate) fn counts(&self) -> Counts {
         // The outcomes first: a request that arrives meanwhile has no outcome yet.
         let of = |outcome: Outcome| self.sum(|shard| &shard.outcomes[outcome as usize]);
@@ -146,12 +127,6 @@ impl Counters {
             number
         });
         &self.0[number % SHARDS]
-    }
-}
-
-impl Shard {
-    fn busiest(&self) -> MutexGuard<'_, Busiest> {
-        self.busiest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

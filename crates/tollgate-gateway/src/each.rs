@@ -1,9 +1,26 @@
 //! The limits of the clients, each by itself.
 
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, KeyedSnapshot};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, KeyedSnapshot, KeyedTop, TopKey};
 
 use super::client::Client;
 use super::config::Config;
+
+/// The time over which the page counts the tokens and the refusals of each client.
+pub(crate) const TOP_WINDOW: Duration = Duration::from_secs(4);
+
+/// A client with many requests, and its counts.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    pub(crate) client: Client,
+    /// Tokens.
+    pub(crate) granted: u64,
+    /// Requests that its own limit refused.
+    pub(crate) refused: u64,
+}
 
 /// The buckets of all clients.
 pub(crate) struct Each {
@@ -17,10 +34,11 @@ pub(crate) struct Each {
 }
 
 impl Each {
-    /// Builds the buckets from a function that makes builders, which may have a clock already.
-    pub(crate) fn new(config: &Config, builder: impl Fn() -> KeyedBuilder<Client>) -> Result<Self, ConfigError> {
+    /// Builds the buckets from builders, for listed keys and for unlisted clients, which may have a clock or a state
+    /// already.
+    pub(crate) fn new(config: &Config, [listed, unlisted]: [KeyedBuilder<Client>; 2]) -> Result<Self, ConfigError> {
         let build = |bounded: KeyedBuilder<Client>| {
-            let each = bounded.quota(config.keys.quota).max_waiting(config.fixed.max_waiting.value);
+            let each = bounded.quota(config.keys.quota).max_waiting(config.fixed.max_waiting.value).top(TOP_WINDOW);
             // A key with tokens in flight takes a kilobyte. So there is no large cap by default.
             match config.fixed.key_in_flight.value {
                 Some(tokens) => each.max_in_flight(tokens).build(),
@@ -28,8 +46,8 @@ impl Each {
             }
         };
         let each = Self {
-            listed: build(builder().unbounded_keys())?,
-            unlisted: build(builder().max_keys(config.fixed.max_keys.value))?,
+            listed: build(listed.unbounded_keys())?,
+            unlisted: build(unlisted.max_keys(config.fixed.max_keys.value))?,
             is_capped: config.fixed.key_in_flight.value.is_some(),
         };
         for (name, quota) in &config.keys.quotas {
@@ -37,6 +55,34 @@ impl Each {
         }
         each.listed.set_quota_for(&Client::Overflow, config.keys.overflow)?;
         Ok(each)
+    }
+
+    /// Takes the quotas away that a state gave to keys and that the file does not.
+    pub(crate) fn forget_removed_quotas(&self, config: &Config) {
+        for client in self.listed.entries().map(|entry| entry.key) {
+            if let Client::Listed(name) = client
+                && !config.keys.quotas.contains_key(&name)
+            {
+                self.listed.reset_quota_for(&client);
+            }
+        }
+    }
+
+    /// The `n` clients with the most tokens granted and requests refused, over about the last [`TOP_WINDOW`].
+    pub(crate) fn busiest(&self, n: usize) -> Vec<Busy> {
+        let mut all: HashMap<Client, Busy> = HashMap::new();
+        for KeyedTop { granted, refused, .. } in [self.listed.top(n), self.unlisted.top(n)] {
+            let mut busy = |top: &TopKey<Client>, count: fn(&mut Busy) -> &mut u64| {
+                let new = Busy { client: top.key, granted: 0, refused: 0 };
+                *count(all.entry(top.key).or_insert(new)) = top.count;
+            };
+            granted.iter().for_each(|top| busy(top, |busy| &mut busy.granted));
+            refused.iter().for_each(|top| busy(top, |busy| &mut busy.refused));
+        }
+        let mut busiest: Vec<Busy> = all.into_values().collect();
+        busiest.sort_by_key(|busy| (Reverse(busy.granted + busy.refused), busy.client.to_string()));
+        busiest.truncate(n);
+        busiest
     }
 
     /// The limiter with the bucket of `client`.

@@ -6,13 +6,13 @@ mod keys;
 mod routes;
 mod values;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tollgate::{Limiter, Quota};
 use toml::Spanned;
 
 use super::config::{Config, Fixed};
-use super::problem::{Problem, Source};
+use super::problem::{At, Problem, Source};
 use super::route::Routes;
 use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
@@ -64,6 +64,9 @@ struct File {
     body_buffer: Spanned<u64>,
     #[serde(default = "seconds::<20>")]
     grace: Spanned<Time>,
+    state: Option<Spanned<PathBuf>>,
+    #[serde(default = "seconds::<60>")]
+    state_every: Spanned<Time>,
     quota: Spanned<Quota>,
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
@@ -163,6 +166,11 @@ impl File {
             max_keys: source.at(self.keys.max_keys.clone()),
             key_in_flight: at_optional(source, self.keys.in_flight.clone()),
             tells_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
+            state: at_optional(source, self.state.clone()),
+            state_every: At {
+                value: check_timeout(source, "state_every", &self.state_every)?,
+                ..source.at(self.state_every.clone()).map(|Time(every)| every)
+            },
         })
     }
 }

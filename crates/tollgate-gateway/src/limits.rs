@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
@@ -10,6 +11,7 @@ use super::client::Client;
 use super::config::Config;
 use super::each::Each;
 use super::problem::Problem;
+use super::state::State;
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
 /// set later, and so that the tokens in flight are counted.
@@ -33,12 +35,28 @@ impl Limits {
         Self::with(config, Limiter::builder(), KeyedLimiter::builder)
     }
 
+    /// Continues from `state`. Quotas that have changed since keep their tokens, as after a change of the file.
+    pub(crate) fn restored(config: Config, state: State) -> Result<Self, ConfigError> {
+        state.use_secret();
+        let (now, State { all, listed, unlisted, .. }) = (SystemTime::now(), state);
+        let all = Limiter::builder().restore(all, now);
+        let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
+        let limits = Self::of(config, all, each)?;
+        limits.each.forget_removed_quotas(&limits.config());
+        Ok(limits)
+    }
+
     /// Builds the limits from a builder, and a function that makes builders, which may have a clock already.
     pub(crate) fn with(
         config: Config,
         all: Builder,
         each: impl Fn() -> KeyedBuilder<Client>,
     ) -> Result<Self, ConfigError> {
+        Self::of(config, all, [each(), each()])
+    }
+
+    /// Builds the limits from builders: of all requests, of listed keys, of unlisted clients.
+    fn of(config: Config, all: Builder, each: [KeyedBuilder<Client>; 2]) -> Result<Self, ConfigError> {
         let all = all
             .quota(config.global)
             .max_in_flight(config.in_flight.unwrap_or(UNCAPPED))

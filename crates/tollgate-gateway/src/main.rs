@@ -25,7 +25,6 @@ mod addresses;
 mod admin;
 mod admission;
 mod answer;
-mod busiest;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
@@ -52,6 +51,7 @@ mod route;
 mod sample;
 mod server;
 mod stall;
+pub(crate) mod state;
 mod status;
 mod timeouts;
 mod upload;
@@ -72,6 +72,7 @@ use limits::Limits;
 use options::{Command, Options};
 use problem::Problem;
 use reload::Watch;
+use state::{Saver, State};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -146,13 +147,46 @@ async fn limit(options: Options) -> Result<bool, Failure> {
     };
     // Installed before the addresses are printed: a process that reads them may send signals at once.
     let (watch, ending) = (Watch::new(file)?, Ending::new(options.seconds)?);
-    let gateway = Gateway::start(Limits::new(config)?, place, !options.without_limits).await?;
+    let (state, every) = (config.fixed.state.value.clone(), config.fixed.state_every.value);
+    let gateway = Gateway::start(restored(config, state.as_deref())?, place, !options.without_limits).await?;
+    let saver = state.map(|path| Saver::new(Arc::clone(&gateway.limits), &path));
+    if let Some(saver) = &saver {
+        // A folder that cannot be written is told now, and not after the first minute.
+        saver.save().map_err(|error| saver.failed(&error))?;
+    }
     announce(&gateway);
+    let saving = async {
+        match saver.clone() {
+            Some(saver) => saver.run(every).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = ending.come() => {}
         () = watch.run(Arc::clone(&gateway.limits), Arc::clone(&gateway.status)) => {}
+        () = saving => {}
     }
-    Ok(end(gateway).await)
+    let is_done = end(gateway).await;
+    if let Some(saver) = &saver {
+        saver.save().map_err(|error| saver.failed(&error))?;
+    }
+    Ok(is_done)
+}
+
+/// The limits, which continue from the state file if there is one. A damaged file is no reason not to serve.
+fn restored(config: Config, path: Option<&Path>) -> Result<Limits, Failure> {
+    let Some(path) = path else { return Ok(Limits::new(config)?) };
+    match State::read(path) {
+        Ok(Some(state)) => {
+            let keys = state.listed.len() + state.unlisted.len();
+            let limits = Limits::restored(config, state)?;
+            eprintln!("gateway: restored the levels of {keys} keys from {}", path.display());
+            return Ok(limits);
+        }
+        Ok(None) => eprintln!("gateway: no state yet in {}: all buckets are full", path.display()),
+        Err(error) => eprintln!("gateway: {}: {error}; all buckets are full", path.display()),
+    }
+    Ok(Limits::new(config)?)
 }
 
 fn announce(gateway: &Gateway) {

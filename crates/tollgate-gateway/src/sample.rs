@@ -10,6 +10,7 @@ use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
 use super::client::Client;
 use super::counters::{Counters, Counts};
+use super::each::TOP_WINDOW;
 use super::limits::Limits;
 use super::status::{Now, Status};
 
@@ -43,8 +44,10 @@ struct Each {
 #[derive(serde::Serialize)]
 struct Busy {
     client: String,
-    admitted: u64,
-    refused: u64,
+    /// Tokens per second.
+    granted: f64,
+    /// Requests per second that its own limit refused.
+    refused: f64,
     available: u64,
     deficiency: u64,
     burst: u64,
@@ -66,11 +69,8 @@ impl Samples {
     pub(crate) async fn take(self: Arc<Self>, limits: Arc<Limits>, counters: Arc<Counters>, status: Arc<Status>) {
         let mut turns = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
         turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        for turn in 0_u64.. {
+        loop {
             turns.tick().await;
-            if turn.is_multiple_of(PER_SECOND.into()) {
-                counters.fade();
-            }
             let json = serde_json::to_string(&look(&limits, &counters, &status)).expect("numbers and strings");
             self.keep(json.into());
         }
@@ -99,15 +99,15 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
     let config = limits.config();
     let each = limits.each.snapshots();
     let sum = |of: fn(&KeyedSnapshot<Client>) -> usize| each.iter().map(of).sum();
-    let busiest = counters.busiest(SHOWN);
-    let busiest = busiest.into_iter().map(|place| {
+    let busiest = limits.each.busiest(SHOWN).into_iter().map(|place| {
         let quota = config.keys.quota_of(&place.client);
+        let per_second = |count: u64| count as f64 / TOP_WINDOW.as_secs_f64();
         Busy {
             available: limits.each.of(&place.client).available(&place.client),
             deficiency: limits.each.of(&place.client).deficiency(&place.client),
             client: place.client.to_string(),
-            admitted: place.admitted,
-            refused: place.refused,
+            granted: per_second(place.granted),
+            refused: per_second(place.refused),
             burst: quota.capacity(),
             quota,
         }

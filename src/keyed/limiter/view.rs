@@ -3,7 +3,7 @@
 use super::KeyedLimiter;
 use crate::QuotaSnapshot;
 use crate::keyed::keys::Keys;
-use crate::keyed::{KeyedEntries, KeyedSnapshot, Quotas};
+use crate::keyed::{KeyedEntries, KeyedSnapshot, KeyedTop, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -111,6 +111,35 @@ where
         match &self.keys {
             Keys::Local(map) => KeyedSnapshot::of(map),
             Keys::Distributed(keys) => keys.snapshot(),
+        }
+    }
+
+    /// Returns the `n` keys with the most tokens granted, with the most refused calls, and with the most claims that had
+    /// to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
+    /// without it.
+    ///
+    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. Of a busy
+    /// limiter, tokens are estimated from a sample of the grants, by some percent too high or too low. All counts fade:
+    /// an event counts whole at first, a third after one window, a twentieth after three. The count of a key with a
+    /// constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they are
+    /// [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::builder().quota(Quota::per_hour(9)).top(Duration::from_secs(60)).build()?;
+    /// let _ = (users.try_acquire(&"ann", 2)?, users.try_acquire(&"bob", 9)?);
+    /// assert!(users.try_acquire(&"bob", 1).is_err());
+    /// let top = users.top(10);
+    /// assert_eq!(top.granted.iter().map(|top| (top.key, top.count)).collect::<Vec<_>>(), [("bob", 9), ("ann", 2)]);
+    /// assert_eq!(top.refused.iter().map(|top| (top.key, top.count)).collect::<Vec<_>>(), [("bob", 1)]);
+    /// # Ok(()) }
+    /// ```
+    pub fn top(&self, n: usize) -> KeyedTop<K> {
+        match &self.keys {
+            Keys::Local(map) => map.top(n),
+            Keys::Distributed(_) => KeyedTop::default(),
         }
     }
 

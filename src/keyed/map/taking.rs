@@ -1,6 +1,6 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, Map, Taken, Verdict, wait};
+use super::{Arrival, Beside, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
@@ -8,6 +8,7 @@ use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
+use crate::keyed::top::Rank;
 use crate::permit::Permit;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -50,11 +51,37 @@ where
     /// The fast path: the key is in memory, and so are its tokens.
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+        let shard = &self.shards[self.shard_of(hash)];
+        match self.beside {
+            Beside::Nothing => {
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || true)
+            }
+            Beside::Parent => {
+                let parent = self.parent();
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || parent.admits(cost))
+            }
+            Beside::Ranks => self.take_and_rank(key, hash, cost),
+            Beside::Cap => {
+                // Only a live entry counts tokens in flight.
+                let now = self.now();
+                shard.lock().take_quickly(key, hash, cost, now, || false)
+            }
+        }
+    }
+
+    /// The same for a limiter with ranks.
+    fn take_and_rank(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let parent = self.parent();
         let now = self.now();
-        // With a cap, tokens are taken from live entries only, because only a live entry counts tokens in flight.
-        let also = || self.template.cap.is_none() && parent.admits(cost);
-        self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, also)
+        let mut shard = self.shards[self.shard_of(hash)].lock();
+        let quick = shard.take_quickly(key, hash, cost, now, || parent.admits(cost));
+        let is_taken = matches!(quick, Some(Quick::Taken(_)));
+        let lost = if is_taken { shard.rank_grant(key, hash, cost, now) } else { None };
+        drop(shard);
+        drop(lost);
+        quick
     }
 
     /// Reads the parent's time: called before a shard is locked.
@@ -66,7 +93,7 @@ where
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         match self.take_quickly(key, hash, cost) {
             Some(Quick::Taken(left)) => Ok(Taken::Level { left }),
-            Some(Quick::Live(live)) => self.try_live(hash, live, cost),
+            Some(Quick::Live(live)) => self.try_live(key, hash, live, cost),
             None => self.try_acquire_slowly(key, hash, cost),
         }
     }
@@ -89,7 +116,10 @@ where
                     tried => Ok(tried),
                 })?;
                 match tried {
-                    Tried::Taken(_) => shard.count_granted(cost),
+                    Tried::Taken(_) => {
+                        shard.count_granted(cost);
+                        deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
+                    }
                     // The key may have a class there, and only a live entry knows it.
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
                         return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
@@ -108,7 +138,7 @@ where
                 Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
-                Entered::Live(live) => return self.try_live(hash, live, cost),
+                Entered::Live(live) => return self.try_live(key, hash, live, cost),
                 Entered::Full => {
                     return Err(TryAcquireError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) });
                 }
@@ -128,9 +158,9 @@ where
         }
     }
 
-    fn try_live(&self, hash: u64, live: Arc<Core>, cost: u64) -> Result<Taken, TryAcquireError> {
+    fn try_live(&self, key: &K, hash: u64, live: Arc<Core>, cost: u64) -> Result<Taken, TryAcquireError> {
         match live.try_acquire_with_parent(cost) {
-            Ok(remaining) => Ok(self.taken(hash, Permit::new(live, cost, remaining))),
+            Ok(remaining) => Ok(self.taken(key, hash, Permit::new(live, cost, remaining))),
             Err(error) => {
                 self.let_go(hash, live);
                 Err(error)
@@ -165,6 +195,7 @@ where
                     Verdict::Refused(_) => return Ok(verdict),
                     Verdict::Taken(_) => {
                         shard.count_granted(cost);
+                        deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                         return Ok(verdict);
                     }
                 }
@@ -223,7 +254,8 @@ where
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight, or where
     /// there is no level to settle with (the overflow bucket).
-    pub(in crate::keyed) fn taken(&self, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
+    pub(in crate::keyed) fn taken(&self, key: &K, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
+        self.rank(Rank::Granted, key, hash, permit.cost);
         let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.core()));
         if self.template.cap.is_some() || is_overflow {
             return Taken::Live(permit);
@@ -238,8 +270,18 @@ where
         self.shards[self.shard_of(hash)].lock().refused += 1;
         // If many threads are refused at once, some refusals stay uncounted here, so that the threads do not wait for
         // this lock.
-        let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
+        let lost = self.most_refused.try_lock().and_then(|mut most| most.count(key, hash, 1.0));
         drop(lost);
+        self.rank(Rank::Refused, key, hash, 1);
+    }
+
+    /// Counts `events` of a key, if keys are ranked.
+    pub(in crate::keyed) fn rank(&self, rank: Rank, key: &K, hash: u64, events: u64) {
+        if self.is_ranked {
+            let now = self.now();
+            let lost = self.shards[self.shard_of(hash)].lock().count_rank(rank, key, hash, events, now);
+            drop(lost);
+        }
     }
 }
 

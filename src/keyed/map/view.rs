@@ -4,9 +4,9 @@ use super::taking::most_claimable;
 use super::{Entered, Map, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
-use crate::keyed::Quotas;
 use crate::keyed::rate::{Level, Rate};
 use crate::keyed::rates::{Levels, Rates};
+use crate::keyed::{KeyedTop, Quotas};
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -40,6 +40,17 @@ where
             }
             Entered::Full => unreachable!("a read stores no key"),
         }
+    }
+
+    /// The first `n` keys of each rank.
+    pub(in crate::keyed) fn top(&self, n: usize) -> KeyedTop<K> {
+        let mut top = KeyedTop::default();
+        if self.is_ranked {
+            let now = self.now();
+            self.shards.iter().for_each(|shard| shard.lock().add_ranks_to(&mut top, now));
+            top.keep(n);
+        }
+        top
     }
 
     pub(in crate::keyed) fn available(&self, key: &K) -> u64 {

@@ -16,5 +16,6 @@ mod rests;
 mod roofed;
 mod several;
 mod storm;
+mod top;
 mod waiting;
 mod within;

@@ -19,6 +19,7 @@ mod proxying;
 mod raw;
 mod refusing;
 mod reloading;
+mod restarting;
 mod stalling;
 mod starting;
 mod world;

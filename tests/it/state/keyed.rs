@@ -1,0 +1,239 @@
+//! The state of a keyed limiter.
+
+use super::{SECOND, begin};
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+use tokio_test::task::spawn;
+use tollgate::state::KeyedState;
+use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
+
+const KEYS: u64 = 6;
+
+/// A keyed limiter, its clock, and the wall clock beside it.
+struct Fixture {
+    keyed: KeyedLimiter<u64>,
+    clock: ManualClock,
+    wall_clock: SystemTime,
+}
+
+impl Fixture {
+    fn new(builder: KeyedBuilder<u64>, wall_clock: SystemTime) -> Self {
+        let clock = ManualClock::new();
+        Self { keyed: builder.clock(clock.clone()).build().unwrap(), clock, wall_clock }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.wall_clock += by;
+        self.keyed.tick();
+    }
+
+    fn save(&self) -> KeyedState<u64> {
+        let mut file = Vec::new();
+        self.keyed.save_at(self.wall_clock).unwrap().write_to(&mut file).unwrap();
+        file.extend(b"something else");
+        let mut rest = &file[..];
+        let state = KeyedState::read_from(&mut rest).unwrap();
+        assert_eq!(rest, b"something else", "it reads its own bytes only");
+        state
+    }
+}
+
+fn quotas() -> Vec<Quotas> {
+    let third = Quota::new(3, Duration::from_nanos(1_000_000_007)).burst(5);
+    let stepped = Quota::new(4, Duration::from_millis(700)).burst(6).stepped();
+    vec![
+        Quota::per_second(10).into(),
+        third.into(),
+        stepped.into(),
+        [Quota::per_second(10), Quota::per_minute(100).burst(30)].into(),
+        [stepped, Quota::new(7, SECOND).burst(9).stepped()].into(),
+        Quotas::from(third).quota(stepped).quota_named("minute", Quota::per_minute(100)),
+        // No packed levels: its burst has too many units.
+        Quota::per_day(1_000_003).into(),
+    ]
+}
+
+/// Does the same to several limiters, and compares the results.
+fn step(random: &mut fastrand::Rng, common: &Quotas, fixtures: &mut [&mut Fixture]) {
+    let (kind, key, n) = (random.u8(..12), random.u64(..KEYS), random.u64(0..9));
+    let by = Duration::from_nanos([0, 1, 99_999_999, 333_333_333, 1_000_000_000][random.usize(..5)]);
+    let own = if n % 2 == 0 { Quotas::from(Quota::per_second(n + 1)) } else { common.clone() };
+    let mut results = Vec::new();
+    for fixture in fixtures.iter_mut() {
+        let keyed = &fixture.keyed;
+        match kind {
+            0..=2 => fixture.advance(by),
+            3 if n == 0 => keyed.pause_all_for(by / 3),
+            3 => keyed.pause_for(&key, by / 2),
+            4 if n < 3 => keyed.set_quota_for(&key, own.clone()).unwrap(),
+            4 => keyed.reset_quota_for(&key),
+            5 => {
+                if let Ok(mut grant) = keyed.try_acquire(&key, n) {
+                    grant.settle(2 * n / 3 + n % 2 * 4);
+                }
+            }
+            _ => results.push(keyed.try_acquire(&key, n).map(|grant| grant.remaining())),
+        }
+    }
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{results:?}");
+    for key in 0..=KEYS {
+        let seen = fixtures.iter().map(|fixture| {
+            let keyed = &fixture.keyed;
+            let levels = keyed.quota_snapshots(&key).into_iter().map(|quota| (quota.name, quota.level, quota.more_in));
+            let levels: Vec<_> = levels.collect();
+            (keyed.available(&key), keyed.deficiency(&key), keyed.estimate(&key, 3), keyed.quotas(&key), levels)
+        });
+        let seen: Vec<_> = seen.collect();
+        assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "key {key}: {seen:#?}");
+    }
+}
+
+fn run(builder: impl Fn(&Quotas) -> KeyedBuilder<u64>) {
+    for (index, quotas) in quotas().iter().enumerate() {
+        for seed in 0..30 {
+            let mut random = fastrand::Rng::with_seed(1_000 * seed + index as u64);
+            let mut running = Fixture::new(builder(quotas), begin());
+            for _ in 0..4 {
+                (0..random.u8(..25)).for_each(|_| step(&mut random, quotas, &mut [&mut running]));
+                let state = running.save();
+                running.advance(Duration::from_nanos(random.u64(0..3_000_000_000) * u64::from(random.bool())));
+                let shards = random.usize(1..5);
+                let restored = builder(quotas).shards(shards).restore(state, running.wall_clock);
+                let mut restored = Fixture::new(restored, running.wall_clock);
+                (0..random.u8(..25)).for_each(|_| step(&mut random, quotas, &mut [&mut running, &mut restored]));
+                running = restored;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restored_keyed_limiter_is_the_one_that_kept_running() {
+    run(|quotas| KeyedLimiter::builder().quotas(quotas.clone()));
+}
+
+#[test]
+fn so_it_is_with_an_in_flight_cap() {
+    run(|quotas| KeyedLimiter::builder().quotas(quotas.clone()).max_in_flight(1_000));
+}
+
+#[test]
+fn so_it_is_with_quotas_by_key() {
+    run(|quotas| {
+        let quotas = quotas.clone();
+        let by_key = move |key: &u64| if *key < 4 { quotas.clone() } else { Quota::per_second(5).into() };
+        KeyedLimiter::builder().quota_by(by_key)
+    });
+}
+
+#[test]
+fn a_clock_that_stepped_back_gives_nothing_and_steps_come_no_earlier() {
+    let quotas: Quotas = [Quota::new(4, SECOND).burst(6).stepped(), Quota::per_second(10)].into();
+    let mut running = Fixture::new(KeyedLimiter::builder().quotas(quotas.clone()), begin());
+    running.advance(SECOND * 7 / 10);
+    let _ = running.keyed.try_acquire(&1, 6).unwrap();
+    running.advance(SECOND / 10);
+    let far = Duration::from_secs(400 * 86_400);
+    for wall_clock in [running.wall_clock - far, running.wall_clock - SECOND / 2, running.wall_clock + far] {
+        let restored = KeyedLimiter::builder().quotas(quotas.clone()).restore(running.save(), wall_clock);
+        let mut restored = Fixture::new(restored, wall_clock);
+        let mut levels = Vec::new();
+        for _ in 0..4 {
+            levels.push(restored.keyed.available(&1));
+            restored.advance(SECOND / 10);
+        }
+        assert_eq!(levels, [0, 0, 4, 4], "the step is 0.2 s away, as when it was saved");
+    }
+}
+
+#[test]
+fn waiters_are_not_saved() {
+    let mut fixture = Fixture::new(KeyedLimiter::builder().quota(Quota::per_second(10)), begin());
+    let keyed = fixture.keyed.clone();
+    let mut grant = keyed.try_acquire(&1, 8).unwrap();
+    let mut waiting = spawn(keyed.consume(&1, 40));
+    assert!(waiting.poll().is_pending());
+    fixture.advance(SECOND / 5);
+    let restored = |fixture: &Fixture| {
+        let restored = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(ManualClock::new());
+        let restored = restored.restore(fixture.save(), fixture.wall_clock).build().unwrap();
+        assert_eq!(restored.snapshot().waiting_tasks, 0);
+        (restored.available(&1), restored.deficiency(&1))
+    };
+    assert_eq!(restored(&fixture), (4, 0));
+    grant.settle(15);
+    assert_eq!(restored(&fixture), (0, 3));
+    drop(waiting);
+    assert_eq!((keyed.available(&1), keyed.deficiency(&1)), (0, 3));
+}
+
+#[test]
+fn the_overflow_bucket_is_restored() {
+    let build = || {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
+        builder.overflow(Quota::per_minute(60).burst(5))
+    };
+    let mut fixture = Fixture::new(build(), begin());
+    let _ = fixture.keyed.try_acquire(&1, 10).unwrap();
+    let _ = fixture.keyed.try_acquire(&2, 4).unwrap();
+    fixture.wall_clock += SECOND / 10; // The clock of the limiter does not move: key 1 still owes.
+    let mut restored = Fixture::new(build().restore(fixture.save(), fixture.wall_clock), fixture.wall_clock);
+    assert!(restored.keyed.try_acquire(&3, 2).is_err(), "all new keys together have one token");
+    let _ = restored.keyed.try_acquire(&3, 1).unwrap();
+    restored.advance(SECOND / 2);
+    let state = restored.save();
+    let restored = Fixture::new(build().restore(state, restored.wall_clock + SECOND / 2), begin());
+    assert_eq!((restored.keyed.available(&1), restored.keyed.snapshot().keys), (10, 0));
+}
+
+#[test]
+fn more_keys_than_the_bound_are_restored_and_new_ones_refused() {
+    let build = |most| KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(most);
+    let fixture = Fixture::new(build(9), begin());
+    (0..9).for_each(|key| drop(fixture.keyed.try_acquire(&key, 2).unwrap()));
+    let mut restored = Fixture::new(build(4).restore(fixture.save(), fixture.wall_clock), begin());
+    assert!((0..9).all(|key| restored.keyed.available(&key) == 0));
+    assert!(restored.keyed.try_acquire(&10, 1).is_err());
+    restored.advance(2 * SECOND);
+    assert!(restored.keyed.try_acquire(&10, 1).is_ok());
+}
+
+#[test]
+fn calls_between_two_pieces_are_in_the_state_or_not() {
+    let build = || KeyedLimiter::builder().quota(Quota::per_day(100)).clock(ManualClock::new());
+    let keyed = build().build().unwrap();
+    (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
+    let (mut file, mut pieces) = (Vec::new(), 0);
+    for piece in keyed.save_at(begin()).unwrap() {
+        file.extend(piece);
+        (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, u64::from(pieces == 99)).unwrap()));
+        pieces += 1;
+    }
+    assert!(pieces > 200, "a piece for each shard");
+    let state = KeyedState::read_from(&mut &file[..]).unwrap();
+    assert_eq!((state.len(), state.is_empty()), (2_000, false));
+    let restored = build().restore(state, begin()).build().unwrap();
+    let mut counts = HashMap::new();
+    (0..2_000_u64).for_each(|key| *counts.entry(restored.available(&key)).or_default() += 1);
+    assert_eq!(counts.values().sum::<i32>(), 2_000);
+    assert!(counts[&99] > 500 && counts[&98] > 500 && counts.len() == 2, "{counts:?}");
+}
+
+#[test]
+fn a_key_takes_at_most_sixteen_bytes_beside_the_key() {
+    for quotas in [Quotas::from(Quota::per_minute(7).burst(60)), [Quota::per_second(10), Quota::per_day(1_000)].into()]
+    {
+        let (clock, keys) = (ManualClock::new(), 20_000);
+        let keyed = KeyedLimiter::builder().quotas(quotas).clock(clock.clone()).build().unwrap();
+        for key in 0..keys {
+            clock.advance(Duration::from_nanos(key));
+            drop(keyed.try_acquire(&key, 1 + key % 10).unwrap());
+        }
+        let mut file = Vec::new();
+        keyed.save().unwrap().write_to(&mut file).unwrap();
+        let state = KeyedState::<u64>::read_from(&mut &file[..]).unwrap();
+        let beside = (file.len() as u64 - 8 * state.len()) as f64 / state.len() as f64;
+        assert!(state.len() > keys / 2 && beside <= 16.0, "{beside} bytes");
+    }
+}

@@ -1,0 +1,190 @@
+//! The state of a limiter.
+
+use super::{SECOND, begin};
+use std::time::{Duration, SystemTime};
+use tokio_test::task::spawn;
+use tollgate::state::LimiterState;
+use tollgate::{Builder, Class, Grant, Limiter, ManualClock, Quota, Share};
+
+/// A limiter, its clock, and the wall clock beside it.
+struct Fixture {
+    limiter: Limiter,
+    clock: ManualClock,
+    wall_clock: SystemTime,
+}
+
+impl Fixture {
+    fn new(builder: Builder, wall_clock: SystemTime) -> Self {
+        let clock = ManualClock::new();
+        Self { limiter: builder.clock(clock.clone()).stride(0).build().unwrap(), clock, wall_clock }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.wall_clock += by;
+        self.limiter.tick();
+    }
+
+    /// Saves it, through bytes and JSON.
+    fn save(&self) -> LimiterState {
+        let state = self.limiter.state_at(self.wall_clock).unwrap();
+        let read = LimiterState::from_bytes(&state.to_bytes()).unwrap();
+        let json: LimiterState = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+        assert_eq!((&read, &json), (&state, &state));
+        read
+    }
+}
+
+fn quotas() -> Vec<Vec<Quota>> {
+    let third = Quota::new(3, Duration::from_nanos(1_000_000_007)).burst(5);
+    vec![
+        vec![Quota::per_second(10)],
+        vec![third],
+        vec![Quota::new(7, SECOND).burst(9).stepped()],
+        vec![Quota::manual(20)],
+        vec![Quota::per_second(10), Quota::per_minute(100).burst(30)],
+        vec![third, Quota::new(4, Duration::from_millis(700)).burst(6).stepped(), Quota::manual(50)],
+    ]
+}
+
+fn builder(quotas: &[Quota]) -> Builder {
+    quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota))
+}
+
+/// Does the same to several limiters, and compares the results.
+fn step(random: &mut fastrand::Rng, fixtures: &mut [&mut Fixture]) {
+    let (kind, n) = (random.u8(..8), random.u64(0..12));
+    let by = Duration::from_nanos([0, 1, 99_999_999, 333_333_333, 1_000_000_000][random.usize(..5)]);
+    let mut results = Vec::new();
+    for fixture in fixtures.iter_mut() {
+        let limiter = &fixture.limiter;
+        match kind {
+            0..=2 => fixture.advance(by),
+            3 => limiter.pause_for(by / 2),
+            4 => limiter.replenish(n / 3),
+            5 => {
+                if let Ok(mut grant) = limiter.try_acquire(n) {
+                    grant.settle(2 * n / 3 + n % 2 * 4);
+                }
+            }
+            _ => results.push(limiter.try_acquire(n).map(|grant: Grant<'_>| grant.remaining())),
+        }
+    }
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{results:?}");
+    let seen = fixtures.iter().map(|fixture| {
+        let limiter = &fixture.limiter;
+        let levels: Vec<_> = limiter.snapshot().quotas.iter().map(|quota| (quota.level, quota.more_in)).collect();
+        (limiter.available(), limiter.deficiency(), limiter.estimate(1), limiter.estimate(7), levels)
+    });
+    let seen: Vec<_> = seen.collect();
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:#?}");
+}
+
+#[test]
+fn a_restored_limiter_is_the_limiter_that_kept_running() {
+    for (index, quotas) in quotas().iter().enumerate() {
+        for seed in 0..150 {
+            let mut random = fastrand::Rng::with_seed(1_000 * seed + index as u64);
+            let mut running = Fixture::new(builder(quotas), begin());
+            for _ in 0..4 {
+                (0..random.u8(..20)).for_each(|_| step(&mut random, &mut [&mut running]));
+                let state = running.save();
+                running.advance(Duration::from_nanos(random.u64(0..3_000_000_000) * u64::from(random.bool())));
+                let mut restored = Fixture::new(builder(quotas).restore(state, running.wall_clock), running.wall_clock);
+                (0..random.u8(..20)).for_each(|_| step(&mut random, &mut [&mut running, &mut restored]));
+                running = restored;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_wall_clock_gives_nothing() {
+    let mut fixture = Fixture::new(builder(&[Quota::per_second(10)]), begin());
+    let _ = fixture.limiter.try_acquire(10).unwrap();
+    fixture.advance(SECOND / 5);
+    let state = fixture.save();
+    assert_eq!(state.saved_at(), fixture.wall_clock);
+    for (wall_clock, tokens) in [
+        (fixture.wall_clock - SECOND, 2),
+        (SystemTime::UNIX_EPOCH, 2),
+        (fixture.wall_clock + 400 * 86_400 * SECOND, 2),
+        (fixture.wall_clock, 2),
+        (fixture.wall_clock + SECOND / 2, 7),
+        (fixture.wall_clock + 100 * SECOND, 10),
+    ] {
+        let restored = builder(&[Quota::per_second(10)]).restore(state.clone(), wall_clock);
+        assert_eq!(restored.clock(ManualClock::new()).build().unwrap().available(), tokens);
+    }
+}
+
+#[test]
+fn waiters_are_not_saved_and_what_was_saved_up_for_them_is_gone() {
+    let quotas = [Quota::per_second(10).burst(10)];
+    let mut fixture = Fixture::new(builder(&quotas), begin());
+    let restored = |fixture: &Fixture| {
+        let restored = builder(&quotas).restore(fixture.save(), fixture.wall_clock).clock(ManualClock::new());
+        let restored = restored.build().unwrap();
+        (restored.available(), restored.deficiency(), restored.snapshot().waiting_tasks)
+    };
+    let limiter = fixture.limiter.clone();
+    let mut grant = limiter.try_acquire(10).unwrap();
+    let mut large = spawn(limiter.consume(40));
+    let mut small = spawn(limiter.consume(3));
+    assert!(large.poll().is_pending() && small.poll().is_pending());
+    assert_eq!(restored(&fixture), (0, 0, 0));
+    fixture.advance(2 * SECOND + SECOND / 2);
+    // 25 tokens are saved up for the large claim, and the burst is 10.
+    assert_eq!(restored(&fixture), (10, 0, 0));
+    grant.settle(14); // a debt of 4, behind the waiters
+    assert_eq!(restored(&fixture), (6, 0, 0));
+    drop((large, small));
+    assert_eq!(fixture.limiter.available(), 6);
+    grant.settle(25);
+    assert_eq!(restored(&fixture), (0, 5, 0));
+}
+
+#[test]
+fn tokens_in_flight_are_not_saved_and_their_rate_is() {
+    let build = || Limiter::builder().quota(Quota::per_hour(10)).max_in_flight(3);
+    let limiter = build().build().unwrap();
+    let _held = limiter.try_acquire(3).unwrap();
+    assert_eq!(limiter.available(), 0);
+    let restored = build().restore(limiter.state().unwrap(), SystemTime::now()).build().unwrap();
+    assert_eq!((restored.snapshot().in_flight, restored.available()), (Some(0), 3));
+    let _grants = (restored.try_acquire(3).unwrap(), restored.set_max_in_flight(9).unwrap());
+    assert_eq!(restored.available(), 4);
+}
+
+#[test]
+fn a_limiter_with_classes_saves_its_quotas() {
+    let build = || Limiter::builder().quota(Quota::per_hour(10)).classes().clock(ManualClock::new());
+    let limiter = build().build().unwrap();
+    let class: Class = limiter.class("batch", Share::weight(1)).unwrap();
+    let mut waiting = spawn(class.consume(15));
+    assert!(waiting.poll().is_pending());
+    let _ = limiter.state().unwrap();
+    drop(waiting);
+    let _ = limiter.try_acquire(4).unwrap();
+    let restored = build().restore(limiter.state().unwrap(), SystemTime::now()).build().unwrap();
+    assert_eq!(restored.available(), 6);
+}
+
+#[test]
+fn other_quotas_keep_the_tokens_if_the_state_converts() {
+    let mut fixture = Fixture::new(builder(&[Quota::per_second(10), Quota::per_minute(50)]), begin());
+    let _ = fixture.limiter.try_acquire(8).unwrap();
+    fixture.advance(SECOND / 20);
+    let others = [
+        vec![Quota::per_second(4).burst(3)],
+        vec![Quota::per_second(4).burst(1), Quota::per_minute(9)],
+        vec![Quota::per_second(10), Quota::per_minute(50), Quota::per_day(7)],
+        vec![Quota::new(7, SECOND).stepped(), Quota::manual(90)],
+    ];
+    for (quotas, levels) in others.iter().zip([vec![2], vec![1, 9], vec![2, 42, 7], vec![2, 42]]) {
+        let restored = builder(quotas).restore(fixture.save().convert(), fixture.wall_clock);
+        let restored = restored.clock(ManualClock::new()).build().unwrap();
+        let seen: Vec<_> = restored.snapshot().quotas.iter().map(|quota| quota.level).collect();
+        assert_eq!(seen, levels);
+    }
+}
