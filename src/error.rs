@@ -67,6 +67,10 @@ pub enum ConsumeError {
     /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
+    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+    /// `distributed`.
+    #[error(transparent)]
+    QuotaConflict(QuotaConflict),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -111,6 +115,10 @@ pub enum TryAcquireError {
     /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
+    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+    /// `distributed`.
+    #[error(transparent)]
+    QuotaConflict(QuotaConflict),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -119,6 +127,20 @@ pub enum TryAcquireError {
         /// The largest number of keys.
         most: u64,
     },
+}
+
+/// The store of a distributed quota has another quota than the limiter, and both have the same version, so neither is
+/// newer. The message names both. Feature `distributed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", text.text().unwrap_or(Self::UNNAMED))]
+pub struct QuotaConflict {
+    pub(crate) text: Name,
+}
+
+impl QuotaConflict {
+    /// The text without the quotas.
+    pub(crate) const UNNAMED: &'static str =
+        "the store has another quota of the same version: give a changed quota a higher `quota_version`";
 }
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.

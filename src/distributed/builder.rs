@@ -42,7 +42,7 @@ struct Shared(Arc<dyn Store>);
 
 impl Supplier for Shared {
     fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError> {
-        let terms = QuotaTerms::of(quota, index)?;
+        let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
         let outage = self.0.outage();
         if let Outage::Share(share) = outage {
             share.check(index)?;

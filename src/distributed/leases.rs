@@ -64,6 +64,15 @@ impl Pace {
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
         if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
     }
+
+    /// The amount, the period, and whether tokens come in steps; `None` if they come at once.
+    fn rate(self) -> Option<(u64, u64, bool)> {
+        match self {
+            Self::AtOnce => None,
+            Self::Evenly { amount, period, .. } => Some((amount, period, false)),
+            Self::InSteps { amount, period, .. } => Some((amount, period, true)),
+        }
+    }
 }
 
 impl Lease {
@@ -135,6 +144,12 @@ impl Leases {
     /// Tokens that were promised and are not minted yet.
     pub(crate) fn promised(&self) -> u64 {
         self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
+    }
+
+    /// Whether all promised tokens come by the rate of these terms.
+    pub(crate) fn are_minted_by(&self, terms: &QuotaTerms) -> bool {
+        let rate = Pace::of(terms, 0).rate();
+        self.list.iter().filter(|lease| !lease.own).filter_map(|lease| lease.pace.rate()).all(|at| Some(at) == rate)
     }
 
     /// The instant at which the last promised token comes.

@@ -8,6 +8,7 @@ use super::cover::Cover;
 use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
+use crate::error::QuotaConflict;
 use std::any::Any;
 
 impl State {
@@ -178,9 +179,8 @@ impl State {
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
-            self.allow(rovers, &planner, true);
+            self.end_own(rovers, &planner);
             let leases = self.leases();
-            leases.end_own();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
         self.allow(rovers, &planner, false);
@@ -194,7 +194,8 @@ impl State {
         let is_new = answer.before != ask.number;
         // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
         // between. If some tokens are available at once, no other node's tokens come before the rest.
-        let goes_on = is_new && answer.queued_before <= leases.promised();
+        // (Tokens promised at another rate, before a change of the quota, count differently in the store.)
+        let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
@@ -211,14 +212,27 @@ impl State {
         self.put_planner(planner);
     }
 
-    /// Records that the store cannot be reached.
-    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
+    /// Drops all tokens that are here, and the lease that this node granted itself.
+    fn end_own(&mut self, rovers: &Rovers, planner: &RefillPlanner) {
+        self.allow(rovers, planner, true);
+        self.leases().end_own();
+    }
+
+    /// Records that the store cannot be reached, or that it refuses the node's quota because of `conflict`.
+    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64, conflict: Option<QuotaConflict>) {
         let Some(mut planner) = self.take_planner() else { return };
-        if !std::mem::replace(&mut planner.is_out, true)
-            && let Outage::Share(share) = planner.outage
+        planner.conflict = conflict;
+        let was_out = std::mem::replace(&mut planner.is_out, conflict.is_none());
+        if let Outage::Share(share) = planner.outage
+            && was_out != planner.is_out
         {
-            let at = now.max(self.supply.synced());
-            self.leases().push(Lease::of_our_own(at, &share));
+            if planner.is_out {
+                let at = now.max(self.supply.synced());
+                self.leases().push(Lease::of_our_own(at, &share));
+            } else {
+                self.end_own(rovers, &planner);
+                _ = self.leases().take_spares();
+            }
             self.allow(rovers, &planner, false);
         }
         self.put_planner(planner);

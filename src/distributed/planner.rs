@@ -17,8 +17,10 @@
 //! the first; `State::assert_kept` checks both.
 
 use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
+use crate::error::QuotaConflict;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -71,6 +73,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) outage: Outage,
     /// True while the store cannot be reached.
     pub(crate) is_out: bool,
+    /// Set while the store refuses the quota of this node.
+    pub(crate) conflict: Option<QuotaConflict>,
     /// The waker of the refill task while it sleeps.
     waker: Option<Waker>,
     /// The refill task that goes on after one that ended with its runtime. The next waiter on another runtime spawns it.
@@ -121,6 +125,7 @@ impl RefillPlanner {
             terms,
             outage,
             is_out: false,
+            conflict: None,
             waker: None,
             vacant: None,
             low: None,
@@ -149,6 +154,12 @@ impl RefillPlanner {
 
     pub(crate) fn terms(&self) -> &QuotaTerms {
         &self.terms
+    }
+
+    /// The reason why claims fail for which no tokens are promised.
+    pub(crate) fn cut_off(&self) -> Option<CutOff> {
+        let unreachable = (self.is_out && self.outage == Outage::Fail).then_some(CutOff::Unreachable);
+        self.conflict.map(CutOff::QuotaConflict).or(unreachable)
     }
 
     /// The allowance that the node gives itself while the store cannot be reached, whatever the last answer said.
@@ -326,6 +337,10 @@ impl RefillPlanner {
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
+        self.conflict = None;
+        if let Some(newer) = answer.terms {
+            self.terms = newer;
+        }
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);

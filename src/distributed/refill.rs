@@ -5,6 +5,7 @@ use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, drop_quietly};
+use crate::error::QuotaConflict;
 use std::task::Waker;
 use tokio::time::Instant;
 
@@ -44,7 +45,7 @@ impl Core {
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.
     pub(crate) fn miss(&self, cost: u64) {
-        self.with(|state, rovers, _| state.misses(rovers, cost));
+        self.with(|state, rovers, _| _ = state.misses(rovers, cost));
     }
 
     /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,
@@ -54,9 +55,9 @@ impl Core {
             && self.look_at(|state, rovers, sample| !state.supply.is_paused() && state.is_at_rest(rovers, sample.now))
     }
 
-    /// The store cannot be reached.
-    pub(crate) fn lose(&self) {
-        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
+    /// The store cannot be reached, or refuses the limiter's quota because of `conflict`.
+    pub(crate) fn lose(&self, conflict: Option<QuotaConflict>) {
+        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now, conflict));
     }
 
     /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on

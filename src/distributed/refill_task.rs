@@ -124,7 +124,9 @@ async fn persist(
             }
             Err(error) => error,
         };
-        is_sent |= !matches!(error, StoreError::NotSent(_));
+        let conflict = error.conflict();
+        // A conflict changes nothing in the store either.
+        is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none();
         failures = failures.saturating_add(1);
         tally.note_error(&error);
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
@@ -134,20 +136,20 @@ async fn persist(
             outage = None;
         }
         match core.upgrade() {
-            Some(core) => core.lose(),
+            Some(core) => core.lose(conflict),
             None => return Persisted::LimiterGone,
         }
         store.backoff(failures).await;
         // Requests that return tokens, and the final request, are not planned again.
         if !is_sent && ask.back == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
-            match core.plan_anew(store.outage() == super::Outage::Wait) {
+            match core.plan_anew(store.outage() == super::Outage::Wait && conflict.is_none()) {
                 Replan::Request(new) => ask = new,
                 Replan::Nothing => {
                     *unanswered = None;
                     return Persisted::NeedsNothing;
                 }
-                // Request nothing: the answer tells that the store is reachable again.
+                // Request nothing: the answer tells that the store grants tokens again.
                 Replan::Look => (ask.want, ask.ahead, ask.minimum) = (0, 0, 0),
             }
             *unanswered = Some(ask);

@@ -55,8 +55,9 @@
 //! | `rate_limit_adaptive_changes_total` | `reason`: `accepted`, `probe_refused`, `limit_fell` | counter | changes of the learned rate |
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`, which are the
-//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
-//! `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
+//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`, `unreachable` and
+//! `quota_conflict` (of a distributed quota); and `too_large`, `closed`, `no_runtime`, which no wait would change and which
+//! are therefore not counted as tokens denied.
 //!
 //! # What it costs
 //!

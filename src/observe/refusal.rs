@@ -41,6 +41,7 @@ reasons! {
     Closed: "closed",
     NoRuntime: "no_runtime",
     Unreachable: "unreachable",
+    QuotaConflict: "quota_conflict",
 }
 
 impl Reason {
@@ -68,6 +69,9 @@ impl Reason {
             Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
             Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
                 Self::Unreachable
+            }
+            Refused::AtOnce(TryAcquireError::QuotaConflict(_)) | Refused::InLine(ConsumeError::QuotaConflict(_)) => {
+                Self::QuotaConflict
             }
         }
     }

@@ -98,6 +98,7 @@ where
                     Route::Request | Route::Paused => self.wait(),
                 }
             }
+            StoreReply::QuotaConflict(conflict) => Step::Done(Err(ConsumeError::QuotaConflict(conflict))),
             StoreReply::TimedOut { waited } => Step::Done(Err(ConsumeError::TimedOut { waited })),
             StoreReply::Failed | StoreReply::NotSent if self.map.stores.outage() == Outage::Fail => {
                 Step::Done(Err(ConsumeError::Unreachable))

@@ -186,7 +186,8 @@ where
     ///
     /// If `quota_by` returns a quota from which no limiter could be built.
     pub(super) fn terms(&self, key: &K) -> QuotaTerms {
-        terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
+        let terms = terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error));
+        terms.with_version(self.stores.quota_version())
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.

@@ -5,8 +5,8 @@ use super::nodes::{consume_for, limiter, millis};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Bound, Clock, ConfigError, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::distributed::MemoryStore;
+use tollgate::{Bound, Clock, ConfigError, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate() {
@@ -321,15 +321,6 @@ async fn unsupported_settings_are_errors_of_the_builder() {
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let limiter = limiter(&line, Quota::per_second(7));
     assert_eq!(limiter.set_quota(0, Quota::per_second(8)), Err(ConfigError::DistributedQuota { quota: 0 }));
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_quota_on_the_same_store_is_refused_with_an_error() {
-    let line = MemoryStore::new().outage(Outage::Fail);
-    let (one, two) = (limiter(&line, Quota::per_second(7)), limiter(&line, Quota::per_second(8)));
-    drop(one.consume(1).await.unwrap());
-    assert!(matches!(two.consume(1).await, Err(ConsumeError::Unreachable)));
-    assert!(line.snapshot().error.unwrap().contains("7 1000000 7 7 0"));
 }
 
 #[tokio::test(start_paused = true)]

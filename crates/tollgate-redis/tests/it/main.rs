@@ -19,3 +19,4 @@ mod replies;
 mod script;
 mod server;
 mod shared_keys;
+mod versions;
