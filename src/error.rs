@@ -427,8 +427,8 @@ pub enum ConfigError {
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
-    /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
+    /// All nodes of a distributed quota use the same quota, so one limiter cannot change it.
+    #[error("quota {quota} is distributed: build the limiter anew, with a store of a higher `quota_version`")]
     DistributedQuota {
         /// Index of the quota.
         quota: usize,

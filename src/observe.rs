@@ -15,10 +15,13 @@
 //! | `wait_record.rs` | a claim's record of its wait |
 //! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
+//! | `store_event.rs` | what happens to the store of a distributed quota |
 
 mod refusal;
 #[cfg(feature = "tracing")]
 mod spans;
+#[cfg(feature = "distributed")]
+mod store_event;
 mod wait_record;
 
 use crate::clock::Time;
@@ -31,6 +34,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) use refusal::{REASONS, Reason};
+#[cfg(feature = "distributed")]
+pub(crate) use store_event::{StoreEvent, report};
 pub(crate) use wait_record::WaitRecord;
 
 /// Whether this build has any observers. Without them all reports compile to nothing.
@@ -56,6 +61,10 @@ pub(crate) trait Observer: Debug + Send + Sync {
 
     /// A call for `cost` tokens was refused, and this observer has no record of its wait.
     fn refused(&self, cost: u64, refusal: Refused);
+
+    /// Something happened to the store of a distributed quota.
+    #[cfg(feature = "distributed")]
+    fn store_event(&self, _event: &StoreEvent<'_>) {}
 
     /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
     fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;

@@ -171,12 +171,23 @@ impl State {
         leases.promised() == 0 && leases.planner.as_ref().is_some_and(|planner| planner.is_at_rest(now))
     }
 
-    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`.
-    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &LeaseRequest, answer: &LeaseGrant, elapsed: u64) {
-        let Some(mut planner) = self.take_planner() else { return };
+    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`. If the store has lost its state
+    /// of this node, returns by how many tokens that may exceed the quota.
+    pub(crate) fn receive(
+        &mut self,
+        rovers: &Rovers,
+        now: u64,
+        ask: &LeaseRequest,
+        answer: &LeaseGrant,
+        elapsed: u64,
+    ) -> Option<u64> {
+        let mut planner = self.take_planner()?;
         let quota = planner.quota;
         let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
+        // Promised tokens that have not come are void, and exceed nothing.
+        let promised = self.leases().promised();
+        let lost = (!is_sound).then(|| planner.take_lost_grants(answer.before, now).saturating_sub(promised));
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);
@@ -199,6 +210,8 @@ impl State {
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+        let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
+        planner.note_grant(ask.number, answer.now + answer.promised, ends.max(now), now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
         let (once, later) = if is_new {
@@ -210,6 +223,7 @@ impl State {
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on));
         self.put_planner(planner);
+        lost
     }
 
     /// Drops all tokens that are here, and the lease that this node granted itself.

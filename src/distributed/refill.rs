@@ -36,11 +36,12 @@ impl Core {
         })
     }
 
-    /// The store has answered `ask`, which was sent at `sent`.
-    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
+    /// The store has answered `ask`, which was sent at `sent`. If it has lost its state, returns by how many tokens that
+    /// may exceed the quota.
+    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> Option<u64> {
         let elapsed = whole_nanos(sent.elapsed());
         // The answer counts even if the clock panics.
-        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed))
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.

@@ -34,6 +34,21 @@ impl Observer for Spans {
         tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
     }
 
+    #[cfg(feature = "distributed")]
+    fn store_event(&self, event: &super::StoreEvent<'_>) {
+        use super::StoreEvent::{Lost, OutageBegan, OutageEnded};
+        match event {
+            OutageBegan { store, error } => tracing::warn!(target: TARGET, ?store, "store out of reach: {error}"),
+            OutageEnded { store } => tracing::info!(target: TARGET, ?store, "store answers again"),
+            Lost { store, excess } => tracing::warn!(
+                target: TARGET,
+                ?store,
+                excess,
+                "store has lost its state: it was flushed, evicted, restarted or failed over"
+            ),
+        }
+    }
+
     fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
         let QueueInfo { ahead, estimate, .. } = queue_info;
         let estimate = estimate.map(debug);

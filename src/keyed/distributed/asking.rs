@@ -101,7 +101,7 @@ where
                 }
                 let is_not_sent = matches!(error, StoreError::NotSent(_));
                 let is_away = is_not_sent || matches!(error, StoreError::Unreachable(_));
-                store.tally().lose(&error, is_away.then_some(took));
+                store.tally().lose(store, &error, is_away.then_some(took));
                 match error.conflict() {
                     Some(conflict) => StoreReply::QuotaConflict(conflict),
                     None if is_not_sent => StoreReply::NotSent,

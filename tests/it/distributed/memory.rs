@@ -337,6 +337,11 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
         task.await.unwrap();
     }
     let excess = ledger.excess(100, 50);
+    let snapshot = line.snapshot();
+    assert_eq!(snapshot.losses, 2, "each node counts the loss");
+    // The estimate bounds the excess, and is not far above: the bucket, and what was promised to the nodes.
+    assert!(excess.ceil() as u64 <= snapshot.excess_estimate, "{excess} of {}", snapshot.excess_estimate);
+    assert!(snapshot.excess_estimate <= 50 + 2 * 25, "{}", snapshot.excess_estimate);
     // A full bucket too many, and the tokens promised to the two nodes before they heard of it: a turn and a quarter
     // each.
     assert!(excess <= 50.0 + 25.0, "{excess}");
