@@ -84,6 +84,10 @@ use std::time::Duration;
 /// How long a store remembers a node that sends no requests. For the same time the node may keep its unused tokens.
 pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
+/// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they read
+/// a long one.
+pub const MAX_NAME: usize = 1_024;
+
 /// The single authority on a shared quota.
 ///
 /// The handling of a [`LeaseRequest`] is specified by `src/distributed/bucket.rs` and, for Redis, by `store.lua` of the

@@ -71,6 +71,14 @@ pub enum ConsumeError {
     /// `distributed`.
     #[error(transparent)]
     QuotaConflict(QuotaConflict),
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -119,6 +127,14 @@ pub enum TryAcquireError {
     /// `distributed`.
     #[error(transparent)]
     QuotaConflict(QuotaConflict),
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -559,6 +575,14 @@ pub enum ConfigError {
     SetTwice {
         /// The name of the builder's setting.
         setting: &'static str,
+    },
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
     },
     /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]

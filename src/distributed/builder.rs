@@ -48,7 +48,9 @@ impl Supplier for Shared {
             share.check(index)?;
             QuotaTerms::of(&share, index)?;
         }
-        Ok(Box::new(Leases::of(RefillPlanner::new(index, terms, outage))))
+        let mut leases = Leases::of(RefillPlanner::new(index, terms, outage));
+        leases.store = Some(Arc::clone(&self.0));
+        Ok(Box::new(leases))
     }
 
     fn task(&self, core: &Arc<Core>) -> RequestTask {

@@ -29,6 +29,7 @@ pub struct StoreCounters {
     pub(super) error: Mutex<Option<String>>,
     losses: AtomicU64,
     excess: AtomicU64,
+    warning: Mutex<Option<String>>,
 }
 
 /// A store as seen from this process; from [`StoreCounters::snapshot`]. Counters add up
@@ -73,6 +74,8 @@ pub struct StoreSnapshot {
     pub error_replies: ErrorReplies,
     /// The text of the last error.
     pub error: Option<String>,
+    /// What in the setup of the server puts the quota at risk, such as a `maxmemory-policy` by which the key may be evicted.
+    pub warning: Option<String>,
 }
 
 impl StoreCounters {
@@ -95,6 +98,7 @@ impl StoreCounters {
             excess_estimate: self.excess.load(Relaxed),
             error_replies: self.replies.snapshot(),
             error: self.error().clone(),
+            warning: self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         }
     }
 
@@ -102,6 +106,13 @@ impl StoreCounters {
     /// errors counts them itself; the reports of everything else are made for it.
     pub fn count_error_reply(&self, kind: ReplyKind) {
         self.replies.count(kind);
+    }
+
+    /// Records and reports that something in the setup of `store`'s server puts the quota at risk. Each implementation of
+    /// [`Store`] checks its server itself.
+    pub fn warn(&self, store: &dyn Store, warning: String) {
+        report(&StoreEvent::Warned { store, warning: &warning });
+        *self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(warning);
     }
 
     /// Records `error` as the last error. Errors that [`Store::ask`](super::Store::ask) returns are recorded without

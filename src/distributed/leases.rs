@@ -5,11 +5,12 @@
 //! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
 //! and are returned to the store.
 
-use super::{QuotaTerms, RefillPlanner};
+use super::{QuotaTerms, RefillPlanner, Store};
 use crate::core::schedule::{gcd, mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -22,13 +23,15 @@ pub(crate) struct Leases {
     after: u64,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
+    /// The store that promises the tokens.
+    pub(crate) store: Option<Arc<dyn Store>>,
 }
 
 impl Clone for Leases {
-    /// For simulation of the future: without the planner, which belongs to the limiter.
+    /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, planner: None }
+        Self { list: list.clone(), spare, until, after, planner: None, store: None }
     }
 }
 

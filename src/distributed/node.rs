@@ -17,6 +17,11 @@ impl State {
         source.downcast_mut()
     }
 
+    #[cfg(feature = "metrics")]
+    pub(crate) fn store(&mut self) -> Option<std::sync::Arc<dyn super::Store>> {
+        self.any_leases()?.store.clone()
+    }
+
     pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
         self.any_leases()?.planner.as_deref_mut()
     }

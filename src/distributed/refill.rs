@@ -10,6 +10,12 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 impl Core {
+    /// The store of the distributed quota, if there is one.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn super::Store>> {
+        self.look_at(|state, _, _| state.store())
+    }
+
     /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();

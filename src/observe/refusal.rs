@@ -22,7 +22,7 @@ macro_rules! reasons {
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
-        !matches!(self, Self::TooLarge | Self::Closed | Self::NoRuntime)
+        !matches!(self, Self::TooLarge | Self::KeyTooLong | Self::Closed | Self::NoRuntime)
     }
 }
 
@@ -38,6 +38,7 @@ reasons! {
     TimedOut: "timed_out",
     TooManyKeys: "too_many_keys",
     TooLarge: "too_large",
+    KeyTooLong: "key_too_long",
     Closed: "closed",
     NoRuntime: "no_runtime",
     Unreachable: "unreachable",
@@ -57,6 +58,9 @@ impl Reason {
             },
             Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {
                 Self::TooLarge
+            }
+            Refused::AtOnce(TryAcquireError::KeyTooLong { .. }) | Refused::InLine(ConsumeError::KeyTooLong { .. }) => {
+                Self::KeyTooLong
             }
             Refused::AtOnce(TryAcquireError::Closed) | Refused::InLine(ConsumeError::Closed) => Self::Closed,
             Refused::AtOnce(TryAcquireError::TooManyKeys { .. })

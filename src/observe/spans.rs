@@ -36,10 +36,11 @@ impl Observer for Spans {
 
     #[cfg(feature = "distributed")]
     fn store_event(&self, event: &super::StoreEvent<'_>) {
-        use super::StoreEvent::{Lost, OutageBegan, OutageEnded};
+        use super::StoreEvent::{Lost, OutageBegan, OutageEnded, Warned};
         match event {
             OutageBegan { store, error } => tracing::warn!(target: TARGET, ?store, "store out of reach: {error}"),
             OutageEnded { store } => tracing::info!(target: TARGET, ?store, "store answers again"),
+            Warned { store, warning } => tracing::warn!(target: TARGET, ?store, "{warning}"),
             Lost { store, excess } => tracing::warn!(
                 target: TARGET,
                 ?store,

@@ -10,6 +10,8 @@ pub(crate) enum StoreEvent<'a> {
     OutageBegan { store: &'a dyn Store, error: &'a StoreError },
     /// The store answers again.
     OutageEnded { store: &'a dyn Store },
+    /// The setup of the store's server puts the quota at risk.
+    Warned { store: &'a dyn Store, warning: &'a str },
     /// The store has lost its state, which may exceed the quota by `excess` tokens of one limiter.
     Lost { store: &'a dyn Store, excess: u64 },
 }

@@ -67,7 +67,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
+    LeaseGrant, LeaseRequest, MAX_NAME, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
+    Stores,
 };
 
 const SCRIPT: &str = include_str!("store.lua");
@@ -159,7 +160,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// A [`StoreError`] if the URL is invalid, the name is empty, or no server answers there.
+    /// A [`StoreError`] if the URL is invalid, the name is empty or longer than [`MAX_NAME`] bytes, or no server answers
+    /// there.
     pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(misnamed)?;
         Self::reach(Way::One(client), name).await
@@ -206,12 +208,8 @@ impl RedisStore {
     }
 
     async fn reach(way: Way, name: &str) -> Result<Self, StoreError> {
-        if name.is_empty() {
-            return Err(StoreError::Misnamed(
-                "the name is empty: name the limited resource, such as `user:42`".to_owned(),
-            ));
-        }
-        Ok(Self {
+        check(name)?;
+        let store = Self {
             server: Server::connect(way, ANSWER_TIMEOUT).await?,
             script: Arc::new(Script::new(SCRIPT)),
             key: format!("tollgate:{}", key(name)).into(),
@@ -219,20 +217,26 @@ impl RedisStore {
             outage: Outage::Wait,
             quota_version: 0,
             answer_timeout: ANSWER_TIMEOUT,
-        })
+        };
+        if let Some(policy) = store.server.eviction(ANSWER_TIMEOUT).await {
+            store.tally.warn(
+                &store,
+                format!(
+                    "`maxmemory-policy` is `{policy}`, so the server may evict the keys of this store, and each eviction \
+                     grants a burst again: set it to `noeviction`"
+                ),
+            );
+        }
+        Ok(store)
     }
 
     /// Returns another store on the same server or cluster, over the same connections.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the name is empty.
+    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`] bytes.
     pub fn beside(&self, name: &str) -> Result<Self, StoreError> {
-        if name.is_empty() {
-            return Err(StoreError::Misnamed(
-                "the name is empty: name the limited resource, such as `user:42`".to_owned(),
-            ));
-        }
+        check(name)?;
         let key = format!("tollgate:{}", key(name)).into();
         Ok(Self { key, tally: Arc::default(), ..self.clone() })
     }
@@ -436,6 +440,18 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("key", &self.key).field("outage", &self.outage).finish_non_exhaustive()
     }
+}
+
+fn check(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() {
+        let text = "the name is empty: name the limited resource, such as `user:42`";
+        return Err(StoreError::Misnamed(text.to_owned()));
+    }
+    if name.len() > MAX_NAME {
+        let text = format!("the name is {} bytes long, the most is {MAX_NAME}: shorten it", name.len());
+        return Err(StoreError::Misnamed(text));
+    }
+    Ok(())
 }
 
 fn misnamed(error: RedisError) -> StoreError {

@@ -78,6 +78,9 @@ where
         {
             return self.wait_in_queue(limiter);
         }
+        if self.map.excess_length(self.key).is_some() {
+            return Step::Done(Err(self.map.no_place(self.key)));
+        }
         let (map, key) = (self.map.owned(), self.key.clone());
         let Self { hash, cost, allowed, .. } = *self;
         Step::Ask(Box::pin(async move {
@@ -129,7 +132,7 @@ where
     fn wait(&self) -> Step {
         match self.map.place(self.key, self.hash, false) {
             Some(limiter) => self.wait_in_queue(limiter),
-            None => Step::Done(Err(self.map.too_many())),
+            None => Step::Done(Err(self.map.no_place(self.key))),
         }
     }
 

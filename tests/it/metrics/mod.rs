@@ -7,6 +7,8 @@ mod hostile;
 mod keyed;
 mod levels;
 mod prometheus;
+#[cfg(feature = "distributed")]
+mod store;
 mod waits;
 
 use book::{Book, Page};
