@@ -1,7 +1,8 @@
 //! What `connect` checks.
 
 use super::server::{Server, line};
-use tollgate::distributed::{MAX_NAME, StoreError};
+use tollgate::Quota;
+use tollgate::distributed::{LeaseRequest, MAX_NAME, QuotaTerms, Store, StoreError};
 use tollgate_redis::RedisStore;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,4 +40,23 @@ async fn a_name_that_is_empty_or_too_long_is_an_error() {
         assert!(refused(RedisStore::connect(server.url(), name).await), "{} bytes", name.len());
         assert!(refused(store.beside(name)), "{} bytes", name.len());
     }
+}
+
+/// The list of docs/operations.md.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_are_enough() {
+    let Some(server) = Server::start() else { return };
+    let documented = include_str!("../../../../docs/operations.md");
+    let words = documented.lines().find(|line| line.contains("+hmget")).unwrap().split(' ');
+    let words: Vec<&str> = words.map(|word| if word == ">PASSWORD" { ">secret" } else { word }).collect();
+    server.say(&words);
+    let store = line(&format!("redis://tollgate:secret@127.0.0.1:{}/", server.port()), "rights").await;
+    let terms = QuotaTerms::of(&Quota::per_hour(10), 0).unwrap();
+    let mut ask = LeaseRequest::new(1, 1, terms);
+    ask.want = 1;
+    store.ask(ask).await.unwrap();
+    // A newer quota, a node that leaves.
+    let mut ask = LeaseRequest::new(2, 1, QuotaTerms::of(&Quota::per_hour(20), 0).unwrap().with_version(1));
+    ask.leave = true;
+    store.ask(ask).await.unwrap();
 }
