@@ -93,11 +93,16 @@ impl QuotaTerms {
 
     /// Parses the text of terms, as [`Display`](fmt::Display) writes it.
     pub fn from_text(text: &str) -> Option<Self> {
-        let mut numbers = [0; 6];
-        for (index, part) in text.split(' ').enumerate() {
-            *numbers.get_mut(index)? = part.parse().ok()?;
+        let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+        match numbers.ok()?[..] {
+            [amount, period, burst, initial, stepped] => {
+                Self::from_numbers([amount, period, burst, initial, stepped, 0])
+            }
+            [amount, period, burst, initial, stepped, version] => {
+                Self::from_numbers([amount, period, burst, initial, stepped, version])
+            }
+            _ => None,
         }
-        Self::from_numbers(numbers)
     }
 
     /// Sets the version; without this call it is 0.
