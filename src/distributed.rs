@@ -38,6 +38,7 @@
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
 //! | `distributed/builder.rs` | `Builder::distributed` |
 //! | `distributed/counters.rs` | the counters of a store |
+//! | `distributed/conflict.rs` | two quotas of the same version on one store, as an error for callers |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
@@ -46,6 +47,7 @@
 
 mod bucket;
 mod builder;
+mod conflict;
 mod counters;
 mod cover;
 mod leases;
@@ -82,6 +84,10 @@ use std::time::Duration;
 /// How long a store remembers a node that sends no requests. For the same time the node may keep its unused tokens.
 pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
+/// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they read
+/// a long one.
+pub const MAX_NAME: usize = 1_024;
+
 /// The single authority on a shared quota.
 ///
 /// The handling of a [`LeaseRequest`] is specified by `src/distributed/bucket.rs` and, for Redis, by `store.lua` of the
@@ -107,6 +113,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// of all of them together.
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(tokio::time::sleep(backoff(failures)))
+    }
+
+    /// The version of the quotas of limiters built with this store. The default is 0.
+    ///
+    /// All limiters of a store have the same quota, or different versions of it. The store has the quota with the highest
+    /// version that asked so far, and limiters with a lower version use that one as soon as they ask. Of two different
+    /// quotas with the same version, the one that asked first counts, and limiters with the other one are refused.
+    fn quota_version(&self) -> u32 {
+        0
     }
 
     /// The part of the server that keeps this store. Stores with the same number are unreachable together: a keyed
@@ -212,15 +227,22 @@ pub struct LeaseGrant {
     pub busy: u64,
     /// Tokens that remain in the store.
     pub remaining: u64,
+    /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
+    /// minted by it.
+    pub terms: Option<QuotaTerms>,
 }
 
 impl LeaseGrant {
-    /// Builds an answer from the numbers of the script's reply, in their order; `None` if their count is wrong.
+    /// Builds an answer from the numbers of the script's reply, in their order: ten, and six more if the store has another
+    /// quota than the request. `None` if these are no answer.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = numbers else {
-            return None;
+        let (answer, terms) = numbers.split_first_chunk()?;
+        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = answer;
+        let terms = match terms {
+            [] => None,
+            terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
         };
-        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining })
+        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms })
     }
 }
 
@@ -234,6 +256,20 @@ pub enum StoreError {
     /// The store answers, but refuses to grant tokens.
     #[error("the store of the distributed quota refuses the request: {0}")]
     Refused(String),
+    /// The store has another quota than the request, and both have the same version, so neither is newer.
+    #[error(
+        "the store has the quota `{}`, this limiter has `{}`, and both have version {}: build all limiters of the store \
+         with the same quota, and give a changed one a higher `quota_version`",
+        stored.quota(),
+        asked.quota(),
+        asked.version()
+    )]
+    QuotaConflict {
+        /// The quota of the store.
+        stored: QuotaTerms,
+        /// The quota of the request.
+        asked: QuotaTerms,
+    },
     /// The store cannot be built from the given name or address.
     #[error("cannot build the store of a distributed quota: {0}")]
     Misnamed(String),

@@ -67,6 +67,18 @@ pub enum ConsumeError {
     /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
+    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+    /// `distributed`.
+    #[error(transparent)]
+    QuotaConflict(QuotaConflict),
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -111,6 +123,18 @@ pub enum TryAcquireError {
     /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
+    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+    /// `distributed`.
+    #[error(transparent)]
+    QuotaConflict(QuotaConflict),
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -119,6 +143,20 @@ pub enum TryAcquireError {
         /// The largest number of keys.
         most: u64,
     },
+}
+
+/// The store of a distributed quota has another quota than the limiter, and both have the same version, so neither is
+/// newer. The message names both. Feature `distributed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", text.text().unwrap_or(Self::UNNAMED))]
+pub struct QuotaConflict {
+    pub(crate) text: Name,
+}
+
+impl QuotaConflict {
+    /// The text without the quotas.
+    pub(crate) const UNNAMED: &'static str =
+        "the store has another quota of the same version: give a changed quota a higher `quota_version`";
 }
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
@@ -463,8 +501,8 @@ pub enum ConfigError {
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
-    /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
+    /// All nodes of a distributed quota use the same quota, so one limiter cannot change it.
+    #[error("quota {quota} is distributed: build the limiter anew, with a store of a higher `quota_version`")]
     DistributedQuota {
         /// Index of the quota.
         quota: usize,
@@ -611,6 +649,14 @@ pub enum ConfigError {
     /// The window of `KeyedBuilder::top` is zero.
     #[error("the window of `top` is zero: count over some time, such as Duration::from_secs(60)")]
     NoWindow,
+    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    KeyTooLong {
+        /// The length of the name in bytes.
+        length: usize,
+        /// The largest length.
+        most: usize,
+    },
     /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,

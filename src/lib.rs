@@ -241,7 +241,7 @@ pub use {
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
-    error::{Bound, ConfigError, ConsumeError, Denied, Refused, ReleaseError, TryAcquireError},
+    error::{Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, GrowWithin, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,

@@ -16,11 +16,14 @@
 //! | `class_label.rs` | how observers name a class |
 //! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
+//! | `store_event.rs` | what happens to the store of a distributed quota |
 
 mod class_label;
 mod refusal;
 #[cfg(feature = "tracing")]
 mod spans;
+#[cfg(feature = "distributed")]
+mod store_event;
 mod wait_record;
 
 use crate::clock::Time;
@@ -35,6 +38,8 @@ use std::time::Duration;
 
 pub(crate) use class_label::ClassLabel;
 pub(crate) use refusal::{REASONS, Reason};
+#[cfg(feature = "distributed")]
+pub(crate) use store_event::{StoreEvent, report};
 pub(crate) use wait_record::WaitRecord;
 
 /// Whether this build has any observers. Without them all reports compile to nothing.
@@ -64,6 +69,10 @@ pub(crate) trait Observer: Debug + Send + Sync {
 
     /// A call for `cost` tokens passed because of a dry run, and would have waited or been refused otherwise.
     fn would(&self, cost: u64, verdict: Verdict);
+
+    /// Something happened to the store of a distributed quota.
+    #[cfg(feature = "distributed")]
+    fn store_event(&self, _event: &StoreEvent<'_>) {}
 
     /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
     fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;

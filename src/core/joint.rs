@@ -26,8 +26,10 @@
 //! from when it sees it. The instant of a death is not kept: a queue that learns of it reads the time again. So only a
 //! clock that steps back and forth between the two can let the claims behind pass as of an earlier time.
 
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{CutOff, Outcome};
 use crate::core::wakes::{LastDecision, Peer, TiedClaim};
+use crate::error::QuotaConflict;
+use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -36,8 +38,10 @@ const DEAD: u64 = 1 << 63;
 const UNKNOWN: u64 = u64::MAX;
 /// The number of the next claim. Taken while all its queues are locked.
 static NEXT_NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-/// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
+/// Set together with [`DEAD`]: the claim was turned away by a limiter whose source of tokens is cut off.
 const CUT_OFF: u64 = 1 << 62;
+/// With [`CUT_OFF`], the bits from here on hold the number of the text of a quota conflict, or 0.
+const CONFLICT_SHIFT: u32 = 32;
 
 /// The bits of a claim with a parent ticket.
 const CHILD: u64 = 1;
@@ -149,13 +153,24 @@ impl JointClaim {
 
     /// Like [`kill`](Self::kill), after one queue has called the claim out with `outcome`.
     pub(crate) fn kill_as(&self, outcome: Outcome) -> JointState {
-        if outcome == Outcome::Unreachable { self.change(|_| DEAD | CUT_OFF) } else { self.kill() }
+        let Outcome::CutOff(why) = outcome else { return self.kill() };
+        let conflict = match why {
+            CutOff::Unreachable => 0,
+            CutOff::QuotaConflict(conflict) => u64::from(conflict.text.number()),
+        };
+        self.change(|_| DEAD | CUT_OFF | conflict << CONFLICT_SHIFT & (CUT_OFF - 1))
     }
 
     /// The outcome of a dead claim that had a parent ticket: the parent has turned the ticket away.
     pub(crate) fn parent_outcome(&self) -> Outcome {
-        let is_cut_off = self.word.load(Ordering::Acquire) & CUT_OFF != 0;
-        if is_cut_off { Outcome::Unreachable } else { Outcome::JointEnded }
+        let word = self.word.load(Ordering::Acquire);
+        if word & CUT_OFF == 0 {
+            return Outcome::JointEnded;
+        }
+        Outcome::CutOff(match ((word & (CUT_OFF - 1)) >> CONFLICT_SHIFT) as u32 {
+            0 => CutOff::Unreachable,
+            conflict => CutOff::QuotaConflict(QuotaConflict { text: Name::of_number(conflict) }),
+        })
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) -> JointState {

@@ -1,6 +1,6 @@
 //! The end of a wait.
 
-use crate::error::ConsumeError;
+use crate::error::{ConsumeError, QuotaConflict, TryAcquireError};
 
 /// The reason for which a waiter was removed from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub(crate) enum Outcome {
         cost: u64,
         most: u64,
     },
-    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
-    Unreachable,
+    /// The store of a distributed quota grants no tokens to this limiter, and its waiters fail for that reason.
+    CutOff(CutOff),
     /// Another queue in which the claim waits has closed, or the caller gave the claim up.
     JointEnded,
 }
@@ -28,7 +28,34 @@ impl Outcome {
             Self::Granted { remaining } => Ok(remaining),
             Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
             Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
-            Self::Unreachable => Err(ConsumeError::Unreachable),
+            Self::CutOff(why) => Err(why.into()),
+        }
+    }
+}
+
+/// The reason why a source of tokens grants none, for which claims fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutOff {
+    /// The store cannot be reached, and the limiter is set to fail its waiters then.
+    Unreachable,
+    /// The store has another quota.
+    QuotaConflict(QuotaConflict),
+}
+
+impl From<CutOff> for ConsumeError {
+    fn from(why: CutOff) -> Self {
+        match why {
+            CutOff::Unreachable => Self::Unreachable,
+            CutOff::QuotaConflict(conflict) => Self::QuotaConflict(conflict),
+        }
+    }
+}
+
+impl From<CutOff> for TryAcquireError {
+    fn from(why: CutOff) -> Self {
+        match why {
+            CutOff::Unreachable => Self::Unreachable,
+            CutOff::QuotaConflict(conflict) => Self::QuotaConflict(conflict),
         }
     }
 }

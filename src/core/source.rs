@@ -3,6 +3,7 @@
 //! The head of a quota with a source moves only by tokens that the source has promised. The source requests them in a
 //! background task of its own; see `distributed/`.
 
+use super::outcome::CutOff;
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -62,8 +63,8 @@ pub(crate) trait Source: Any + Debug + Send {
     /// A call for `cost` tokens at once is denied, although no promised token would help.
     fn miss(&mut self, cost: u64);
 
-    /// Whether a claim fails for which no tokens are promised.
-    fn is_cut_off(&self) -> bool;
+    /// The reason why a claim fails for which no tokens are promised; `None` if it waits.
+    fn cut_off(&self) -> Option<CutOff>;
 
     /// Whether the task has to look, because the claims end at `claims`.
     fn is_low(&self, claims: u64) -> bool;

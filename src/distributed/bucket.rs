@@ -10,6 +10,11 @@ const EPOCH: i64 = 250_000;
 /// How long a full bucket is remembered if a new one would not begin full, in microseconds.
 const IDLE: i64 = 3_600_000_000;
 
+/// Integers up to here are exact in doubles.
+const EXACT: f64 = (1_u64 << 53) as f64;
+/// One part in so many is more than a few roundings of doubles.
+const MARGIN: f64 = (1_u64 << 50) as f64;
+
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     terms: QuotaTerms,
@@ -60,11 +65,9 @@ impl Bucket {
     }
 
     pub(super) fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
-        if self.terms != ask.terms {
-            let (has, asked) = (self.terms, ask.terms);
-            return Err(StoreError::Refused(format!(
-                "TOLLGATE the store has the quota {has}, not {asked}: give a new quota a new name"
-            )));
+        let (stored, asked) = (self.terms, ask.terms);
+        if asked.version == stored.version && !asked.is_same_quota(&stored) {
+            return Err(StoreError::QuotaConflict { stored, asked });
         }
         if let Some(Node { number, .. }) = self.nodes.get(&ask.node)
             && ask.number < *number
@@ -76,6 +79,10 @@ impl Bucket {
             self.sweep(now, ttl);
         }
         self.mint(now);
+        if asked.version > stored.version && !self.take_over(asked, now) {
+            self.keep(now, ttl);
+            return Err(owes(-self.level));
+        }
         let known = self.nodes.get(&ask.node).copied();
         let before = known.unwrap_or_default();
         let others = self.held - before.allowance;
@@ -83,10 +90,7 @@ impl Bucket {
             Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
             _ if self.owes_too_much(ask) => {
                 self.keep(now, ttl);
-                let owed = (-self.level).max(0);
-                return Err(StoreError::Refused(format!(
-                    "TOLLGATE the store owes {owed} tokens and promises no more: try later"
-                )));
+                return Err(owes(-self.level));
             }
             _ => self.grant(ask, now, others, known),
         };
@@ -109,7 +113,59 @@ impl Bucket {
             nodes: self.nodes.len() as u64,
             busy: self.busy.max(self.was).max(1) as u64,
             remaining: self.level.max(0) as u64,
+            terms: (!self.terms.is_same_quota(&asked)).then_some(self.terms),
         })
+    }
+
+    /// Replaces the quota by a newer one. Tokens stay, as far as the new burst allows. Promised instants stay too: the debt
+    /// becomes as many tokens as the new quota mints in the time in which the old one would have minted the debt. So the
+    /// first new promise comes after the last old one.
+    ///
+    /// Returns false, and keeps the old quota, if the new debt could not be counted exactly. The arithmetic is that of the
+    /// script, in doubles.
+    fn take_over(&mut self, new: QuotaTerms, now: i64) -> bool {
+        let old = self.terms;
+        if !new.is_same_rate(&old) {
+            if self.level < 0 {
+                let debt = (-self.level) as f64;
+                let rest = if old.stepped {
+                    (debt / old.amount as f64).ceil() * old.period as f64 - (now % old.period as i64) as f64
+                } else {
+                    rounded_up(debt * old.period as f64 - self.part as f64, old.amount as f64)
+                };
+                let (amount, period) = (new.amount as f64, new.period as f64);
+                let (owed, part) = if new.stepped {
+                    (((rest + (now % new.period as i64) as f64) / period).floor() * amount, 0.0)
+                } else {
+                    let owed = rounded_up(rest * amount, period);
+                    // The part of a token by which the debt was rounded up, if that is exact.
+                    (owed, if owed * period > EXACT { 0.0 } else { owed * period - rest * amount })
+                };
+                if owed > MAX_DEBT as f64 {
+                    return false;
+                }
+                (self.level, self.part) = (-(owed as i64), part as i64);
+            } else if old.stepped || new.stepped {
+                self.part = 0;
+            } else {
+                // Two parts less than the doubles say, in case they were rounded up.
+                let part = self.part as f64 * (new.period as f64 / old.period as f64);
+                self.part = (part.floor() as i64 - 2).max(0);
+            }
+            // A promise that is repeated would be read by the new rate.
+            self.nodes.values_mut().for_each(|node| node.later = 0);
+        }
+        self.terms = new;
+        self.cut(new.burst as i64 - self.held);
+        true
+    }
+
+    /// Lowers the level to `full`, but not below 0: after a change of the quota the nodes may hold more than the burst.
+    fn cut(&mut self, full: i64) {
+        let full = full.max(self.level.min(0));
+        if self.level > full {
+            (self.level, self.part) = (full, 0);
+        }
     }
 
     /// Whether the tokens that `ask` wants would push the debt beyond the limit up to which all numbers are exact.
@@ -144,8 +200,9 @@ impl Bucket {
 
     fn mint(&mut self, now: i64) {
         let QuotaTerms { amount, period, burst, .. } = self.terms;
-        let (amount, period, full) =
-            (i128::from(amount), i128::from(period), i128::from(burst) - i128::from(self.held));
+        // After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
+        let full = (i128::from(burst) - i128::from(self.held)).max(0);
+        let (amount, period) = (i128::from(amount), i128::from(period));
         let level = i128::from(self.level);
         let minted = if self.terms.stepped {
             (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount
@@ -194,9 +251,7 @@ impl Bucket {
         let behind = (-self.level).max(0);
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
         self.level -= tokens;
-        if self.level > burst - others - allowance {
-            (self.level, self.part) = (burst - others - allowance, 0);
-        }
+        self.cut(burst - others - allowance);
         let epoch = now / EPOCH;
         if epoch != self.epoch {
             self.was = if epoch == self.epoch + 1 { self.busy } else { 0 };
@@ -219,6 +274,17 @@ impl Bucket {
             at: self.clock,
         }
     }
+}
+
+/// `dividend / divisor`, rounded up, and by a little more if the doubles may have been rounded down.
+fn rounded_up(dividend: f64, divisor: f64) -> f64 {
+    let quotient = dividend / divisor;
+    if dividend > EXACT { (quotient * (1.0 + 1.0 / MARGIN)).ceil() } else { quotient.ceil() }
+}
+
+fn owes(owed: i64) -> StoreError {
+    let owed = owed.max(0);
+    StoreError::Refused(format!("TOLLGATE the store owes {owed} tokens and promises no more: try later"))
 }
 
 /// Converts a number of a request. Lua would round larger numbers, and no valid node requests so much.

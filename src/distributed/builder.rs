@@ -42,13 +42,15 @@ struct Shared(Arc<dyn Store>);
 
 impl Supplier for Shared {
     fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError> {
-        let terms = QuotaTerms::of(quota, index)?;
+        let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
         let outage = self.0.outage();
         if let Outage::Share(share) = outage {
             share.check(index)?;
             QuotaTerms::of(&share, index)?;
         }
-        Ok(Box::new(Leases::of(RefillPlanner::new(index, terms, outage))))
+        let mut leases = Leases::of(RefillPlanner::new(index, terms, outage));
+        leases.store = Some(Arc::clone(&self.0));
+        Ok(Box::new(leases))
     }
 
     fn task(&self, core: &Arc<Core>) -> RequestTask {

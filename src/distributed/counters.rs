@@ -1,7 +1,8 @@
 //! The counters of a store.
 
-use super::StoreError;
 use super::replies::{ErrorReplies, ReplyCounts, ReplyKind};
+use super::{Store, StoreError};
+use crate::observe::{StoreEvent, report};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,8 +23,13 @@ pub struct StoreCounters {
     pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
     pub(super) is_lost: AtomicBool,
+    /// Whether an outage was reported that has not ended.
+    is_reported: AtomicBool,
     replies: ReplyCounts,
     pub(super) error: Mutex<Option<String>>,
+    losses: AtomicU64,
+    excess: AtomicU64,
+    warning: Mutex<Option<String>>,
 }
 
 /// A store as seen from this process; from [`StoreCounters::snapshot`]. Counters add up
@@ -57,10 +63,19 @@ pub struct StoreSnapshot {
     pub outage: Duration,
     /// True while the store cannot be reached.
     pub is_out: bool,
+    /// How many times a limiter found that the store had lost its state: it was flushed or restarted empty, the key was
+    /// evicted or deleted, or a replica took over without the last writes. Each limiter that was running counts once.
+    pub losses: u64,
+    /// By how many tokens these losses may have exceeded the quota: the tokens granted here that the store does not know
+    /// of, as far as the bucket would not have filled up since. The sum over all processes bounds the excess of limiters
+    /// that were running. (Requests of a keyed limiter for a single claim, and limiters at rest, cannot tell.)
+    pub excess_estimate: u64,
     /// How many error replies of each kind the server has sent.
     pub error_replies: ErrorReplies,
     /// The text of the last error.
     pub error: Option<String>,
+    /// What in the setup of the server puts the quota at risk, such as a `maxmemory-policy` by which the key may be evicted.
+    pub warning: Option<String>,
 }
 
 impl StoreCounters {
@@ -79,8 +94,11 @@ impl StoreCounters {
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
             is_out: self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed),
+            losses: self.losses.load(Relaxed),
+            excess_estimate: self.excess.load(Relaxed),
             error_replies: self.replies.snapshot(),
             error: self.error().clone(),
+            warning: self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         }
     }
 
@@ -88,6 +106,13 @@ impl StoreCounters {
     /// errors counts them itself; the reports of everything else are made for it.
     pub fn count_error_reply(&self, kind: ReplyKind) {
         self.replies.count(kind);
+    }
+
+    /// Records and reports that something in the setup of `store`'s server puts the quota at risk. Each implementation of
+    /// [`Store`] checks its server itself.
+    pub fn warn(&self, store: &dyn Store, warning: String) {
+        report(&StoreEvent::Warned { store, warning: &warning });
+        *self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(warning);
     }
 
     /// Records `error` as the last error. Errors that [`Store::ask`](super::Store::ask) returns are recorded without
@@ -99,13 +124,56 @@ impl StoreCounters {
     /// Records the failure of a request that is not repeated. `unanswered` is the nanoseconds it took, if it failed
     /// without an answer.
     #[cfg(feature = "keyed")]
-    pub(crate) fn lose(&self, error: &StoreError, unanswered: Option<u64>) {
+    pub(crate) fn lose(&self, store: &dyn Store, error: &StoreError, unanswered: Option<u64>) {
         self.note_error(error);
         let Some(took) = unanswered else { return };
         self.outage_nanos.fetch_add(took, Relaxed);
         if !self.is_lost.swap(true, Relaxed) {
             self.outages.fetch_add(1, Relaxed);
+            self.report_outage(store, error);
         }
+    }
+
+    /// A request that is not repeated was answered.
+    pub(super) fn end_lost(&self, store: &dyn Store) {
+        if self.is_lost.load(Relaxed) && self.is_lost.swap(false, Relaxed) {
+            self.report_return(store);
+        }
+    }
+
+    /// Counts an outage of one limiter.
+    pub(super) fn begin_outage(&self, store: &dyn Store, error: &StoreError) {
+        self.outages.fetch_add(1, Relaxed);
+        self.out.fetch_add(1, Relaxed);
+        self.report_outage(store, error);
+    }
+
+    /// The outage of one limiter is over.
+    pub(super) fn end_outage(&self, store: &dyn Store) {
+        self.out.fetch_sub(1, Relaxed);
+        self.report_return(store);
+    }
+
+    /// Reports an outage, unless one is reported already: limiters notice it one after the other.
+    fn report_outage(&self, store: &dyn Store, error: &StoreError) {
+        if !self.is_reported.swap(true, Relaxed) {
+            report(&StoreEvent::OutageBegan { store, error });
+        }
+    }
+
+    /// Reports the end of an outage, if no limiter is in one any more.
+    fn report_return(&self, store: &dyn Store) {
+        let is_out = self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed);
+        if !is_out && self.is_reported.swap(false, Relaxed) {
+            report(&StoreEvent::OutageEnded { store });
+        }
+    }
+
+    /// Counts and reports that the store has lost its state.
+    pub(super) fn note_loss(&self, store: &dyn Store, excess: u64) {
+        self.losses.fetch_add(1, Relaxed);
+        self.excess.fetch_add(excess, Relaxed);
+        report(&StoreEvent::Lost { store, excess });
     }
 
     pub(crate) fn error(&self) -> MutexGuard<'_, Option<String>> {

@@ -5,11 +5,12 @@
 //! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
 //! and are returned to the store.
 
-use super::{QuotaTerms, RefillPlanner};
+use super::{QuotaTerms, RefillPlanner, Store};
 use crate::core::schedule::{gcd, mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -22,13 +23,15 @@ pub(crate) struct Leases {
     after: u64,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
+    /// The store that promises the tokens.
+    pub(crate) store: Option<Arc<dyn Store>>,
 }
 
 impl Clone for Leases {
-    /// For simulation of the future: without the planner, which belongs to the limiter.
+    /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, planner: None }
+        Self { list: list.clone(), spare, until, after, planner: None, store: None }
     }
 }
 
@@ -63,6 +66,15 @@ impl Pace {
     pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
         if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
+    }
+
+    /// The amount, the period, and whether tokens come in steps; `None` if they come at once.
+    fn rate(self) -> Option<(u64, u64, bool)> {
+        match self {
+            Self::AtOnce => None,
+            Self::Evenly { amount, period, .. } => Some((amount, period, false)),
+            Self::InSteps { amount, period, .. } => Some((amount, period, true)),
+        }
     }
 }
 
@@ -135,6 +147,12 @@ impl Leases {
     /// Tokens that were promised and are not minted yet.
     pub(crate) fn promised(&self) -> u64 {
         self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
+    }
+
+    /// Whether all promised tokens come by the rate of these terms.
+    pub(crate) fn are_minted_by(&self, terms: &QuotaTerms) -> bool {
+        let rate = Pace::of(terms, 0).rate();
+        self.list.iter().filter(|lease| !lease.own).filter_map(|lease| lease.pace.rate()).all(|at| Some(at) == rate)
     }
 
     /// The instant at which the last promised token comes.

@@ -34,6 +34,7 @@ pub struct MemoryStore {
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
+    quota_version: u32,
 }
 
 /// Plays the part of the server.
@@ -62,7 +63,7 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         let all = All { book: Mutex::default(), began: Instant::now() };
-        Self { all: Arc::new(all), key: "".into(), tally: Arc::default(), outage: Outage::Wait }
+        Self { all: Arc::new(all), key: "".into(), tally: Arc::default(), outage: Outage::Wait, quota_version: 0 }
     }
 
     /// Creates another store in the same memory, with the same latency and reachability.
@@ -75,6 +76,13 @@ impl MemoryStore {
     #[must_use = "this returns the changed store"]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outage = outage;
+        self
+    }
+
+    /// Sets the [version](Store::quota_version) of the quotas of limiters built with this store. The last call counts.
+    #[must_use = "this returns the changed store"]
+    pub fn quota_version(mut self, version: u32) -> Self {
+        self.quota_version = version;
         self
     }
 
@@ -117,8 +125,8 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Refused`] if the request has a different quota than the store, or a later request has overtaken
-    /// it.
+    /// [`StoreError::QuotaConflict`] if the request has a different quota than the store and the same version;
+    /// [`StoreError::Refused`] if a later request has overtaken it, or the store owes too many tokens.
     pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
         self.book().answer(&self.key, ask, micros as i64)
     }
@@ -176,6 +184,10 @@ impl Store for MemoryStore {
 
     fn outage(&self) -> Outage {
         self.outage
+    }
+
+    fn quota_version(&self) -> u32 {
+        self.quota_version
     }
 }
 

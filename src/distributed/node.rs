@@ -8,12 +8,18 @@ use super::cover::Cover;
 use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
+use crate::error::QuotaConflict;
 use std::any::Any;
 
 impl State {
     fn any_leases(&mut self) -> Option<&mut Leases> {
         let source: &mut dyn Any = self.supply.source_mut()?;
         source.downcast_mut()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn store(&mut self) -> Option<std::sync::Arc<dyn super::Store>> {
+        self.any_leases()?.store.clone()
     }
 
     pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
@@ -170,17 +176,27 @@ impl State {
         leases.promised() == 0 && leases.planner.as_ref().is_some_and(|planner| planner.is_at_rest(now))
     }
 
-    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`.
-    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &LeaseRequest, answer: &LeaseGrant, elapsed: u64) {
-        let Some(mut planner) = self.take_planner() else { return };
+    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`. If the store has lost its state
+    /// of this node, returns by how many tokens that may exceed the quota.
+    pub(crate) fn receive(
+        &mut self,
+        rovers: &Rovers,
+        now: u64,
+        ask: &LeaseRequest,
+        answer: &LeaseGrant,
+        elapsed: u64,
+    ) -> Option<u64> {
+        let mut planner = self.take_planner()?;
         let quota = planner.quota;
         let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
+        // Promised tokens that have not come are void, and exceed nothing.
+        let promised = self.leases().promised();
+        let lost = (!is_sound).then(|| planner.take_lost_grants(answer.before, now).saturating_sub(promised));
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
-            self.allow(rovers, &planner, true);
+            self.end_own(rovers, &planner);
             let leases = self.leases();
-            leases.end_own();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
         self.allow(rovers, &planner, false);
@@ -194,10 +210,13 @@ impl State {
         let is_new = answer.before != ask.number;
         // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
         // between. If some tokens are available at once, no other node's tokens come before the rest.
-        let goes_on = is_new && answer.queued_before <= leases.promised();
+        // (Tokens promised at another rate, before a change of the quota, count differently in the store.)
+        let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+        let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
+        planner.note_grant(ask.number, answer.now + answer.promised, ends.max(now), now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
         let (once, later) = if is_new {
@@ -209,16 +228,30 @@ impl State {
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on));
         self.put_planner(planner);
+        lost
     }
 
-    /// Records that the store cannot be reached.
-    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
+    /// Drops all tokens that are here, and the lease that this node granted itself.
+    fn end_own(&mut self, rovers: &Rovers, planner: &RefillPlanner) {
+        self.allow(rovers, planner, true);
+        self.leases().end_own();
+    }
+
+    /// Records that the store cannot be reached, or that it refuses the node's quota because of `conflict`.
+    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64, conflict: Option<QuotaConflict>) {
         let Some(mut planner) = self.take_planner() else { return };
-        if !std::mem::replace(&mut planner.is_out, true)
-            && let Outage::Share(share) = planner.outage
+        planner.conflict = conflict;
+        let was_out = std::mem::replace(&mut planner.is_out, conflict.is_none());
+        if let Outage::Share(share) = planner.outage
+            && was_out != planner.is_out
         {
-            let at = now.max(self.supply.synced());
-            self.leases().push(Lease::of_our_own(at, &share));
+            if planner.is_out {
+                let at = now.max(self.supply.synced());
+                self.leases().push(Lease::of_our_own(at, &share));
+            } else {
+                self.end_own(rovers, &planner);
+                _ = self.leases().take_spares();
+            }
             self.allow(rovers, &planner, false);
         }
         self.put_planner(planner);

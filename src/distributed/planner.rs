@@ -17,8 +17,11 @@
 //! the first; `State::assert_kept` checks both.
 
 use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
+use crate::error::QuotaConflict;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -33,6 +36,19 @@ const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which the pace is computed.
 const GLANCE: u64 = 100 * MILLIS;
 const TTL: u64 = LEASE_TIME.as_nanos() as u64;
+
+/// The answers whose tokens are remembered singly; those before are added up.
+const MOST_GRANTS: usize = 16;
+
+/// The tokens of one answer.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    /// The number of the request.
+    number: u64,
+    tokens: u64,
+    /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
+    until: u64,
+}
 
 /// The next action of the refill task.
 #[derive(Debug)]
@@ -71,6 +87,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) outage: Outage,
     /// True while the store cannot be reached.
     pub(crate) is_out: bool,
+    /// Set while the store refuses the quota of this node.
+    pub(crate) conflict: Option<QuotaConflict>,
     /// The waker of the refill task while it sleeps.
     waker: Option<Waker>,
     /// The refill task that goes on after one that ended with its runtime. The next waiter on another runtime spawns it.
@@ -110,6 +128,8 @@ pub(crate) struct RefillPlanner {
     pace: u64,
     /// Nanoseconds, on average.
     round_trip: u64,
+    /// The tokens of the last answers, oldest first: what the store may have lost.
+    grants: VecDeque<Granted>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -121,6 +141,7 @@ impl RefillPlanner {
             terms,
             outage,
             is_out: false,
+            conflict: None,
             waker: None,
             vacant: None,
             low: None,
@@ -143,12 +164,19 @@ impl RefillPlanner {
             asked_at: 0,
             pace: 0,
             round_trip: 0,
+            grants: VecDeque::new(),
             final_return: Arc::default(),
         }
     }
 
     pub(crate) fn terms(&self) -> &QuotaTerms {
         &self.terms
+    }
+
+    /// The reason why claims fail for which no tokens are promised.
+    pub(crate) fn cut_off(&self) -> Option<CutOff> {
+        let unreachable = (self.is_out && self.outage == Outage::Fail).then_some(CutOff::Unreachable);
+        self.conflict.map(CutOff::QuotaConflict).or(unreachable)
     }
 
     /// The allowance that the node gives itself while the store cannot be reached, whatever the last answer said.
@@ -326,6 +354,10 @@ impl RefillPlanner {
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
+        self.conflict = None;
+        if let Some(newer) = answer.terms {
+            self.terms = newer;
+        }
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);
@@ -341,6 +373,32 @@ impl RefillPlanner {
         // A denial since the request was sent is not covered by this answer.
         self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
         is_sound
+    }
+
+    /// Remembers the `tokens` granted by the answer to request `number`, the last of which comes at `ends`.
+    pub(crate) fn note_grant(&mut self, number: u64, tokens: u64, ends: u64, now: u64) {
+        self.grants.retain(|grant| grant.until > now);
+        if tokens == 0 || self.grants.back().is_some_and(|last| last.number == number) {
+            return;
+        }
+        let until = ends.saturating_add(self.terms.filling_time());
+        self.grants.push_back(Granted { number, tokens, until });
+        if self.grants.len() > MOST_GRANTS
+            && let Some(oldest) = self.grants.pop_front()
+            && let Some(next) = self.grants.front_mut()
+        {
+            next.tokens += oldest.tokens;
+            next.until = next.until.max(oldest.until);
+        }
+    }
+
+    /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a
+    /// bucket could still lack, and forgets them.
+    pub(crate) fn take_lost_grants(&mut self, before: u64, now: u64) -> u64 {
+        let is_lost = |grant: &&Granted| grant.number > before && grant.until > now;
+        let lost = self.grants.iter().filter(is_lost).map(|grant| grant.tokens).sum();
+        self.grants.clear();
+        lost
     }
 
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.

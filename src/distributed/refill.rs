@@ -5,10 +5,17 @@ use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, drop_quietly};
+use crate::error::QuotaConflict;
 use std::task::Waker;
 use tokio::time::Instant;
 
 impl Core {
+    /// The store of the distributed quota, if there is one.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn super::Store>> {
+        self.look_at(|state, _, _| state.store())
+    }
+
     /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
@@ -35,16 +42,17 @@ impl Core {
         })
     }
 
-    /// The store has answered `ask`, which was sent at `sent`.
-    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
+    /// The store has answered `ask`, which was sent at `sent`. If it has lost its state, returns by how many tokens that
+    /// may exceed the quota.
+    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> Option<u64> {
         let elapsed = whole_nanos(sent.elapsed());
         // The answer counts even if the clock panics.
-        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed))
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.
     pub(crate) fn miss(&self, cost: u64) {
-        self.with(|state, rovers, _| state.misses(rovers, cost));
+        self.with(|state, rovers, _| _ = state.misses(rovers, cost));
     }
 
     /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,
@@ -54,9 +62,9 @@ impl Core {
             && self.look_at(|state, rovers, sample| !state.supply.is_paused() && state.is_at_rest(rovers, sample.now))
     }
 
-    /// The store cannot be reached.
-    pub(crate) fn lose(&self) {
-        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
+    /// The store cannot be reached, or refuses the limiter's quota because of `conflict`.
+    pub(crate) fn lose(&self, conflict: Option<QuotaConflict>) {
+        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now, conflict));
     }
 
     /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on

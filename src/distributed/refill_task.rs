@@ -41,7 +41,11 @@ impl RefillHandle {
             };
             self.unanswered = None;
             match self.core.upgrade() {
-                Some(core) => core.receive(&ask, &answer, sent),
+                Some(core) => {
+                    if let Some(excess) = core.receive(&ask, &answer, sent) {
+                        self.store.tally().note_loss(&*self.store, excess);
+                    }
+                }
                 None => unseen = answer.now + answer.promised,
             }
         }
@@ -124,30 +128,32 @@ async fn persist(
             }
             Err(error) => error,
         };
-        is_sent |= !matches!(error, StoreError::NotSent(_));
+        let conflict = error.conflict();
+        // A conflict changes nothing in the store either.
+        is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none();
         failures = failures.saturating_add(1);
         tally.note_error(&error);
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
-            outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
+            outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
         } else {
             // The store is reachable and refuses.
             outage = None;
         }
         match core.upgrade() {
-            Some(core) => core.lose(),
+            Some(core) => core.lose(conflict),
             None => return Persisted::LimiterGone,
         }
         store.backoff(failures).await;
         // Requests that return tokens, and the final request, are not planned again.
         if !is_sent && ask.back == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
-            match core.plan_anew(store.outage() == super::Outage::Wait) {
+            match core.plan_anew(store.outage() == super::Outage::Wait && conflict.is_none()) {
                 Replan::Request(new) => ask = new,
                 Replan::Nothing => {
                     *unanswered = None;
                     return Persisted::NeedsNothing;
                 }
-                // Request nothing: the answer tells that the store is reachable again.
+                // Request nothing: the answer tells that the store grants tokens again.
                 Replan::Look => (ask.want, ask.ahead, ask.minimum) = (0, 0, 0),
             }
             *unanswered = Some(ask);
@@ -170,9 +176,8 @@ struct Outage<'a> {
 }
 
 impl<'a> Outage<'a> {
-    fn begin(store: &'a dyn Store, since: Instant) -> Self {
-        store.tally().outages.fetch_add(1, Relaxed);
-        store.tally().out.fetch_add(1, Relaxed);
+    fn begin(store: &'a dyn Store, error: &StoreError, since: Instant) -> Self {
+        store.tally().begin_outage(store, error);
         Self { store, counted: since }
     }
 
@@ -186,13 +191,13 @@ impl<'a> Outage<'a> {
 impl Drop for Outage<'_> {
     fn drop(&mut self) {
         self.goes_on();
-        self.store.tally().out.fetch_sub(1, Relaxed);
+        self.store.tally().end_outage(self.store);
     }
 }
 
 pub(crate) fn note(store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant) {
     let tally = store.tally();
-    tally.is_lost.store(false, Relaxed);
+    tally.end_lost(store);
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
     tally.granted.fetch_add(answer.now + answer.promised, Relaxed);

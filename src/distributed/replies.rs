@@ -97,6 +97,27 @@ pub struct ErrorReplies {
     pub other: u64,
 }
 
+impl ErrorReplies {
+    /// Each kind's name and count.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn each(&self) -> [(&'static str, u64); ReplyKind::ALL.len()] {
+        let Self { out_of_memory, wrong_type, no_permission, busy, no_script, .. } = *self;
+        let Self { read_only, unavailable, foreign_field, damaged, other, .. } = *self;
+        [
+            ("out_of_memory", out_of_memory),
+            ("wrong_type", wrong_type),
+            ("no_permission", no_permission),
+            ("busy", busy),
+            ("no_script", no_script),
+            ("read_only", read_only),
+            ("unavailable", unavailable),
+            ("foreign_field", foreign_field),
+            ("damaged", damaged),
+            ("other", other),
+        ]
+    }
+}
+
 /// The counters behind [`ErrorReplies`].
 #[derive(Debug, Default)]
 pub(super) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);

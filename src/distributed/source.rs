@@ -1,6 +1,7 @@
 //! The promised tokens as the limiter's [`Source`].
 
-use super::{Leases, Outage, RefillPlanner};
+use super::{Leases, RefillPlanner};
+use crate::core::outcome::CutOff;
 use crate::core::source::{RequestTask, Source};
 use std::task::Waker;
 
@@ -47,8 +48,8 @@ impl Source for Leases {
         self.planner.iter_mut().for_each(|planner| planner.miss(cost));
     }
 
-    fn is_cut_off(&self) -> bool {
-        self.is_planner(|planner| planner.is_out && planner.outage == Outage::Fail)
+    fn cut_off(&self) -> Option<CutOff> {
+        self.planner.as_deref().and_then(RefillPlanner::cut_off)
     }
 
     fn is_low(&self, claims: u64) -> bool {

@@ -4,6 +4,7 @@ use crate::core::schedule::gcd;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use std::fmt;
+use std::time::Duration;
 
 /// Doubles, the only numbers in Redis' Lua, are exact up to here.
 const EXACT: u64 = 1 << 53;
@@ -16,21 +17,28 @@ pub(super) const LONGEST: u64 = 1 << 52;
 /// the allowance on top. Minted amounts are exact below 2^53; a larger amount exceeds any burst, exact or not.
 pub(super) const MAX_DEBT: u64 = 1 << 52;
 
+/// A second, minute, hour and day, in microseconds.
+const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
+
 /// One claim may cost at most this many bursts, or the tokens minted in `MAX_TIME` nanoseconds if those are more.
 const MAX_BURSTS: u64 = 16;
 const MAX_TIME: u64 = 60_000_000_000;
 
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
-/// Its text is stored in the key in Redis. [`QuotaTerms::of`] is the only constructor, so every value has passed its
-/// checks: no period is 0, and all counts stay exact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its text is stored in the key in Redis. Every value has passed the checks of [`QuotaTerms::of`]: no period is 0, and
+/// all counts stay exact.
+///
+/// The *version* decides between two quotas of one store: the higher one counts. See
+/// [`Store::quota_version`](super::Store::quota_version).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QuotaTerms {
     pub(super) amount: u64,
     pub(super) period: u64,
     pub(super) burst: u64,
     pub(super) initial: u64,
     pub(super) stepped: bool,
+    pub(super) version: u32,
 }
 
 impl QuotaTerms {
@@ -56,19 +64,78 @@ impl QuotaTerms {
             (amount * 1_000 / common, period / common)
         };
         let burst = quota.capacity() as u128;
+        let counts = [amount, period, burst, u128::from(quota.filled_at_start())];
+        Self::counted(counts, quota.is_stepped()).ok_or(beyond)
+    }
+
+    /// `None` if these numbers exceed the range that can be counted exactly.
+    fn counted([amount, period, burst, initial]: [u128; 4], stepped: bool) -> Option<Self> {
         // The largest dividend of a division by the period: the tokens minted in one period plus the carried part.
-        let product = if quota.is_stepped() { amount.max(period) } else { amount * period + period };
-        let filling = (burst / amount + 1) * period;
+        let product = if stepped { amount.max(period) } else { amount.checked_mul(period)?.checked_add(period)? };
+        let filling = (burst / amount + 1).checked_mul(period)?;
         if product > EXACT as u128 || burst > MAX_BURST as u128 || filling > LONGEST as u128 {
-            return Err(beyond);
+            return None;
         }
-        Ok(Self {
-            amount: amount as u64,
-            period: period as u64,
-            burst: burst as u64,
-            initial: quota.filled_at_start(),
-            stepped: quota.is_stepped(),
-        })
+        let [amount, period, burst, initial] = [amount, period, burst, initial].map(|number| number as u64);
+        Some(Self { amount, period, burst, initial, stepped, version: 0 })
+    }
+
+    /// Builds terms from the six numbers of their text; `None` if no quota has them.
+    pub fn from_numbers(numbers: [u64; 6]) -> Option<Self> {
+        let [amount, period, burst, initial, stepped, version] = numbers;
+        if amount == 0 || period == 0 || burst == 0 || initial > burst || stepped > 1 || stepped == 1 && amount > burst
+        {
+            return None;
+        }
+        let terms = Self::counted([amount, period, burst, initial].map(u128::from), stepped == 1)?;
+        Some(terms.with_version(u32::try_from(version).ok()?))
+    }
+
+    /// Parses the text of terms, as [`Display`](fmt::Display) writes it.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+        match numbers.ok()?[..] {
+            [amount, period, burst, initial, stepped] => {
+                Self::from_numbers([amount, period, burst, initial, stepped, 0])
+            }
+            [amount, period, burst, initial, stepped, version] => {
+                Self::from_numbers([amount, period, burst, initial, stepped, version])
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets the version; without this call it is 0.
+    #[must_use = "this returns the changed terms"]
+    pub fn with_version(self, version: u32) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The version: of two quotas, the one with the higher version counts.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Whether both grant the same tokens from an existing bucket. The tokens in a new bucket may differ.
+    pub(super) fn is_same_quota(&self, other: &Self) -> bool {
+        self.is_same_rate(other) && self.burst == other.burst
+    }
+
+    pub(super) fn is_same_rate(&self, other: &Self) -> bool {
+        self.amount == other.amount && self.period == other.period && self.stepped == other.stepped
+    }
+
+    /// The quota, with the rate per second, minute, hour or day, if the period divides one of these.
+    pub(crate) fn quota(&self) -> Quota {
+        let scale = |unit: u64| {
+            let amount = self.amount.checked_mul(unit / self.period)?;
+            unit.is_multiple_of(self.period).then(|| Quota::new(amount, Duration::from_micros(unit)))
+        };
+        let exact = Quota::new(self.amount, Duration::from_micros(self.period));
+        let scaled = if self.stepped { None } else { UNITS.into_iter().find_map(scale) };
+        let quota = scaled.unwrap_or(exact).burst(self.burst);
+        let quota = if self.initial == self.burst { quota } else { quota.initial(self.initial) };
+        if self.stepped { quota.stepped() } else { quota }
     }
 
     /// Tokens per period.
@@ -108,6 +175,13 @@ impl QuotaTerms {
         (MAX_BURSTS * self.burst).max(self.minted_in(MAX_TIME))
     }
 
+    /// The time in which an empty bucket fills up, in nanoseconds, rounded up.
+    pub(crate) fn filling_time(&self) -> u64 {
+        let periods = u128::from(self.burst) * u128::from(self.period) * 1_000;
+        let nanos = periods.div_ceil(u128::from(self.amount)) + u128::from(self.period) * 1_000;
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
     /// How many tokens are minted in `nanos` nanoseconds, rounded down.
     pub(crate) fn minted_in(&self, nanos: u64) -> u64 {
         let minted = nanos as u128 * self.amount as u128 / (self.period as u128 * 1_000);
@@ -116,8 +190,49 @@ impl QuotaTerms {
 }
 
 impl fmt::Display for QuotaTerms {
+    /// Writes the text that is stored: the numbers of [`from_numbers`](Self::from_numbers).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { amount, period, burst, initial, stepped } = self;
-        write!(f, "{amount} {period} {burst} {initial} {}", u8::from(*stepped))
+        let Self { amount, period, burst, initial, stepped, version } = self;
+        write!(f, "{amount} {period} {burst} {initial} {}", u8::from(*stepped))?;
+        // Without a version, the text is that of releases that knew no versions.
+        if *version == 0 { Ok(()) } else { write!(f, " {version}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_printed_stored_and_read_back() {
+        for (text, stored, version) in [
+            ("100/s, burst 20", "1 10000 20 20 0", 0),
+            ("90/min, burst 7, initial 3", "3 2000000 7 3 0 12", 12),
+            ("5/10s, burst 5, stepped", "5 10000000 5 5 1 4294967295", u32::MAX),
+            ("2/7s, burst 2", "1 3500000 2 2 0", 0),
+        ] {
+            let quota: Quota = text.parse().unwrap();
+            let terms = QuotaTerms::of(&quota, 0).unwrap().with_version(version);
+            assert_eq!((terms.to_string().as_str(), QuotaTerms::from_text(stored)), (stored, Some(terms)), "{text}");
+            let printed = if text.starts_with("2/7") { "1/3500ms, burst 2" } else { text };
+            assert_eq!(terms.quota().to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_quota_has_are_no_terms() {
+        for text in [
+            "0 1 1 1 0",
+            "1 0 1 1 0",
+            "1 1 0 0 0",
+            "1 1 5 6 0",
+            "6 1 5 5 1",
+            "1 1 1 1 2",
+            "1 1 1 1",
+            "1 1 1 1 0 4294967296",
+        ] {
+            assert_eq!(QuotaTerms::from_text(text), None, "{text}");
+        }
+        assert_eq!(QuotaTerms::from_text("9007199254740993 1 1 1 0"), None);
     }
 }

@@ -341,6 +341,7 @@ where
     /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
     ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. A key whose last handle
     ///   was dropped is forgotten up to a second later.
+    /// * [`KeyTooLong`](ConfigError::KeyTooLong) if the limiter is distributed and the key's name is too long.
     /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
     ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
     ///
@@ -363,6 +364,7 @@ where
             Keys::Local(map) => map.limiter(key),
             Keys::Distributed(keys) => keys.limiter(key).map_err(|error| match error {
                 ConsumeError::TooManyKeys { most } => ConfigError::TooManyKeys { most },
+                ConsumeError::KeyTooLong { length, most } => ConfigError::KeyTooLong { length, most },
                 other => unreachable!("a limiter of a key is refused only for want of a place: {other}"),
             }),
         }

@@ -90,6 +90,10 @@ where
         let seen = self.snapshot();
         series.gauge(names::KEYS, seen.keys as f64);
         series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);
+        #[cfg(feature = "distributed")]
+        if let Some(store) = &seen.store {
+            super::store::publish_store(series, store);
+        }
         if let Some(named) = &names.0 {
             publish_top(self, series, named, &seen.most_refused);
         }

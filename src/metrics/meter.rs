@@ -172,6 +172,10 @@ impl Metered for Limiter {
                 series.counter_of(names::QUOTA_WOULD_REFUSE, others, tally.would_be_refused_by(QUOTAS));
             }
         }
+        #[cfg(feature = "distributed")]
+        if let Some(store) = self.core().store() {
+            super::store::publish_store(series, &store.tally().snapshot());
+        }
         series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
         Totals {
             granted: seen.granted,

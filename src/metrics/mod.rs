@@ -57,13 +57,22 @@
 //! | `rate_limit_class_refusals_total` | `class` | counter | calls refused in a class |
 //! | `rate_limit_class_waiting`, `rate_limit_class_waiting_tokens` | `class` | gauge | callers in the queue of a class, and the tokens they wait for |
 //! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of a class |
+//! | `rate_limit_store_requests_total` | | counter | of a distributed quota, as all series with `store`: requests answered, for all limiters of this process |
+//! | `rate_limit_store_errors_total` | `kind` | counter | error replies of the server |
+//! | `rate_limit_store_round_trip_seconds` | | gauge | duration of the last round trip |
+//! | `rate_limit_store_leased_tokens_total`, `rate_limit_store_returned_tokens_total` | | counter | tokens promised to this process, and given back |
+//! | `rate_limit_store_allowance_tokens` | | gauge | tokens that the limiter answered last may keep unused |
+//! | `rate_limit_store_nodes` | | gauge | limiters that share the store, on all machines |
+//! | `rate_limit_store_outages_total`, `rate_limit_store_outage_seconds`, `rate_limit_store_out` | | counter, gauge, gauge | outages, their time so far, and 1 during one |
+//! | `rate_limit_store_losses_total`, `rate_limit_store_excess_tokens_total` | | counter | limiters that found the store's state lost, and the tokens by which that may exceed the quota |
 //! | `rate_limit_adaptive_rate` | | gauge | of an `AdaptiveMeter`: the learned rate in tokens per second |
 //! | `rate_limit_adaptive_answers_total` | `result`: `accepted`, `refused` | counter | answers of the server |
 //! | `rate_limit_adaptive_changes_total` | `reason`: `accepted`, `probe_refused`, `limit_fell` | counter | changes of the learned rate |
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`, which are the
-//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
-//! `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
+//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`, `unreachable` and
+//! `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed`, `no_runtime`, which no wait would change and which
+//! are therefore not counted as tokens denied.
 //!
 //! The series of classes show a part of what the other series show of the whole limiter. `class` is the path of the
 //! class: its name after those of the classes around it, with `/` between them. A meter names the first 64 paths that it
@@ -93,6 +102,8 @@ mod keyed;
 mod meter;
 mod names;
 mod series;
+#[cfg(feature = "distributed")]
+mod store;
 mod tally;
 
 pub use adaptive::AdaptiveMeter;

@@ -35,6 +35,25 @@ pub(super) const KEY_REFUSALS: &str = "rate_limit_key_refusals";
 #[cfg(feature = "keyed")]
 pub(super) const KEY_TOKENS: &str = "rate_limit_key_tokens";
 
+#[cfg(feature = "distributed")]
+pub(super) use of_stores::*;
+
+#[cfg(feature = "distributed")]
+mod of_stores {
+    pub(in super::super) const STORE_REQUESTS: &str = "rate_limit_store_requests_total";
+    pub(in super::super) const STORE_ERRORS: &str = "rate_limit_store_errors_total";
+    pub(in super::super) const STORE_ROUND_TRIP: &str = "rate_limit_store_round_trip_seconds";
+    pub(in super::super) const STORE_LEASED: &str = "rate_limit_store_leased_tokens_total";
+    pub(in super::super) const STORE_RETURNED: &str = "rate_limit_store_returned_tokens_total";
+    pub(in super::super) const STORE_ALLOWANCE: &str = "rate_limit_store_allowance_tokens";
+    pub(in super::super) const STORE_NODES: &str = "rate_limit_store_nodes";
+    pub(in super::super) const STORE_OUTAGES: &str = "rate_limit_store_outages_total";
+    pub(in super::super) const STORE_OUT: &str = "rate_limit_store_out";
+    pub(in super::super) const STORE_OUTAGE: &str = "rate_limit_store_outage_seconds";
+    pub(in super::super) const STORE_LOSSES: &str = "rate_limit_store_losses_total";
+    pub(in super::super) const STORE_EXCESS: &str = "rate_limit_store_excess_tokens_total";
+}
+
 /// Passes the description of each series to the recorder. Call it once, after the recorder was installed.
 pub fn describe() {
     describe_counter!(ACQUIRE, Unit::Count, "Tokens granted (allow), and tokens asked for by calls refused (deny).");
@@ -65,6 +84,29 @@ pub fn describe() {
     describe_gauge!(CLASS_WAITING, Unit::Count, "Callers in the queue of a class.");
     describe_gauge!(CLASS_WAITING_TOKENS, Unit::Count, "Tokens the callers in the queue of a class wait for.");
     describe_histogram!(CLASS_DURATION, Unit::Seconds, "Time in the queue of a class, by how it ended.");
+    #[cfg(feature = "distributed")]
+    {
+        describe_counter!(STORE_REQUESTS, Unit::Count, "Requests that the store of a distributed quota has answered.");
+        describe_counter!(STORE_ERRORS, Unit::Count, "Error replies of the store's server, by kind.");
+        describe_gauge!(STORE_ROUND_TRIP, Unit::Seconds, "The time from the last request to its answer.");
+        describe_counter!(STORE_LEASED, Unit::Count, "Tokens that the store has promised to this process.");
+        describe_counter!(STORE_RETURNED, Unit::Count, "Tokens returned to the store.");
+        describe_gauge!(STORE_ALLOWANCE, Unit::Count, "Tokens that the limiter may keep unused.");
+        describe_gauge!(STORE_NODES, Unit::Count, "Limiters that share the store, on all machines.");
+        describe_counter!(STORE_OUTAGES, Unit::Count, "How many times a limiter could not reach the store.");
+        describe_gauge!(STORE_OUT, Unit::Count, "1 while the store cannot be reached.");
+        describe_gauge!(
+            STORE_OUTAGE,
+            Unit::Seconds,
+            "For how long the store could not be reached, all outages together."
+        );
+        describe_counter!(
+            STORE_LOSSES,
+            Unit::Count,
+            "How many times a limiter found that the store had lost its state."
+        );
+        describe_counter!(STORE_EXCESS, Unit::Count, "Tokens by which lost state may have exceeded the quota.");
+    }
     #[cfg(feature = "keyed")]
     {
         describe_gauge!(KEYS, Unit::Count, "Keys in memory.");

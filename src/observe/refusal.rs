@@ -22,7 +22,7 @@ macro_rules! reasons {
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
-        !matches!(self, Self::TooLarge | Self::Closed | Self::NoRuntime)
+        !matches!(self, Self::TooLarge | Self::KeyTooLong | Self::Closed | Self::NoRuntime)
     }
 }
 
@@ -38,9 +38,11 @@ reasons! {
     TimedOut: "timed_out",
     TooManyKeys: "too_many_keys",
     TooLarge: "too_large",
+    KeyTooLong: "key_too_long",
     Closed: "closed",
     NoRuntime: "no_runtime",
     Unreachable: "unreachable",
+    QuotaConflict: "quota_conflict",
 }
 
 impl Reason {
@@ -62,6 +64,9 @@ impl Reason {
             Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {
                 Self::TooLarge
             }
+            Refused::AtOnce(TryAcquireError::KeyTooLong { .. }) | Refused::InLine(ConsumeError::KeyTooLong { .. }) => {
+                Self::KeyTooLong
+            }
             Refused::AtOnce(TryAcquireError::Closed) | Refused::InLine(ConsumeError::Closed) => Self::Closed,
             Refused::AtOnce(TryAcquireError::TooManyKeys { .. })
             | Refused::InLine(ConsumeError::TooManyKeys { .. }) => Self::TooManyKeys,
@@ -73,6 +78,9 @@ impl Reason {
             Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
             Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
                 Self::Unreachable
+            }
+            Refused::AtOnce(TryAcquireError::QuotaConflict(_)) | Refused::InLine(ConsumeError::QuotaConflict(_)) => {
+                Self::QuotaConflict
             }
         }
     }

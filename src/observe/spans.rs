@@ -36,6 +36,22 @@ impl Observer for Spans {
         tracing::debug!(target: TARGET, cost, class, by, retry_after, "refused: {refusal}");
     }
 
+    #[cfg(feature = "distributed")]
+    fn store_event(&self, event: &super::StoreEvent<'_>) {
+        use super::StoreEvent::{Lost, OutageBegan, OutageEnded, Warned};
+        match event {
+            OutageBegan { store, error } => tracing::warn!(target: TARGET, ?store, "store out of reach: {error}"),
+            OutageEnded { store } => tracing::info!(target: TARGET, ?store, "store answers again"),
+            Warned { store, warning } => tracing::warn!(target: TARGET, ?store, "{warning}"),
+            Lost { store, excess } => tracing::warn!(
+                target: TARGET,
+                ?store,
+                excess,
+                "store has lost its state: it was flushed, evicted, restarted or failed over"
+            ),
+        }
+    }
+
     fn would(&self, cost: u64, verdict: Verdict) {
         match verdict {
             Verdict::Refused { reason, by } => {

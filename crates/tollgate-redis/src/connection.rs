@@ -70,6 +70,20 @@ impl Connection {
         }
     }
 
+    /// Asks the server, or any master of a cluster, for its memory settings.
+    pub(super) async fn memory(mut self) -> Result<String, RedisError> {
+        let mut ask = redis::cmd("INFO");
+        ask.arg("memory");
+        match &mut self {
+            Self::One(connection) => ask.query_async(connection).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(connection) => {
+                let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+                redis::from_redis_value(connection.route_command(ask, any).await?).map_err(RedisError::from)
+            }
+        }
+    }
+
     /// Asks a cluster which master keeps which slots. `None` if there is no cluster.
     pub(super) async fn slots(self) -> Result<Option<Value>, RedisError> {
         match self {

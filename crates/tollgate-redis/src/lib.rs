@@ -67,7 +67,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
+    LeaseGrant, LeaseRequest, MAX_NAME, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
+    Stores,
 };
 
 const SCRIPT: &str = include_str!("store.lua");
@@ -91,9 +92,9 @@ struct Readme;
 /// answered. Error replies of the server are counted by [kind](tollgate::distributed::ReplyKind), and do not affect the
 /// connection. See [`servers`](Self::servers).
 ///
-/// A store keeps the quota of its first request until the bucket has filled up and Redis has forgotten the key.
-/// Meanwhile limiters with another quota are refused, as if the store could not be reached. To change a quota, give the
-/// store another name. Redis must not evict the key: an eviction has the effect of a restart.
+/// All limiters of a store have the same quota. To change it, build the new limiters with a higher
+/// [`quota_version`](Self::quota_version): the new quota takes over in place. Redis must not evict the key: an eviction has
+/// the effect of a restart.
 ///
 /// One claim costs at most 16 bursts, or the tokens of one minute if those are more; a larger cost is
 /// [`TooLarge`](tollgate::ConsumeError::TooLarge). Tokens promised to a claim that is then cancelled may be lost to all
@@ -150,6 +151,7 @@ pub struct RedisStore {
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
+    quota_version: u32,
     answer_timeout: Duration,
 }
 
@@ -158,7 +160,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// A [`StoreError`] if the URL is invalid, the name is empty, or no server answers there.
+    /// A [`StoreError`] if the URL is invalid, the name is empty or longer than [`MAX_NAME`] bytes, or no server answers
+    /// there.
     pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(misnamed)?;
         Self::reach(Way::One(client), name).await
@@ -205,32 +208,35 @@ impl RedisStore {
     }
 
     async fn reach(way: Way, name: &str) -> Result<Self, StoreError> {
-        if name.is_empty() {
-            return Err(StoreError::Misnamed(
-                "the name is empty: name the limited resource, such as `user:42`".to_owned(),
-            ));
-        }
-        Ok(Self {
+        check(name)?;
+        let store = Self {
             server: Server::connect(way, ANSWER_TIMEOUT).await?,
             script: Arc::new(Script::new(SCRIPT)),
             key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
+            quota_version: 0,
             answer_timeout: ANSWER_TIMEOUT,
-        })
+        };
+        if let Some(policy) = store.server.eviction(ANSWER_TIMEOUT).await {
+            store.tally.warn(
+                &store,
+                format!(
+                    "`maxmemory-policy` is `{policy}`, so the server may evict the keys of this store, and each eviction \
+                     grants a burst again: set it to `noeviction`"
+                ),
+            );
+        }
+        Ok(store)
     }
 
     /// Returns another store on the same server or cluster, over the same connections.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the name is empty.
+    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`] bytes.
     pub fn beside(&self, name: &str) -> Result<Self, StoreError> {
-        if name.is_empty() {
-            return Err(StoreError::Misnamed(
-                "the name is empty: name the limited resource, such as `user:42`".to_owned(),
-            ));
-        }
+        check(name)?;
         let key = format!("tollgate:{}", key(name)).into();
         Ok(Self { key, tally: Arc::default(), ..self.clone() })
     }
@@ -240,6 +246,21 @@ impl RedisStore {
     #[must_use = "this returns the changed store"]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outage = outage;
+        self
+    }
+
+    /// Sets the version of the quotas of limiters built with this store. The default is 0; the last call counts.
+    ///
+    /// To change a quota while limiters with the old one run, build the new limiters with a higher version. The store has
+    /// the quota with the highest version that asked so far. Limiters with a lower version use that quota from their next
+    /// request on, which is sent within a second while they are called. Promised tokens keep their instants, and no burst
+    /// is granted anew. To go back to an older quota, give it a version that is higher still.
+    ///
+    /// Two different quotas with the same version are an error,
+    /// [`ConsumeError::QuotaConflict`](tollgate::ConsumeError::QuotaConflict), for callers of the limiter that asked second.
+    #[must_use = "this returns the changed store"]
+    pub fn quota_version(mut self, version: u32) -> Self {
+        self.quota_version = version;
         self
     }
 
@@ -319,6 +340,11 @@ impl RedisStore {
             return Err(Failed::For(unreachable(&error)));
         };
         shard.note_reply();
+        if error.code() == Some("TOLLGATEQUOTA")
+            && let Some(stored) = error.detail().and_then(QuotaTerms::from_text)
+        {
+            return Err(Failed::For(StoreError::QuotaConflict { stored, asked: ask.terms }));
+        }
         if error.code() == Some("TOLLGATE") {
             return Err(Failed::For(StoreError::Refused(error.to_string())));
         }
@@ -379,6 +405,10 @@ impl Store for RedisStore {
         self.outage
     }
 
+    fn quota_version(&self) -> u32 {
+        self.quota_version
+    }
+
     /// While the server is unreachable, waits until it is back. Otherwise all stores of a server share a budget of
     /// repeats.
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -410,6 +440,18 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("key", &self.key).field("outage", &self.outage).finish_non_exhaustive()
     }
+}
+
+fn check(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() {
+        let text = "the name is empty: name the limited resource, such as `user:42`";
+        return Err(StoreError::Misnamed(text.to_owned()));
+    }
+    if name.len() > MAX_NAME {
+        let text = format!("the name is {} bytes long, the most is {MAX_NAME}: shorten it", name.len());
+        return Err(StoreError::Misnamed(text));
+    }
+    Ok(())
 }
 
 fn misnamed(error: RedisError) -> StoreError {

@@ -162,6 +162,17 @@ impl Server {
         shards.ranges = ranges.iter().map(|range| (range.first, range.last, shards.at(&range.address))).collect();
     }
 
+    /// Returns the server's eviction policy if it may evict keys that expire. `None` also if it does not tell.
+    pub(super) async fn eviction(&self, answer_timeout: Duration) -> Option<String> {
+        let connection = self.sound()?.connection;
+        let told = timeout(answer_timeout, connection.memory()).await.ok()?.ok()?;
+        let field = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
+        // Without a limit nothing is evicted.
+        field("maxmemory").filter(|most| *most != "0")?;
+        Some(policy.to_owned())
+    }
+
     fn sound(&self) -> Option<Link> {
         self.last().clone().filter(|link| !link.is_broken)
     }

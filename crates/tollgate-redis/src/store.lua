@@ -1,8 +1,10 @@
 -- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/lib.rs. The same
 -- algorithm in Rust, equal to the integer, is src/distributed/bucket.rs.
 --
--- KEYS[1] is a hash. Field 's' holds the bucket, 'q' the quota it was made for, 'h' the sum of all allowances and the
--- number of nodes ("held nodes"). Each node has one further field:
+-- KEYS[1] is a hash. Field 's' holds the bucket, 'q' its quota, 'h' the sum of all allowances and the number of nodes
+-- ("held nodes"). Each node has one further field:
+--   q: amount period burst initial stepped [version]
+--     (no version is version 0)
 --   s: level stamp part swept epoch busy was clock
 --     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
 --     time for which the bucket has minted, which does not step back)
@@ -13,10 +15,6 @@
 
 local key, node = KEYS[1], ARGV[1]
 local seq, leave = tonumber(ARGV[2]), ARGV[3] == '1'
-local quota = ARGV[4]
-local amount, period, burst, initial, stepped = string.match(quota, '^(%d+) (%d+) (%d+) (%d+) (%d)$')
-amount, period, burst, initial, stepped =
-  tonumber(amount), tonumber(period), tonumber(burst), tonumber(initial), stepped == '1'
 local ttl, want, ahead, bank = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local at_once = ARGV[13] == '1'
@@ -41,22 +39,35 @@ local function is_numbers(text, count)
   return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
 end
 
--- Nothing can be granted without the quota and the sums, and the script cannot restore them. (A different quota is
--- refused separately, with its text.)
+-- The amount, period, burst, initial tokens, kind (1 if stepped) and version of a quota's text.
+local function terms(text)
+  local a, p, b, i, s, v = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) ([01]) ?(%d*)$')
+  return tonumber(a), tonumber(p), tonumber(b), tonumber(i), tonumber(s), tonumber(v) or 0
+end
+
+-- Nothing can be granted without the quota and the sums, and the script cannot restore them.
 local function damaged(field)
   return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
 end
 
 local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
+local quota = ARGV[4]
+local amount, period, burst, initial, stepped, version = terms(quota)
 local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
 local held, nodes = 0, 0
+-- Whether the request has another quota than the store, and a newer one.
+local is_other, is_newer = false, false
 if stored[1] then
-  if not stored[2] then return damaged('q') end
   if not is_numbers(stored[1], 8) then return damaged('s') end
   if not is_numbers(stored[3], 2) then return damaged('h') end
   if stored[2] ~= quota then
-    return redis.error_reply('TOLLGATE the store has the quota ' .. stored[2] .. ', not ' .. quota ..
-      ': give a new quota a new name')
+    local has = {terms(stored[2] or '')}
+    if not has[1] then return damaged('q') end
+    is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= stepped
+    is_newer = version > has[6]
+    if is_other and version == has[6] then return redis.error_reply('TOLLGATEQUOTA ' .. stored[2]) end
+    quota = stored[2]
+    amount, period, burst, initial, stepped, version = unpack(has)
   end
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
@@ -108,8 +119,9 @@ end
 
 -- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
 -- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
-local full = burst - held
-if stepped then
+-- After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
+local full = math.max(0, burst - held)
+if stepped == 1 then
   local steps = math.floor(now / period) - math.floor(stamp / period)
   if steps > 0 then level = math.max(level, math.min(full, level + steps * amount)) end
 else
@@ -129,13 +141,72 @@ end
 clock = clock + math.max(0, now - stamp)
 stamp = now
 
+-- Lowers the level to `most`, but not below 0.
+local function cut(most)
+  most = math.max(most, math.min(level, 0))
+  if level > most then level, part = most, 0 end
+end
+
+-- A dividend / divisor, rounded up, and by a little more if the doubles may have been rounded down.
+local function rounded_up(dividend, divisor)
+  local quotient = dividend / divisor
+  if dividend > 2 ^ 53 then return math.ceil(quotient * (1 + 1 / 2 ^ 50)) end
+  return math.ceil(quotient)
+end
+
+-- A newer quota replaces that of the store. Tokens stay, as far as the new burst allows. Promised instants stay too: the
+-- debt becomes as many tokens as the new quota mints in the time in which the old one would have minted the debt. So the
+-- first new promise comes after the last old one.
+local refused = false
+if is_newer then
+  local to_amount, to_period, to_burst, to_initial, to_stepped, to_version = terms(ARGV[4])
+  local owed, to_part = level, part
+  if to_amount ~= amount or to_period ~= period or to_stepped ~= stepped then
+    if level < 0 then
+      local rest = stepped == 1 and math.ceil(-level / amount) * period - now % period
+        or rounded_up(-level * period - part, amount)
+      to_part = 0
+      if to_stepped == 1 then
+        owed = -math.floor((rest + now % to_period) / to_period) * to_amount
+      else
+        owed = -rounded_up(rest * to_amount, to_period)
+        -- The part of a token by which the debt was rounded up, if that is exact.
+        if -owed * to_period <= 2 ^ 53 then to_part = -owed * to_period - rest * to_amount end
+      end
+    elseif stepped == 1 or to_stepped == 1 then
+      to_part = 0
+    else
+      -- Two parts less than the doubles say, in case they were rounded up.
+      to_part = math.max(0, math.floor(part * (to_period / period)) - 2)
+    end
+    refused = owed < -MOST_DEBT
+    if not refused then
+      -- A promise that is repeated would be read by the new rate.
+      local all = redis.call('HGETALL', key)
+      for i = 1, #all, 2 do
+        if #all[i] == 32 and is_numbers(all[i + 1], 9) then
+          local head, tail = string.match(all[i + 1], '^(%d+ %d+ %d+ %-?%d+ %d+) %d+ (.*)$')
+          redis.call('HSET', key, all[i], head .. ' 0 ' .. tail)
+          if all[i] == node and mine then mine = head .. ' 0 ' .. tail end
+        end
+      end
+    end
+  end
+  if not refused then
+    quota, level, part, is_other = ARGV[4], owed, to_part, false
+    amount, period, burst, initial, stepped, version = to_amount, to_period, to_burst, to_initial, to_stepped, to_version
+    cut(burst - held)
+  end
+end
+
 local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
 if mine then
   before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
 end
 local others = held - had
-local refused = false
-if mine and seq == before then
+if refused then
+  -- A newer quota is not taken over: its debt could not be counted exactly.
+elseif mine and seq == before then
   hold = had -- The answer was lost: repeat it.
 elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
   refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
@@ -166,12 +237,10 @@ else
   once = math.max(0, math.min(level, tokens))
   later = tokens - once
   behind = math.max(0, -level)
-  phase = stepped and now % period or part
+  phase = stepped == 1 and now % period or part
   at = clock
   level = level - tokens
-  if level > burst - others - hold then
-    level, part = burst - others - hold, 0
-  end
+  cut(burst - others - hold)
   -- Counts the nodes with waiters, in each epoch anew. The answer reports the larger count of this epoch and the last.
   local this = math.floor(now / EPOCH)
   if this ~= epoch then
@@ -207,4 +276,9 @@ if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
     ' tokens and promises no more: try later')
 end
-return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
+local answer =
+  {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
+if is_other then
+  for _, number in ipairs({amount, period, burst, initial, stepped, version}) do answer[#answer + 1] = number end
+end
+return answer

@@ -126,8 +126,8 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        if self.misses(rovers, cost) {
-            return Err(TryAcquireError::Unreachable);
+        if let Some(why) = self.misses(rovers, cost) {
+            return Err(why.into());
         }
         let denial = self.deny(rovers, cost);
         // A dry run learns of each call, so that no answer is repeated without the lock.
@@ -197,8 +197,8 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
-            return Err(ConsumeError::Unreachable);
+        if let Some(why) = self.cut_off(self.claims(rovers).wrapping_add(cost)) {
+            return Err(why.into());
         }
         if let Some(allowed) = arrival.allowed {
             self.check_in_time(rovers, cost, now, allowed)?;

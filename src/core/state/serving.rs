@@ -301,8 +301,8 @@ impl State {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        if !PLAIN && self.is_cut_off(front.ticket) {
-            return Verdict::TurnAway(Outcome::Unreachable);
+        if !PLAIN && let Some(why) = self.cut_off(front.ticket) {
+            return Verdict::TurnAway(Outcome::CutOff(why));
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {

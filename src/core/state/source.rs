@@ -2,6 +2,7 @@
 //! which claims fail.
 
 use super::{Role, State};
+use crate::core::outcome::CutOff;
 use crate::core::rovers::Rovers;
 use crate::core::source::{RequestTask, Source};
 use crate::core::wakes::Wakes;
@@ -68,25 +69,23 @@ impl State {
         rovers.tail().wrapping_sub(self.totals.holes)
     }
 
-    /// Whether a claim that ends at `ticket` gets no tokens because the source is out of reach, and has to fail for
-    /// that reason.
+    /// The reason why a claim that ends at `ticket` gets no tokens from the source, if it has to fail for that reason.
     #[inline]
-    pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
-        self.supply
-            .source()
-            .is_some_and(|(quota, source)| source.is_cut_off() && self.supply.quotas()[quota].reached(ticket).is_none())
+    pub(super) fn cut_off(&self, ticket: u64) -> Option<CutOff> {
+        let (quota, source) = self.supply.source()?;
+        source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
     }
 
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.
-    /// Returns true if the source is out of reach and the caller has to get that as its error.
-    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
+    /// Returns the reason if the source is cut off and the caller has to get that as its error.
+    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed =
             self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());
         if is_missed && let Some(source) = self.supply.source_mut() {
             source.miss(cost);
         }
-        self.is_cut_off(end)
+        self.cut_off(end)
     }
 
     /// Whether there is a source and its task is gone.

@@ -169,7 +169,7 @@ fn an_answer_ends_what_the_node_allowed_itself_and_nothing_else() {
     let heads = [(Outage::Wait, true), (SHARE, false), (SHARE, true)].map(|(outage, is_out)| {
         let mut node = Node::new(outage).keeping(5, 8, u64::MAX);
         if is_out {
-            node.state.lose(&node.rovers, 0);
+            node.state.lose(&node.rovers, 0, None);
         }
         node.receive(0, 1, 5, &LeaseGrant { allowance: 8, ..LeaseGrant::default() });
         node.head()
@@ -223,11 +223,11 @@ fn of_an_answer_that_is_said_again_no_more_is_taken_than_may_be_held() {
 fn who_loses_the_line_allows_itself_its_share_once() {
     let mut node = Node::new(SHARE);
     for now in [5, 6, 7] {
-        node.state.lose(&node.rovers, now);
+        node.state.lose(&node.rovers, now, None);
         assert_eq!((node.pieces(), node.state.supply.least_burst()), (vec![1 << 61], 3));
     }
     let mut node = Node::new(Outage::Wait);
-    node.state.lose(&node.rovers, 5);
+    node.state.lose(&node.rovers, 5, None);
     assert_eq!((node.pieces(), node.state.supply.least_burst()), (vec![], 0));
     assert!(node.state.planner_mut().unwrap().is_out);
 }

@@ -3,6 +3,7 @@
 
 use super::map::DistributedMap;
 use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
+use crate::error::QuotaConflict;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,8 @@ pub(super) enum StoreReply {
     NotThere,
     /// The store did not answer with tokens. If only the answer was lost, the claim's tokens are lost with it.
     Failed,
+    /// The store has another quota of the same version.
+    QuotaConflict(QuotaConflict),
     /// The request was not sent, so nothing was taken.
     NotSent,
     /// The request was not sent within the wait that the caller allows.
@@ -86,7 +89,10 @@ where
                 }
                 note(store, &ask, &answer);
                 store.tally().round_trip_nanos.store(took, Relaxed);
-                self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now));
+                // A cached reply is read by the terms of this limiter.
+                if answer.terms.is_none() {
+                    self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now));
+                }
                 Self::outcome(cost, &answer)
             }
             Err(error) => {
@@ -95,8 +101,12 @@ where
                 }
                 let is_not_sent = matches!(error, StoreError::NotSent(_));
                 let is_away = is_not_sent || matches!(error, StoreError::Unreachable(_));
-                store.tally().lose(&error, is_away.then_some(took));
-                if is_not_sent { StoreReply::NotSent } else { StoreReply::Failed }
+                store.tally().lose(store, &error, is_away.then_some(took));
+                match error.conflict() {
+                    Some(conflict) => StoreReply::QuotaConflict(conflict),
+                    None if is_not_sent => StoreReply::NotSent,
+                    None => StoreReply::Failed,
+                }
             }
         }
     }

@@ -78,6 +78,9 @@ where
         {
             return self.wait_in_queue(limiter);
         }
+        if self.map.excess_length(self.key).is_some() {
+            return Step::Done(Err(self.map.no_place(self.key)));
+        }
         let (map, key) = (self.map.owned(), self.key.clone());
         let Self { hash, cost, allowed, .. } = *self;
         Step::Ask(Box::pin(async move {
@@ -98,6 +101,7 @@ where
                     Route::Request | Route::Paused => self.wait(),
                 }
             }
+            StoreReply::QuotaConflict(conflict) => Step::Done(Err(ConsumeError::QuotaConflict(conflict))),
             StoreReply::TimedOut { waited } => Step::Done(Err(ConsumeError::TimedOut { waited })),
             StoreReply::Failed | StoreReply::NotSent if self.map.stores.outage() == Outage::Fail => {
                 Step::Done(Err(ConsumeError::Unreachable))
@@ -128,7 +132,7 @@ where
     fn wait(&self) -> Step {
         match self.map.place(self.key, self.hash, false) {
             Some(limiter) => self.wait_in_queue(limiter),
-            None => Step::Done(Err(self.map.too_many())),
+            None => Step::Done(Err(self.map.no_place(self.key))),
         }
     }
 

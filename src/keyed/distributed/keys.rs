@@ -75,7 +75,7 @@ where
     }
 
     fn limiter(&self, key: &K) -> Result<Limiter, ConsumeError> {
-        self.place(key, self.hash(key), false).ok_or_else(|| self.too_many())
+        self.place(key, self.hash(key), false).ok_or_else(|| self.no_place(key))
     }
 
     fn available(&self, key: &K) -> u64 {
@@ -215,6 +215,6 @@ where
             }
             Route::Request | Route::Paused => self.place(key, hash, false),
         };
-        limiter.map(Some).ok_or_else(|| self.too_many_at_once())
+        limiter.map(Some).ok_or_else(|| self.no_place_at_once(key))
     }
 }

@@ -5,7 +5,7 @@ use super::cached_reply::CachedReply;
 use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
-use crate::distributed::{QuotaTerms, Store, Stores};
+use crate::distributed::{MAX_NAME, QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
 use crate::observe::Observers;
@@ -186,7 +186,8 @@ where
     ///
     /// If `quota_by` returns a quota from which no limiter could be built.
     pub(super) fn terms(&self, key: &K) -> QuotaTerms {
-        terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
+        let terms = terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error));
+        terms.with_version(self.stores.quota_version())
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.
@@ -210,12 +211,15 @@ where
     }
 
     /// Returns the key's limiter, and creates it if there is none. `None` if the limit on their number is reached,
-    /// unless `must` is set.
+    /// unless `must` is set, or if the key's name is too long.
     pub(super) fn place(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
         }
         if !must && self.shards.limiters() >= self.shards.most() && !self.tidy_out_of_turn() {
+            return None;
+        }
+        if self.excess_length(key).is_some() {
             return None;
         }
         let entered = self.host.enter();
@@ -257,12 +261,25 @@ where
         self.shards.limiters() < self.shards.most()
     }
 
-    pub(super) fn too_many(&self) -> ConsumeError {
-        ConsumeError::TooManyKeys { most: self.shards.most() }
+    /// The length of the key's name, if it is too long.
+    pub(super) fn excess_length(&self, key: &K) -> Option<usize> {
+        Some((self.name)(key).len()).filter(|length| *length > MAX_NAME)
     }
 
-    pub(super) fn too_many_at_once(&self) -> TryAcquireError {
-        TryAcquireError::TooManyKeys { most: self.shards.most() }
+    /// The reason why [`place`](Self::place) returned `None`.
+    pub(super) fn no_place(&self, key: &K) -> ConsumeError {
+        match self.excess_length(key) {
+            Some(length) => ConsumeError::KeyTooLong { length, most: MAX_NAME },
+            None => ConsumeError::TooManyKeys { most: self.shards.most() },
+        }
+    }
+
+    /// The same for `try_acquire`.
+    pub(super) fn no_place_at_once(&self, key: &K) -> TryAcquireError {
+        match self.excess_length(key) {
+            Some(length) => TryAcquireError::KeyTooLong { length, most: MAX_NAME },
+            None => TryAcquireError::TooManyKeys { most: self.shards.most() },
+        }
     }
 
     /// Counts a caller that was refused by a cached reply.

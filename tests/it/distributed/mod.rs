@@ -8,4 +8,5 @@ pub(crate) mod law;
 mod liveness;
 mod memory;
 mod nodes;
+mod versions;
 mod way;

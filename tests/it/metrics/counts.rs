@@ -40,7 +40,7 @@ fn every_reason_is_there_from_the_first_scrape_on() {
     let page = book.read();
     assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
     let reasons = page.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
-    assert_eq!(reasons.count(), if cfg!(feature = "distributed") { 14 } else { 13 });
+    assert_eq!(reasons.count(), 16);
     assert_eq!(page.refusals(), []);
 }
 

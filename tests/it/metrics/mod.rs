@@ -8,6 +8,8 @@ mod hostile;
 mod keyed;
 mod levels;
 mod prometheus;
+#[cfg(feature = "distributed")]
+mod store;
 mod waits;
 
 pub(crate) use book::Book;

@@ -4,6 +4,7 @@
 mod histories;
 mod hostile;
 mod memory;
+mod names;
 mod outages;
 mod places;
 mod trips;

@@ -114,9 +114,9 @@ async fn nodes_that_disagree_about_a_quota_get_an_error() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
-    assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
+    assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::QuotaConflict(_))));
     let snapshot = two.snapshot();
-    assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("7 1000000 7 7 0"));
+    assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("`7/s, burst 7`"));
     // The disagreement concerns this key only, and does not stop requests for other keys.
     assert!(!snapshot.store.as_ref().unwrap().is_out);
     drop(two.consume(&2, 1).await.unwrap());

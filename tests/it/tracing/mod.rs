@@ -1,6 +1,7 @@
 //! Spans of waits, events of refusals, nothing for grants without waiting; and subscribers that do no harm.
 
 mod hostile;
+mod store;
 mod told;
 
 use std::collections::BTreeMap;

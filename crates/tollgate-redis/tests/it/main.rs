@@ -18,4 +18,6 @@ mod real;
 mod replies;
 mod script;
 mod server;
+mod setup;
 mod shared_keys;
+mod versions;

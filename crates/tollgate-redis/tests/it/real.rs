@@ -8,7 +8,7 @@ use tollgate::{Limiter, Quota};
 
 /// Has `tasks` tasks of each limiter consume one token at a time until `tokens` are granted in total. Returns the
 /// tokens of each limiter.
-async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
+pub async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
     let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted);
     let mut all = Vec::new();
     for limiter in limiters {

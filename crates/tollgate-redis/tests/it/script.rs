@@ -4,7 +4,7 @@
 use super::server::Server;
 use redis::{Cmd, Connection};
 use tollgate::Quota;
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, StoreError};
 
 const SCRIPT: &str = include_str!("../../src/store.lua");
 
@@ -159,14 +159,17 @@ fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
 fn the_script_answers_as_the_store_in_memory_does() {
     let Some(server) = Server::start() else { return };
     let (mut connection, script) = (server.client(), timed());
-    let (mut answers, mut refusals, mut repeats) = (0, 0, 0);
-    for seed in 0..60 {
+    let (mut answers, mut refusals, mut repeats, mut changes, mut older) = (0, 0, 0, 0, 0);
+    for seed in 0..100 {
         let mut random = fastrand::Rng::with_seed(seed);
         let quotas = quotas();
         let chosen = quotas[seed as usize % quotas.len()];
         let chosen = if seed % 4 == 3 { chosen.initial(chosen.capacity() / 3) } else { chosen };
         let terms = QuotaTerms::of(&chosen, 0).unwrap();
         let other = QuotaTerms::of(&Quota::per_second(11), 0).unwrap();
+        // Of half of the histories, the quota changes: now and then a node comes with a newer one.
+        let mut version = 0;
+        let mut known = vec![terms];
         let line = MemoryStore::new();
         let key = format!("tollgate:{{history {seed}}}");
         let mut now = 1_700_000_000_000_000 + random.u64(..1 << 40);
@@ -186,7 +189,19 @@ fn the_script_answers_as_the_store_in_memory_does() {
                 _ => {
                     numbers[node] += 1;
                     let number = if random.u32(..15) == 0 { numbers[node] / 2 } else { numbers[node] };
-                    let terms = if random.u32(..40) == 0 { other } else { terms };
+                    if seed % 2 == 1 && random.u32(..12) == 0 {
+                        version += random.u32(1..3);
+                        let changed = quotas[random.usize(..quotas.len())];
+                        let larger = if random.bool() { changed } else { changed.burst(changed.capacity() + 7) };
+                        let changed = QuotaTerms::of(&larger, 0).or(QuotaTerms::of(&changed, 0)).unwrap();
+                        known.push(changed.with_version(version));
+                        changes += 1;
+                    }
+                    let terms = if random.u32(..40) == 0 {
+                        other.with_version(version)
+                    } else {
+                        known[known.len() - 1 - random.usize(..known.len().min(3))]
+                    };
                     let mut ask = random_ask(&mut random, number, terms);
                     ask.node = node as u128;
                     ask
@@ -199,12 +214,15 @@ fn the_script_answers_as_the_store_in_memory_does() {
                     assert_eq!(real, model, "seed {seed}, at {now}: {ask:?}");
                     answered = now;
                     answers += 1;
+                    older += u32::from(real.terms.is_some());
                     repeats += u32::from(real.before == ask.number);
                 }
                 (Err(real), Err(model)) => {
-                    let text = model.to_string();
-                    let said = text.split("TOLLGATE ").nth(1).unwrap();
-                    assert!(real.contains(said), "seed {seed}: {real} is not {model}");
+                    let said = match model {
+                        StoreError::QuotaConflict { stored, .. } => format!("\"TOLLGATEQUOTA\": {stored}"),
+                        model => model.to_string().split("TOLLGATE ").nth(1).unwrap().to_owned(),
+                    };
+                    assert!(real.contains(&said), "seed {seed}: {real} is not {model}");
                     refusals += 1;
                 }
                 _ => panic!("seed {seed}, at {now}: {ask:?} gets {real:?} and {model:?}"),
@@ -213,4 +231,5 @@ fn the_script_answers_as_the_store_in_memory_does() {
         }
     }
     assert!(answers > 6_000 && refusals > 100 && repeats > 100, "{answers} answers, {refusals}, {repeats}");
+    assert!(changes > 400 && older > 400, "{changes} changes, and {older} answers to nodes with older quotas");
 }

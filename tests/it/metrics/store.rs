@@ -1,0 +1,72 @@
+//! The series of a distributed quota's store.
+
+use super::{Book, Page};
+use metrics::with_local_recorder;
+use std::time::Duration;
+use tokio::time::sleep;
+use tollgate::distributed::MemoryStore;
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, Quota};
+
+fn scrape(publish: impl FnOnce()) -> Page {
+    let book = Book::open();
+    with_local_recorder(&book.recorder, publish);
+    book.read()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
+    let store = MemoryStore::new();
+    store.set_latency(Duration::from_millis(5));
+    let quota = Quota::per_second(10).burst(40);
+    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    drop(limiter.consume(30).await.unwrap());
+    let page = scrape(|| meter.publish());
+    let snapshot = store.snapshot();
+    assert_eq!(page.counter("store_requests_total{key=api}"), snapshot.round_trips);
+    assert_eq!(page.counter("store_leased_tokens_total{key=api}"), snapshot.granted);
+    assert_eq!(page.gauge("store_round_trip_seconds{key=api}"), 0.01);
+    assert_eq!(page.gauge("store_nodes{key=api}"), 1.0);
+    assert_eq!(page.gauge("store_allowance_tokens{key=api}"), snapshot.allowance as f64);
+    assert_eq!(page.counter("store_errors_total{key=api,kind=out_of_memory}"), 0);
+    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_outages_total{key=api}")), (0.0, 0));
+    store.set_reachable(false);
+    let waiting = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.consume(20).await.map(drop) }
+    });
+    sleep(Duration::from_secs(1)).await;
+    let page = scrape(|| meter.publish());
+    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_outages_total{key=api}")), (1.0, 1));
+    assert!(page.gauge("store_outage_seconds{key=api}") > 0.5);
+    store.forget();
+    store.set_reachable(true);
+    waiting.await.unwrap().unwrap();
+    let page = scrape(|| meter.publish());
+    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_losses_total{key=api}")), (0.0, 1));
+    assert_eq!(page.counter("store_excess_tokens_total{key=api}"), store.snapshot().excess_estimate);
+    assert!(store.snapshot().excess_estimate > 0);
+}
+
+#[test]
+fn a_limiter_without_a_store_publishes_no_figures_of_one() {
+    let limiter = Limiter::new(Quota::per_second(10)).unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let page = scrape(|| meter.publish());
+    assert!(page.get("store_requests_total{key=api}").is_none());
+}
+
+#[cfg(feature = "keyed")]
+#[tokio::test(start_paused = true)]
+async fn the_figures_of_all_keys_stores_are_published_together() {
+    let store = MemoryStore::new();
+    let users = tollgate::KeyedLimiter::<u64>::builder();
+    let users = users.quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();
+    let meter = Meter::new("users", &users).unwrap();
+    for user in 0..7 {
+        drop(users.consume(&user, 1).await.unwrap());
+    }
+    let page = scrape(|| meter.publish());
+    assert_eq!(page.counter("store_requests_total{key=users}"), 7);
+}

@@ -1,0 +1,99 @@
+//! The events of a distributed quota's store.
+
+use super::Scribe;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::time::sleep;
+use tollgate::distributed::MemoryStore;
+use tollgate::{KeyedLimiter, Limiter, Quota};
+
+fn in_paused_time(act: impl Future<Output = ()>) {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);
+}
+
+/// The lines without the text of the store.
+fn events(scribe: &Scribe) -> Vec<String> {
+    let lines = scribe.read().into_iter().filter(|line| line.contains(" store="));
+    lines.map(|line| line.split(" store=").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_together() {
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        in_paused_time(async {
+            let store = MemoryStore::new();
+            let limiter =
+                || Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();
+            let nodes = [limiter(), limiter()];
+            for node in &nodes {
+                drop(node.consume(1).await.unwrap());
+            }
+            for _ in 0..2 {
+                store.set_reachable(false);
+                let waiters = nodes.clone().map(|node| tokio::spawn(async move { node.consume(30).await.map(drop) }));
+                sleep(Duration::from_secs(5)).await;
+                let events_so_far = events(&scribe);
+                let [begun] = &events_so_far[..] else { panic!("one event: {events_so_far:?}") };
+                assert!(begun.contains("WARN") && begun.contains("store out of reach"), "{begun}");
+                store.set_reachable(true);
+                sleep(Duration::from_secs(5)).await;
+                let [ended] = &events(&scribe)[..] else { panic!("one event") };
+                assert!(ended.contains("INFO") && ended.contains("store answers again"), "{ended}");
+                for waiter in waiters {
+                    waiter.await.unwrap().unwrap();
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        in_paused_time(async {
+            let store = MemoryStore::new().outage(tollgate::distributed::Outage::Fail);
+            let users = KeyedLimiter::<u64>::builder().quota(Quota::per_second(10)).distributed(store.clone()).build();
+            let users = users.unwrap();
+            store.set_reachable(false);
+            for user in 0..5 {
+                assert!(users.consume(&user, 1).await.is_err());
+                sleep(Duration::from_millis(200)).await;
+            }
+            assert_eq!(events(&scribe).len(), 1);
+            store.set_reachable(true);
+            drop(users.consume(&7, 1).await.unwrap());
+            let [ended] = &events(&scribe)[..] else { panic!("one event") };
+            assert!(ended.contains("answers again"), "{ended}");
+        });
+    });
+}
+
+#[test]
+fn a_store_that_lost_its_state_is_an_event_with_the_excess() {
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        in_paused_time(async {
+            let store = MemoryStore::new();
+            let quota = Quota::per_second(10).burst(40);
+            let node = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+            drop(node.consume(30).await.unwrap());
+            store.forget();
+            drop(node.consume(2).await.unwrap());
+            sleep(Duration::from_secs(1)).await;
+            let [lost] = &events(&scribe)[..] else { panic!("one event") };
+            assert!(lost.contains("WARN") && lost.contains("store has lost its state"), "{lost}");
+            assert!(lost.contains("excess=3") || lost.contains("excess=40"), "{lost}");
+            assert_eq!(store.snapshot().losses, 1);
+            // The bucket is full by now, so nothing is lost with it.
+            drop(node.consume(1).await.unwrap());
+            sleep(Duration::from_secs(60)).await;
+            let before = store.snapshot().excess_estimate;
+            store.forget();
+            drop(node.consume(1).await.unwrap());
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(store.snapshot().excess_estimate, before);
+        });
+    });
+}
