@@ -19,6 +19,7 @@ pub(crate) mod joint;
 pub(crate) mod limiter_ref;
 pub(crate) mod locked;
 pub(crate) mod outcome;
+mod pair;
 pub(crate) mod parent;
 pub(crate) mod queue;
 pub(crate) mod replenisher;

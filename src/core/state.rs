@@ -12,12 +12,14 @@
 mod ceiling;
 mod changes;
 mod claims;
+mod class_claims;
 mod class_view;
 mod classes;
 mod deferred;
 mod dry_run;
 mod forecast;
 mod joint;
+mod keys;
 mod parent;
 mod publish;
 pub(crate) mod saved;

@@ -12,24 +12,18 @@
 //! with it: everything else moves past them.
 
 use super::shares::conflict_error;
-use super::{Arrival, Cap, MAX_COST, Role, Served, State};
+use super::{Role, Served, State};
 use crate::Quota;
-use crate::core::Core;
-use crate::core::classes::{
-    AwaitedChild, Backlog, ClassId, Classes, KeyName, Paid, ROOT, Simulation, Step, Waiting, steps,
-};
-use crate::core::denial::Denial;
-use crate::core::joint::{JointPart, JointState};
+use crate::core::classes::{ClassId, Classes, Paid, ROOT, Step, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
 use crate::core::wakes::{Peer, Wakes};
-use crate::error::{Bound, ConfigError, ConsumeError, TryAcquireError};
+use crate::error::ConfigError;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
-use std::time::Duration;
 
 impl State {
     /// The classes of a limiter that was built with them.
@@ -163,59 +157,8 @@ impl State {
         wakes.push(waiter.waker);
     }
 
-    /// The front claim of a class is about to be granted. Returns false if it is a parent ticket whose claim has left the
-    /// child's queue.
-    fn commit_ticket(&mut self, class: ClassId) -> bool {
-        let at = self.supply.synced();
-        let front = self.queue_of(class).front();
-        let part = front.and_then(|front| front.part.as_ref());
-        part.is_none_or(|part| part.ready(at) == JointState::Committed)
-    }
-
-    /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
-    fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, gone: &Waiter) {
-        if class != ROOT {
-            self.count_out(gone.cost);
-        }
-        self.role.add(Role::AWAITS);
-        if let Some(classes) = self.classes_mut() {
-            classes.awaited = Some(AwaitedChild { child, class, skip: gone.skip });
-        }
-    }
-
-    /// The child that has to say which of its claims is next. If it is gone, none is.
-    pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
-        if !self.role.awaits() {
-            return None;
-        }
-        let child = self.classes().and_then(|classes| Some(classes.awaited.as_ref()?.child.clone()))?;
-        if child.strong_count() > 0 {
-            return Some(child);
-        }
-        self.go_on();
-        None
-    }
-
-    /// Whether `child` has to say which of its claims is next.
-    pub(crate) fn awaits(&self, child: &Core) -> bool {
-        self.role.awaits()
-            && self
-                .classes()
-                .and_then(|classes| classes.awaited.as_ref())
-                .is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
-    }
-
-    /// The awaited child has entered its next claim, or has none.
-    pub(crate) fn go_on(&mut self) {
-        self.role.remove(Role::AWAITS);
-        let awaited = self.classes_mut().and_then(|classes| classes.awaited.take());
-        if let Some(AwaitedChild { class, skip, .. }) = awaited {
-            self.put_next_in_front(class, skip);
-        }
-    }
-
     /// Counts a claim that waits in a class among those of the limiter.
-    fn count_in(&mut self, cost: u64) {
+    pub(super) fn count_in(&mut self, cost: u64) {
         self.queue.count_in(cost);
         if let Some(classes) = self.classes_mut() {
             classes.waiting += cost;
@@ -223,7 +166,7 @@ impl State {
     }
 
     /// The claim does not wait any more.
-    fn count_out(&mut self, cost: u64) {
+    pub(super) fn count_out(&mut self, cost: u64) {
         self.queue.count_out(cost);
         if let Some(classes) = self.classes_mut() {
             classes.waiting -= cost;
@@ -231,7 +174,7 @@ impl State {
     }
 
     /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
-    fn advance(&mut self, class: ClassId, gone: &Waiter) {
+    pub(super) fn advance(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
         }
@@ -239,7 +182,7 @@ impl State {
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
-    fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
+    pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.queue_of(class).front().map(|front| front.cost);
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
@@ -296,16 +239,6 @@ impl State {
         None
     }
 
-    /// Turns away a parent ticket whose claim has left the child's queue.
-    fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
-        self.forget_denial(rovers);
-        let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
-        self.withdraw_front(class, &ticket, base);
-        if let Some(part) = &ticket.part {
-            self.await_child(class, part.joint.child(), &ticket);
-        }
-    }
-
     /// Turns the front claim of a class away: the limiter or the class was closed.
     fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, wakes: &mut Wakes) {
         self.forget_denial(rovers);
@@ -323,7 +256,7 @@ impl State {
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
+    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let leaf = classes.entry(class).leaf;
         let was_in_service = classes.scheduler.tree.picked();
@@ -341,19 +274,7 @@ impl State {
         self.depart_from_class(rovers, place, class, None)
     }
 
-    /// Empties the place of a parent ticket of `child`, which says next which claim is in front, or that none is: if the
-    /// class counted as idle meanwhile, its siblings would be even with it.
-    pub(crate) fn withdraw_ticket(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        child: Weak<dyn Peer>,
-    ) {
-        drop(self.depart_from_class(rovers, place, class, Some(child)));
-    }
-
-    fn depart_from_class(
+    pub(super) fn depart_from_class(
         &mut self,
         rovers: &Rovers,
         place: Pin<&mut Place>,
@@ -383,294 +304,6 @@ impl State {
             }
         };
         Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
-    }
-
-    /// Grants `cost` tokens to a class now, if no claim is ahead of this one and they are there. Returns how many tokens
-    /// remain. The limiter has been served up to now.
-    pub(crate) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        let classes = self.classes()?;
-        let leaf = classes.entry(class).leaf;
-        let is_idle = self.queue.is_empty();
-        if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
-            return self.admit(rovers, cost);
-        }
-        let base = self.base(classes, rovers);
-        let is_open = classes.scheduler.tree.picked().is_none()
-            && classes.scheduler.is_idle(leaf)
-            && !self.supply.is_paused()
-            && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
-            && classes.scheduler.fits(&self.supply, base, cost);
-        if !is_open {
-            return None;
-        }
-        let limit = self.supply.limit();
-        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
-        // While no claim waits, other callers may claim what is published. While one waits, they cannot.
-        let take = || {
-            if is_idle {
-                return rovers.try_claim_owned(cost, limit).is_some();
-            }
-            rovers.claim(cost);
-            true
-        };
-        let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
-        let now = self.supply.synced();
-        let classes = self.classes_mut()?;
-        classes.entry_mut(class).count(cost, pick.by_floor);
-        classes.stats.count_served(class, cost, now);
-        Some(self.level(self.classes()?, base.wrapping_add(cost)))
-    }
-
-    /// Joins the end of the queue of a class.
-    pub(crate) fn enter_class(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        cost: u64,
-        waker: Waker,
-        part: Option<Box<JointPart>>,
-    ) {
-        if self.queue.is_empty() {
-            // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
-            self.retract(rovers);
-        }
-        let position = rovers.claim(cost);
-        let ticket = if class == ROOT { position } else { self.supply.synced() };
-        self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part });
-        if class != ROOT {
-            self.count_in(cost);
-        }
-        let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            if classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
-                // The answer that the class has been waiting for: `go_on` follows.
-                return;
-            }
-            let leaf = classes.entry(class).leaf;
-            classes.scheduler.arrive(leaf, cost, now);
-        }
-    }
-
-    /// Charges `tokens` on top of a grant of a key; see [`charge_class`](Self::charge_class). While no claim waits, no class
-    /// is charged, and the key needs none.
-    pub(crate) fn charge_key(
-        &mut self,
-        rovers: &Rovers,
-        group: ClassId,
-        (key, weight): (KeyName, u64),
-        tokens: u64,
-    ) -> u64 {
-        if self.queue.is_empty() {
-            return self.charge_class(rovers, group, tokens);
-        }
-        let class = self.join_key(group, key, weight);
-        let charged = self.charge_class(rovers, class, tokens);
-        self.leave_key(class);
-        charged
-    }
-
-    /// The class of a key in `group`, for one more user of it.
-    pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64) -> ClassId {
-        let now = self.supply.synced();
-        self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))
-    }
-
-    pub(crate) fn leave_key(&mut self, class: ClassId) {
-        let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            classes.leave_key(class, now);
-        }
-    }
-
-    /// Charges `tokens` on top of a grant of a class: as a debt at the end of its queue, or at once if no claim waits.
-    /// Returns how many of them were charged: a debt is cut to what fits between the rovers.
-    pub(crate) fn charge_class(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
-        let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
-        rovers.claim(tokens);
-        let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
-        let noted = !is_idle && self.queue_of(class).note_debt(tokens);
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return tokens };
-        let leaf = classes.entry(class).leaf;
-        if is_idle {
-            self.supply.claim(tokens);
-            classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
-        } else if noted {
-            classes.scheduler.note_debt(tokens);
-        } else {
-            classes.scheduler.add_debt(leaf, tokens, now);
-        }
-        tokens
-    }
-
-    /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
-    /// on. `None` if no clock can tell. Copies the classes, and takes a bounded number of steps; see [`Simulation`].
-    pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        let classes = self.classes()?;
-        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
-        let is_whole = cost <= self.supply.least_burst();
-        if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
-            return self.supply.scheduled(base.wrapping_add(cost));
-        }
-        let queue = |leaf: ClassId| {
-            let owner = classes.owner(leaf);
-            let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-            queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.skip) })
-        };
-        let scheduler = &classes.scheduler;
-        let waiting =
-            if class == ROOT { self.queue.tokens() - classes.waiting } else { classes.entry(class).queue.tokens() };
-        let own = waiting + cost - scheduler.paid(leaf);
-        let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
-        Simulation::new(scheduler, &self.supply, base).grants((leaf, cost), Backlog { own, all }, queue)
-    }
-
-    /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
-    pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
-        if self.role.has_classes() { self.available_to_class(rovers, class) } else { self.available(rovers) }
-    }
-
-    /// The instant at which all claims that wait, and another one of `cost` tokens in a class, could have been served.
-    pub(crate) fn served_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        let classes = self.classes()?;
-        let leaf = classes.entry(class).leaf;
-        let at = self.supply.scheduled(rovers.tail().wrapping_add(cost))?;
-        let fits = cost <= classes.scheduler.tree.most(leaf);
-        Some(if fits { at.max(classes.scheduler.tree.ceilings_have(leaf, cost)) } else { at })
-    }
-
-    pub(crate) fn try_acquire_in_class(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        cost: u64,
-        now: u64,
-    ) -> Result<u64, TryAcquireError> {
-        if self.is_closed(class) {
-            return Err(TryAcquireError::Closed);
-        }
-        if cost == 0 {
-            return Ok(self.available_to_class(rovers, class));
-        }
-        let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
-        let most = self.most_at_once().min(below_ceilings);
-        if cost > most {
-            return Err(TryAcquireError::TooLarge { cost, most });
-        }
-        let admitted = self.admit_class(rovers, class, cost);
-        admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
-    }
-
-    /// The time that a claim of `cost` made now in a class would wait.
-    pub(crate) fn estimate_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Option<Duration> {
-        if self.is_closed(class) || cost > self.most_claimable(rovers) {
-            return None;
-        }
-        if cost == 0 {
-            return Some(Duration::ZERO);
-        }
-        self.predict_in_class(rovers, class, cost).map(|at| self.wait(at, now))
-    }
-
-    /// Whether the limiter or the class takes no claims any more.
-    pub(crate) fn is_closed(&self, class: ClassId) -> bool {
-        self.closed || self.classes().is_some_and(|classes| classes.entry(class).is_removed)
-    }
-
-    /// [`arrive`](Self::arrive) for a claim that is neither too large nor empty.
-    pub(super) fn arrive_in_class(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let (cost, class) = (arrival.cost, arrival.class);
-        if self.is_closed(class) {
-            return Err(ConsumeError::Closed);
-        }
-        if let Some(remaining) = self.admit_class(rovers, class, cost) {
-            return Ok(Some(remaining));
-        }
-        let most = self.classes().map_or(usize::MAX, |classes| classes.entry(class).max_waiting);
-        let waiting = if class == ROOT { 0 } else { self.queue_of(class).len() };
-        if waiting >= most {
-            return Err(ConsumeError::QueueFull { waiting });
-        }
-        self.check_queue(arrival.driven)?;
-        if let Some(allowed) = arrival.allowed {
-            self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
-        }
-        let waker = arrival.waker.take().expect("an arrival has a waker");
-        self.enter_class(rovers, arrival.place, class, cost, waker, None);
-        Ok(None)
-    }
-
-    /// Whether a claim of `cost` tokens made now in a class waits for at most `allowed`.
-    fn check_in_time_in_class(
-        &self,
-        rovers: &Rovers,
-        (class, cost): (ClassId, u64),
-        now: u64,
-        allowed: Duration,
-    ) -> Result<(), ConsumeError> {
-        let Some(at) = self.predict_in_class(rovers, class, cost) else { return Ok(()) };
-        let estimate = self.wait(at, now);
-        if estimate <= allowed {
-            return Ok(());
-        }
-        // Later than the quotas need for all that waits: a ceiling makes it later.
-        let all = self.supply.scheduled(rovers.tail().wrapping_add(cost));
-        let is_capped = self.classes().is_some_and(|classes| {
-            all.is_some_and(|all| all < at) && classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf)
-        });
-        if is_capped {
-            return Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Ceiling, quota_name: None });
-        }
-        Err(self.too_late(rovers, cost, estimate, allowed))
-    }
-
-    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class
-    /// is granted anything at once: the time to come back is when all that waits now could have been served.
-    ///
-    /// Kept if it applies to every class without a ceiling.
-    fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
-        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
-        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
-        let is_busy = classes.scheduler.tree.picked().is_some();
-        let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
-        let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
-        let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
-        let at = self.supply.scheduled(end).filter(|_| self.fits_in_flight(rovers, cost));
-        let at = at.map(|at| at.max(below_ceilings)).filter(|at| *at < u64::MAX);
-        let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
-        let by = self.obstacle_of_class(class, cost, end);
-        // The denial is about the claims known here, not about claims made without the lock since the sample.
-        let (tail, until) = match is_busy {
-            true => (rovers.tail(), if self.supply.claimed() == base { self.due() } else { 0 }),
-            false => (self.supply.claimed(), self.supply.next_mint()),
-        };
-        let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        let (remaining, name) = (self.available_to_class(rovers, class), self.quota_name(by));
-        let released = self.cap.as_ref().map_or(0, Cap::word);
-        let denial = Denial { cost, tail, released, until, at, remaining, by, name };
-        if is_common {
-            rovers.last_denial().keep(&denial);
-            self.denied = true;
-        }
-        denial
-    }
-
-    /// What keeps a class from `cost` tokens that end at `end`.
-    fn obstacle_of_class(&mut self, class: ClassId, cost: u64, end: u64) -> Bound {
-        let now = self.supply.synced();
-        let Some(classes) = self.classes_mut() else { return Bound::Queue };
-        let leaf = classes.entry(class).leaf;
-        if classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf) {
-            return Bound::Queue;
-        }
-        let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
-        let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
-        if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
     }
 
     /// Tokens of a grant came back.

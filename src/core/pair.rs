@@ -1,0 +1,249 @@
+//! A child and its parent, both locked: what the front of the child's queue does in the parent's. See `core/parent.rs`.
+
+use super::Core;
+use crate::core::classes::ROOT;
+use crate::core::joint::{JointClaim, JointPart};
+use crate::core::locked::{Locked, lock, with_locked};
+use crate::core::outcome::Outcome;
+use crate::core::parent::{Parent, ParentLink, Ticket};
+use crate::core::queue::Place;
+use crate::core::state::{CatchUp, Reach, ServeResult, State};
+use crate::core::wakes::Wakes;
+use crate::error::{ConsumeError, TryAcquireError};
+use crate::sync::Ordering;
+use std::task::Waker;
+use std::time::Duration;
+
+impl Core {
+    /// Like [`try_acquire_unobserved`](Self::try_acquire_unobserved), but from both this limiter and its parent, if
+    /// there is one.
+    pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
+        let mut wakes = Wakes::default();
+        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.try_acquire(cost));
+        wakes.run();
+        answer
+    }
+
+    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in this one. Returns
+    /// `None` if the caller has to wait.
+    pub(super) fn admit_with_parent(
+        &self,
+        parent_link: &ParentLink,
+        cost: u64,
+        allowed: Option<u64>,
+    ) -> Result<Option<u64>, ConsumeError> {
+        let mut wakes = Wakes::default();
+        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.arrive(cost, allowed));
+        wakes.run();
+        answer
+    }
+
+    /// Acts in the parent's queue for the front of this queue: takes its tokens, enters a parent ticket, or withdraws a
+    /// ticket that belongs to no waiter any more.
+    pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
+        let Some(parent_link) = self.parent_link() else { return };
+        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(wakes));
+    }
+
+    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. The parent is not
+    /// served here: its next claim is served as of the instant of that grant.
+    pub(super) fn answer_parent(&self, wakes: &mut Wakes) {
+        let Some(parent_link) = self.parent_link() else { return };
+        loop {
+            wakes.wake_all();
+            let mut queues = lock([self, &*parent_link.parent.limiter], [self.sample_or_last(), None]);
+            let [child, parent] = &mut queues;
+            if !parent.state.awaits(self) {
+                return;
+            }
+            if child.settle(Reach::Held, wakes) {
+                Both { child, parent, parent_link }.serve_front(wakes);
+            }
+            let is_answered = !parent.state.awaits(self);
+            queues.iter_mut().for_each(|queue| _ = queue.interrupt());
+            drop(queues);
+            if is_answered {
+                break;
+            }
+        }
+        if let Some(own) = self.weak().upgrade() {
+            wakes.push_unserved(own);
+        }
+    }
+
+    /// Runs `act` on this limiter and its parent, both locked and brought up to date.
+    fn with_parent<R>(
+        &self,
+        parent_link: &ParentLink,
+        wakes: &mut Wakes,
+        act: impl FnOnce(&mut Both<'_, '_>, &mut Wakes) -> R,
+    ) -> R {
+        let cores = [self, &*parent_link.parent.limiter];
+        // If a clock panics, use the last sample: callers rely on this being completed.
+        let samples = cores.map(Self::sample_or_last);
+        let align = |[child, parent]: &mut [Locked<'_>; 2]| {
+            if parent_link.one_clock {
+                // Another caller, with a later reading of the time, may have served the child up to the instant at
+                // which its front became ready. The request to the parent then counts from that instant, not from an
+                // earlier one at which the parent had more tokens.
+                let seen = parent.core.time.translate(&child.core.time, child.state.supply.synced());
+                parent.sample.now = parent.sample.now.max(u64::try_from(seen).unwrap_or(0));
+            }
+        };
+        with_locked(wakes, cores, samples, (Reach::Held, CatchUp::Fully), align, |[child, parent], wakes| {
+            act(&mut Both { child, parent, parent_link }, wakes)
+        })
+    }
+}
+
+const FITS: &str = "it fits, and the fast path of a limiter with a parent is closed";
+
+/// A child and its parent, both locked and brought up to date.
+struct Both<'l, 'a> {
+    child: &'l mut Locked<'a>,
+    parent: &'l mut Locked<'a>,
+    parent_link: &'l ParentLink,
+}
+
+impl Both<'_, '_> {
+    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in the child.
+    fn admit(&mut self, cost: u64) -> Option<u64> {
+        if !self.child.state.can_admit(&self.child.core.rovers, cost) || !self.admit_in_parent(cost) {
+            return None;
+        }
+        Some(self.child.state.admit(&self.child.core.rovers, cost).expect(FITS))
+    }
+
+    /// Under a ceiling a claim is granted in turn only, which charges the ceiling.
+    fn admit_in_parent(&mut self, cost: u64) -> bool {
+        let Parent { group, flags, .. } = &self.parent_link.parent;
+        !self.parent.state.is_closed(*group)
+            && flags.as_ref().is_none_or(|flags| flags.is_fast())
+            && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
+    }
+
+    fn try_acquire(&mut self, cost: u64) -> Result<u64, TryAcquireError> {
+        let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
+        let group = self.parent_link.parent.group;
+        if cost == 0 {
+            return self.child.state.try_acquire(rovers, cost, self.child.sample.now);
+        }
+        let now = self.parent.sample.now;
+        if !self.child.state.can_admit(rovers, cost) {
+            let refused = self.child.state.try_acquire(rovers, cost, self.child.sample.now);
+            return refused.map_err(|error| match error {
+                TryAcquireError::Denied(denied) => self.parent.state.deny_too(parent, group, cost, now, denied),
+                error => error,
+            });
+        }
+        let remaining = self.child.state.available(rovers);
+        let class = self.parent_link.ticket.lock().class.unwrap_or(group);
+        let granted = match class {
+            ROOT => self.parent.state.try_acquire(parent, cost, now),
+            class => self.parent.state.try_acquire_in_class(parent, class, cost, now),
+        };
+        match granted {
+            Ok(_) => Ok(self.child.state.admit(rovers, cost).expect(FITS)),
+            Err(error) => Err(State::as_parent(error, remaining)),
+        }
+    }
+
+    fn arrive(&mut self, cost: u64, allowed: Option<u64>) -> Result<Option<u64>, ConsumeError> {
+        let parent = &self.parent.core.rovers;
+        if cost == 0 {
+            return Ok(None);
+        }
+        if let Some(remaining) = self.admit(cost) {
+            return Ok(Some(remaining));
+        }
+        self.parent.state.check_claim(parent, cost)?;
+        let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
+        let delay = self.child.state.estimate(&self.child.core.rovers, cost, self.child.sample.now);
+        let (now, group) = (self.parent.sample.now, self.parent_link.parent.group);
+        match delay.and_then(|delay| self.parent.state.estimate_later(parent, group, cost, now, delay)) {
+            Some(estimate) if estimate > allowed && Some(estimate) == delay => {
+                Err(self.child.state.too_late(&self.child.core.rovers, cost, estimate, allowed))
+            }
+            Some(estimate) if estimate > allowed => {
+                Err(self.parent.state.too_late(parent, cost, estimate, allowed).as_parent())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn serve_front(&mut self, wakes: &mut Wakes) {
+        let is_awaited = self.parent.state.awaits(self.child.core);
+        while let Some(cost) = self.child.state.ready_front() {
+            if wakes.is_full() {
+                return;
+            }
+            if self.parent.state.is_closed(self.parent_link.parent.group) {
+                self.child.state.close(&self.child.core.rovers);
+            } else if !is_awaited && self.admit_in_parent(cost) {
+                self.child.state.grant_front(&self.child.core.rovers, self.child.sample.now, wakes);
+            } else if let Some(most) = self.parent.state.overruns(&self.parent.core.rovers, cost) {
+                // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
+                // since: the claims of all keys enter the parent's queue concurrently.
+                self.child.state.turn_front_away(&self.child.core.rovers, Outcome::TooLarge { cost, most }, wakes);
+            } else {
+                self.enter_parent_queue(cost);
+            }
+            if self.child.state.settle(&self.child.core.rovers, self.child.sample.now, Reach::Held, wakes)
+                == ServeResult::Again
+            {
+                // Forget the decision and the release mark: the time is not read again here, so later calls must read
+                // it.
+                (wakes.last_decision, wakes.release_mark) = Default::default();
+                return;
+            }
+        }
+        if is_awaited {
+            self.parent.state.go_on();
+        }
+        if self.child.state.take_ticket_recall() {
+            self.withdraw_parent_ticket();
+        }
+    }
+
+    /// Enters a ticket for the front claim, in the place of the last one.
+    fn enter_parent_queue(&mut self, cost: u64) {
+        let (own, parent) = (&self.child.core.time, &self.parent.core.time);
+        let entered = self.child.sample.now;
+        let entered_parent =
+            if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
+        let joint = JointClaim::of_parent_ticket(self.child.core.weak(), self.parent_link.one_clock);
+        let (part, ticket_part) = JointPart::pair(joint, entered as i128, entered_parent);
+        let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
+        let mut ticket = self.parent_link.ticket.lock();
+        let Ticket { place, class } = &mut *ticket;
+        let mut place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
+        let waker = Waker::noop().clone();
+        if self.parent.core.has_classes {
+            let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
+            let weight = self.parent_link.weight.load(Ordering::Relaxed).max(1);
+            let class = *class.get_or_insert_with(|| state.join_key(group, key, weight));
+            // If the parent awaits this child, the caller says when all is said.
+            let is_awaited = state.awaits(self.child.core);
+            state.withdraw_ticket(rovers, place.as_mut(), class, self.child.core.weak());
+            state.enter_class(rovers, place, class, cost, waker, Some(Box::new(ticket_part)));
+            if !is_awaited {
+                state.go_on();
+            }
+        } else {
+            drop(state.depart(rovers, place.as_mut(), ROOT));
+            state.enter(rovers, place, cost, waker, Some(Box::new(ticket_part)));
+        }
+        self.child.state.queue.join_front(Box::new(part));
+    }
+
+    /// Empties the place of the parent ticket. The ticket belongs to no waiter any more, or its tokens have been
+    /// granted to the front waiter.
+    fn withdraw_parent_ticket(&mut self) {
+        let mut ticket = self.parent_link.ticket.lock();
+        let class = ticket.class.unwrap_or(ROOT);
+        if let Some(place) = ticket.place.as_mut() {
+            drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), class));
+        }
+    }
+}
