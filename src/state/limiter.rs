@@ -137,7 +137,8 @@ impl Contents<'_> {
 
 impl Limiter {
     /// Returns the state of the limiter, to [restore](Builder::restore) it in another process; see
-    /// [`state`](crate::state). Waiters, classes and tokens in flight are not a part of it.
+    /// [`state`](crate::state). Waiters, classes and tokens in flight are not a part of it. A quota in dry run is saved as
+    /// full.
     ///
     /// # Errors
     ///

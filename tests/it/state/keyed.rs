@@ -237,3 +237,16 @@ fn a_key_takes_at_most_sixteen_bytes_beside_the_key() {
         assert!(state.len() > keys / 2 && beside <= 16.0, "{beside} bytes");
     }
 }
+
+#[test]
+fn keys_in_dry_run_are_saved_within_their_bursts() {
+    let quota = || Quotas::from(Quota::per_second(10));
+    let builder = || KeyedLimiter::builder().quota_by(move |_: &u64| quota());
+    let saved = Fixture::new(builder().dry_run(), begin());
+    for key in 0..KEYS {
+        assert!(saved.keyed.try_acquire(&key, 3 + 20 * (key % 2)).is_ok());
+    }
+    let state = saved.save();
+    let restored = Fixture::new(builder().restore(state, saved.wall_clock), saved.wall_clock);
+    assert!((0..KEYS).all(|key| restored.keyed.available(&key) <= 10));
+}

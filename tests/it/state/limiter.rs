@@ -188,3 +188,18 @@ fn other_quotas_keep_the_tokens_if_the_state_converts() {
         assert_eq!(seen, levels);
     }
 }
+
+/// What it owes is known to the simulation only, so a quota in dry run is saved as full.
+#[test]
+fn a_quota_in_dry_run_is_saved_as_full() {
+    let quotas = [Quota::per_second(10), Quota::new(7, SECOND).burst(9).stepped()];
+    let mut saved = Fixture::new(builder(&quotas).dry_run(), begin());
+    saved.advance(SECOND / 2);
+    assert!(saved.limiter.try_acquire(50).is_ok());
+    let state = saved.save();
+    let mut restored = Fixture::new(builder(&quotas).restore(state, saved.wall_clock), saved.wall_clock);
+    assert_eq!(restored.limiter.available(), 9);
+    assert!(restored.limiter.try_acquire(9).is_ok());
+    restored.advance(SECOND);
+    assert_eq!(restored.limiter.available(), 7, "its steps go on");
+}
