@@ -24,10 +24,10 @@ mod refusal;
 mod spans;
 #[cfg(feature = "distributed")]
 mod store_event;
+mod verdict;
 mod wait_record;
 
 use crate::clock::Time;
-use crate::core::dry_run::Verdict;
 use crate::error::Refused;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +40,7 @@ pub(crate) use class_label::ClassLabel;
 pub(crate) use refusal::{REASONS, Reason};
 #[cfg(feature = "distributed")]
 pub(crate) use store_event::{StoreEvent, report};
+pub(crate) use verdict::Verdict;
 pub(crate) use wait_record::WaitRecord;
 
 /// Whether this build has any observers. Without them all reports compile to nothing.

@@ -1,7 +1,7 @@
 //! Tokens that were granted and are held: what grants are made of.
 
-use crate::core::dry_run::Verdict;
 use crate::core::limiter_ref::LimiterRef;
+use crate::observe::Verdict;
 use std::fmt;
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.

@@ -11,6 +11,7 @@ mod ceiling;
 mod floor;
 mod heap;
 mod name;
+mod offer;
 mod pick;
 mod scheduler;
 mod shadow;
@@ -39,9 +40,11 @@ pub(crate) mod steps {
 }
 
 pub(crate) use name::{ClassName, KeyName};
-pub(crate) use pick::Pick;
+pub(crate) use offer::Backlog;
+pub(crate) use offer::Pick;
+pub(crate) use offer::{ClassId, NEW, ROOT};
 pub(crate) use scheduler::{Paid, Scheduler, Step};
-pub(crate) use simulation::{Backlog, Simulation, Waiting};
+pub(crate) use simulation::{Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
-pub(crate) use tree::{ClassId, FloorConflict, NEW, ROOT};
+pub(crate) use tree::FloorConflict;

@@ -26,15 +26,12 @@
 //! claims in the simulated queue, and so changes the verdicts of later calls.
 
 mod changes;
-mod verdict;
 mod view;
-
-pub(crate) use verdict::Verdict;
 
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 use crate::error::Bound;
-use crate::observe::Reason;
+use crate::observe::{Reason, Verdict};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -286,7 +286,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Shares the quota of each key with all keyed limiters, on any machine, that use the same quota and the same
     /// stores: each key has a store, named by the key's text. For each key, all machines together are granted no more
-    /// than its burst and its rate, as by a single [`Limiter`] that is [distributed](crate::Builder::distributed).
+    /// than its burst and its rate, as by a single [`Limiter`](crate::Limiter) that is [distributed](crate::Builder::distributed).
     ///
     /// The text is part of a key in Redis. If a key's text is long, or a secret, use
     /// [`distributed_by`](Self::distributed_by) to choose another name.

@@ -5,7 +5,7 @@
 //! [`core::dry_run`](crate::core::dry_run). The entry stays until the last claim would have been granted. Then its levels
 //! are those of a key without waiters, and it is packed again, exactly.
 
-use crate::core::dry_run::Verdict;
+use crate::observe::Verdict;
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::atomic::AtomicBool;
 

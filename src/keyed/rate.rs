@@ -21,8 +21,8 @@
 //! and no packed levels.
 
 use crate::Quota;
-use crate::core::dry_run::Verdict;
 use crate::core::schedule::gcd;
+use crate::observe::Verdict;
 use std::num::NonZeroU64;
 
 /// The bound on the units of a packed level, positive or negative, and on the units minted inside its window: both

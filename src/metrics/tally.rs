@@ -6,8 +6,8 @@
 
 use super::classes::{ClassCounts, ClassTallies};
 use super::names;
-use crate::core::dry_run::Verdict;
 use crate::error::{Bound, Refused};
+use crate::observe::Verdict;
 use crate::observe::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};

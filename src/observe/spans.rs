@@ -1,7 +1,6 @@
 //! The observer that reports to tracing: a span for each wait, an event for each refusal.
 
-use super::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, Reason};
-use crate::core::dry_run::Verdict;
+use super::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, Reason, Verdict};
 use crate::error::Refused;
 use std::sync::Arc;
 use tracing::field::{Empty, debug};

@@ -4,29 +4,11 @@
 //! on its path, so a pick reads the offer of the root, and each event costs O(depth x log children). Two kinds of
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
-use super::floor::{FloorTime, Rate, nanos};
+use super::floor::{Rate, nanos};
 use super::heap::{Heap, NOWHERE};
-use super::simulation::Backlog;
+use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
 use super::tags::{MAX_TAG, StartTag};
-use super::tree::{ClassId, NEW, Node, Positions, ROOT, Tree};
-
-/// What a class could be served next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
-    leaf: ClassId,
-    tokens: u64,
-    /// Present if the floor of the leaf is due.
-    deadline: Option<FloorTime>,
-}
-
-/// The leaf in service, and the installment of its front claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pick {
-    pub(crate) leaf: ClassId,
-    pub(crate) tokens: u64,
-    /// True if the floor of the leaf was due, false if its weight decided.
-    pub(crate) by_floor: bool,
-}
+use super::tree::{Node, Positions, Tree};
 
 impl Tree {
     /// The leaf in service.

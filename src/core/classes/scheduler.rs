@@ -11,8 +11,9 @@
 //! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
+use super::offer::ClassId;
 use super::shadow::Shadow;
-use super::tree::{ClassId, FloorConflict, Limits, Tree};
+use super::tree::{FloorConflict, Limits, Tree};
 use super::{Pick, steps};
 use crate::Quota;
 use crate::core::rovers::ahead;

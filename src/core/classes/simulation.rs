@@ -1,7 +1,7 @@
 //! Estimates: the limiter is served ahead of time, on a copy, as if no caller did anything from now on.
 
+use super::offer::{Backlog, ClassId};
 use super::scheduler::{Paid, Scheduler, Step};
-use super::tree::ClassId;
 use crate::core::supply::Supply;
 use std::collections::BTreeMap;
 
@@ -15,15 +15,6 @@ pub(crate) struct Simulation {
     scheduler: Scheduler,
     supply: Supply,
     base: u64,
-}
-
-/// Tokens that are still to be served before the claim in question, and for it.
-#[derive(Clone, Copy)]
-pub(crate) struct Backlog {
-    /// In its own leaf.
-    pub(crate) own: u64,
-    /// In all leaves.
-    pub(crate) all: u64,
 }
 
 impl Simulation {

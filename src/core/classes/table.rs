@@ -6,7 +6,8 @@
 
 use super::Scheduler;
 use super::name::{ClassName, KeyName};
-use super::tree::{ClassId, ROOT, Retained};
+use super::offer::{ClassId, ROOT};
+use super::tree::Retained;
 use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;

@@ -15,21 +15,12 @@ use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
 use super::heap::{Heap, NOWHERE};
 use super::name::ClassName;
-use super::pick::{Offer, Pick};
+use super::offer::{ClassId, NEW, Offer, Pick, ROOT};
 use super::steps;
 use super::tags::{StartTag, Tag, Weight};
 use crate::Quota;
 use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
-
-/// The number of a class in its tree.
-pub(crate) type ClassId = u32;
-
-/// The class of the limiter itself. It has no weight, floor or ceiling, and is never picked for itself.
-pub(crate) const ROOT: ClassId = 0;
-
-/// Stands for a class that is about to be added, and for no class in the links of the tree.
-pub(crate) const NEW: ClassId = ClassId::MAX;
 
 /// What the limiter's quotas mean for the scheduler.
 #[derive(Clone, Copy, Debug)]

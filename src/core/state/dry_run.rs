@@ -2,10 +2,11 @@
 
 use super::{Arrival, Role, State};
 use crate::core::classes::ROOT;
-use crate::core::dry_run::{Ask, DryRun, Verdict};
+use crate::core::dry_run::{Ask, DryRun};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::observe::Verdict;
 use crate::quota::Quota;
 use crate::which::Which;
 use std::time::Duration;

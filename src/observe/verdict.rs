@@ -1,8 +1,8 @@
 //! What a call would have got, and how a grant carries it.
 
+use super::{REASONS, Reason};
 use crate::core::denial;
 use crate::error::Bound;
-use crate::observe::{REASONS, Reason};
 use std::time::Duration;
 
 /// What a call would have got if all quotas of its limiter were enforced.
