@@ -40,8 +40,7 @@ mod sealed {
 /// # Ok(()) }
 /// ```
 pub trait AsLimiter: sealed::Sealed + Clone + fmt::Debug + Send + Sync + 'static {
-    /// What the handles share.
-    #[doc(hidden)]
+    /// What the handles, claims and grants share. Of no use outside of this crate.
     type Scope: ClaimScope + Send + Sync;
 
     #[doc(hidden)]

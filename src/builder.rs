@@ -217,7 +217,7 @@ impl Builder {
     /// own levels and its own queue, and its verdict on a call is exact to the nanosecond:
     /// [`Grant::would_have_waited`](crate::Grant::would_have_waited) and
     /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused) return it, and
-    /// [`Snapshot::dry_run`](crate::Snapshot::dry_run), the [metrics](crate::metrics) and tracing report it. Switch with
+    /// [`Snapshot::dry_run`](crate::Snapshot::dry_run), metrics and tracing report it. Switch with
     /// [`Limiter::set_dry_run`] while calls are made; no level is lost.
     ///
     /// With [`dry_run_quota`](Self::dry_run_quota) only some quotas are in dry run. The others grant, delay and refuse

@@ -32,7 +32,7 @@ pub struct Share {
 impl Share {
     /// A share of this weight, between 1 and 1,000,000, without floor and ceiling.
     pub const fn weight(weight: u64) -> Self {
-        Self { plan: SharePlan { weight, floor: None, ceiling: None, max_waiting: usize::MAX } }
+        Self { plan: SharePlan { weight, floor: None, ceiling: None, max_waiting: usize::MAX, is_key: false } }
     }
 
     /// Reserves a rate: while claims wait in the class, it receives at least this. The burst of `quota` is not used.
@@ -55,6 +55,13 @@ impl Share {
     /// not count. The limiter's own [`max_waiting`](crate::Builder::max_waiting) applies too.
     pub const fn max_waiting(mut self, callers: usize) -> Self {
         self.plan.max_waiting = callers;
+        self
+    }
+
+    /// Schedules the class as that of a key, for tests.
+    #[doc(hidden)]
+    pub const fn as_key(mut self) -> Self {
+        self.plan.is_key = true;
         self
     }
 }

@@ -61,7 +61,11 @@ fn act_on<'a, const N: usize, R>(
         let awaited = queues.each_mut().map(|queue| queue.state.awaited_child());
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
-        wakes.wake_all();
+        // After a ticket, wakers are collected until the batch is full: one that calls this limiter would otherwise serve
+        // the next ticket from within, and so on.
+        if is_full || awaited.iter().all(Option::is_none) {
+            wakes.wake_all();
+        }
         awaited.into_iter().flatten().for_each(|child| wakes.ask(&child));
         queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
         align(&mut queues);

@@ -50,8 +50,11 @@ impl Core {
     /// served here: its next claim is served as of the instant of that grant.
     pub(super) fn answer_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
-        loop {
-            wakes.wake_all();
+        for round in 0.. {
+            // The first round finds the grant, the second has read the time since.
+            if wakes.is_full() || round > 1 {
+                wakes.wake_all();
+            }
             let mut queues = lock([self, &*parent_link.parent.limiter], [self.sample_or_last(), None]);
             let [child, parent] = &mut queues;
             if !parent.state.awaits(self) {
@@ -138,6 +141,9 @@ impl Both<'_, '_> {
             });
         }
         let remaining = self.child.state.available(rovers);
+        if self.parent.state.is_closed(group) {
+            return Err(TryAcquireError::Closed);
+        }
         let class = self.parent_link.ticket.lock().class.unwrap_or(group);
         let granted = match class {
             ROOT => self.parent.state.try_acquire(parent, cost, now),
@@ -175,6 +181,10 @@ impl Both<'_, '_> {
     fn serve_front(&mut self, wakes: &mut Wakes) {
         let is_awaited = self.parent.state.awaits(self.child.core);
         while let Some(cost) = self.child.state.ready_front() {
+            if is_awaited && self.is_ahead() {
+                // Not yet ready at the instant up to which the parent has been served. It enters once the parent is.
+                break;
+            }
             if wakes.is_full() {
                 return;
             }
@@ -206,10 +216,18 @@ impl Both<'_, '_> {
         }
     }
 
+    /// Whether the child has been served up to a later instant than the parent: that at which its front became ready.
+    fn is_ahead(&self) -> bool {
+        let seen = self.parent.core.time.translate(&self.child.core.time, self.child.state.supply.synced());
+        self.parent_link.one_clock && seen > i128::from(self.parent.state.supply.synced())
+    }
+
     /// Enters a ticket for the front claim, in the place of the last one.
     fn enter_parent_queue(&mut self, cost: u64) {
         let (own, parent) = (&self.child.core.time, &self.parent.core.time);
-        let entered = self.child.sample.now;
+        // The parent may be behind. With classes the claim has been there since its key was ready.
+        let entered =
+            if self.parent.core.has_classes { self.child.state.supply.synced() } else { self.child.sample.now };
         let entered_parent =
             if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
         let joint = JointClaim::of_parent_ticket(self.child.core.weak(), self.parent_link.one_clock);

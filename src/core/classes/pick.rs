@@ -133,6 +133,10 @@ impl Tree {
     }
 
     /// The leaf is backlogged again, and with it all classes on its path that were not.
+    ///
+    /// The class of a key begins an installment behind the virtual time. Virtual time stands still while a class waits at
+    /// it; if each new key began there, a stream of new keys could keep it from ever reaching the others. So a key that was
+    /// idle waits for the classes that were there before it, once each.
     fn enter(&mut self, leaf: ClassId, now: u64) {
         self.count += 1;
         let since = self.count;
@@ -144,7 +148,8 @@ impl Tree {
             let parent = self.node(child).parent;
             let virtual_time = self.node(parent).virtual_time;
             let node = self.node_mut(child);
-            node.start.raise(virtual_time);
+            let behind = if node.is_key { node.weight.span(node.front.unwrap_or(0).min(node.most)) } else { 0 };
+            node.start.raise(virtual_time.saturating_add(behind));
             node.since = since;
             let parent_node = self.node_mut(parent);
             parent_node.backlogged += 1;

@@ -199,7 +199,11 @@ impl Classes {
         let name = ClassName::Key(key);
         let id = match self.entry(group).children.get(&name) {
             Some(id) => *id,
-            None => self.insert(group, name, weight, now),
+            None => {
+                let id = self.insert(group, name, weight, now);
+                self.scheduler.tree.mark_as_key(id);
+                id
+            }
         };
         if self.scheduler.tree.weight(id) != weight {
             self.scheduler.tree.set_weight(id, weight, now);
@@ -280,6 +284,9 @@ impl Classes {
         self.entry_mut(id).max_waiting = share.max_waiting;
         if had_ceiling.is_some() != share.ceiling.is_some() {
             self.update_flags(id);
+        }
+        if share.is_key {
+            self.scheduler.tree.mark_as_key(id);
         }
     }
 

@@ -88,6 +88,8 @@ impl Retained {
 pub(super) struct Node {
     pub(super) parent: ClassId,
     pub(super) weight: Weight,
+    /// The class of a key: see [`Tree::enter`].
+    pub(super) is_key: bool,
     /// In the virtual time of the parent.
     pub(super) start: StartTag,
     /// Orders classes of equal tags by how long they have been backlogged.
@@ -137,6 +139,7 @@ impl Node {
         Self {
             parent,
             weight: Weight::new(weight),
+            is_key: false,
             start: StartTag::at(tag),
             since: 0,
             ceiling: None,
@@ -386,6 +389,11 @@ impl Tree {
         let node = self.node_mut(id);
         node.start.raise(tag);
         (node.former_ceiling, node.former_next) = (retained.ceiling, retained.next);
+    }
+
+    /// The class is one of many that come and go as keys do; see [`enter`](Self::enter).
+    pub(crate) fn mark_as_key(&mut self, id: ClassId) {
+        self.node_mut(id).is_key = true;
     }
 
     /// The new weight applies from the next charge on.

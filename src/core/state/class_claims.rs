@@ -45,7 +45,7 @@ impl State {
         let now = self.supply.synced();
         let classes = self.classes_mut()?;
         classes.entry_mut(class).count(cost, pick.by_floor);
-        classes.stats.count_served(class, cost, now);
+        classes.stats.count_served(classes.counted(class), cost, now);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct SharePlan {
     pub(crate) floor: Option<Quota>,
     pub(crate) ceiling: Option<Quota>,
     pub(crate) max_waiting: usize,
+    /// It is scheduled as the class of a key. For tests.
+    pub(crate) is_key: bool,
 }
 
 impl SharePlan {
