@@ -91,7 +91,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     let [line, flight] = [0, 1].map(|index| tiles[index].as_f64().unwrap());
     assert!((0.0..=2_000.0).contains(&line) && (0.0..=60.0).contains(&flight), "{tiles}");
 
-    // The busiest client is listed by name, and its name is shown as text.
+    // The busiest client of the last seconds is listed by name, and its name is shown as text.
     gateway.ask("<img src=x onerror=document.title=1>".repeat(3).as_str(), 30).await;
     let keys = "return document.getElementById('busiest').textContent";
     browser.until("the strange key", &format!("{keys}.includes('<img\u{2026}')",)).await;

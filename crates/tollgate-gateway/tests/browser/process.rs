@@ -37,7 +37,7 @@ impl Process {
     pub async fn ask(&self, key: &str, times: usize) {
         let client = reqwest::Client::new();
         for _ in 0..times {
-            client.get(format!("{}status", self.api)).header("x-api-key", key).send().await.unwrap();
+            client.get(&self.api).header("x-api-key", key).send().await.unwrap();
         }
     }
 
