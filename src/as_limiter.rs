@@ -1,22 +1,9 @@
 //! What adapters accept: a limiter, or a class of one.
 
-use crate::class::{Class, Scope};
 use crate::consume::ConsumeOwned;
-use crate::core::Core;
-use crate::core::limiter_ref::ClaimScope;
 use crate::error::TryAcquireError;
 use crate::grant::OwnedGrant;
-use crate::limiter::Limiter;
-use std::fmt;
-use std::sync::Arc;
-
-mod sealed {
-    pub trait Sealed {}
-
-    impl Sealed for crate::Limiter {}
-
-    impl Sealed for crate::Class {}
-}
+use crate::handle::{Class, Handle, Limiter};
 
 /// A [`Limiter`], or a [`Class`] of one: what the adapters for streams, byte streams, tower and HTTP accept.
 ///
@@ -39,16 +26,7 @@ mod sealed {
 /// send(&batch).await?;
 /// # Ok(()) }
 /// ```
-pub trait AsLimiter: sealed::Sealed + Clone + fmt::Debug + Send + Sync + 'static {
-    /// What the handles, claims and grants share. Of no use outside of this crate.
-    type Scope: ClaimScope + Send + Sync;
-
-    #[doc(hidden)]
-    fn scope(&self) -> &Self::Scope;
-
-    #[doc(hidden)]
-    fn into_scope(self) -> Arc<Self::Scope>;
-
+pub trait AsLimiter: Handle {
     /// Returns the limiter: this one, or the one that has this class.
     fn limiter(&self) -> &Limiter;
 
@@ -68,32 +46,12 @@ pub trait AsLimiter: sealed::Sealed + Clone + fmt::Debug + Send + Sync + 'static
 }
 
 impl AsLimiter for Limiter {
-    type Scope = Core;
-
-    fn scope(&self) -> &Core {
-        self.core()
-    }
-
-    fn into_scope(self) -> Arc<Core> {
-        self.into_core()
-    }
-
     fn limiter(&self) -> &Limiter {
         self
     }
 }
 
 impl AsLimiter for Class {
-    type Scope = Scope;
-
-    fn scope(&self) -> &Scope {
-        self.inner()
-    }
-
-    fn into_scope(self) -> Arc<Scope> {
-        self.into_inner()
-    }
-
     fn limiter(&self) -> &Limiter {
         Class::limiter(self)
     }

@@ -7,7 +7,7 @@ use crate::core::source::{RequestTask, Source};
 use crate::core::state::State;
 use crate::core::supply::Supply;
 use crate::error::ConfigError;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::name::quota_names;
 use crate::observe::Observers;
 use crate::quota::{Quota, check_cap};

@@ -2,16 +2,13 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `class.rs` | the handle of a class |
-//! | `scope.rs` | what the handles, claims and grants of a class share |
+//! | `class.rs` | the public methods of a class |
 //! | `share.rs` | weight, floor and ceiling, as configured |
 //! | `snapshot.rs` | the state of a class at one instant |
 
-mod scope;
 mod share;
 mod snapshot;
 
-pub(crate) use scope::Scope;
 pub use share::Share;
 pub use snapshot::{ClassSnapshot, RecentShare};
 
@@ -22,58 +19,11 @@ use crate::core::limiter_ref::{ClaimScope, ScopeRef};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
-use crate::limiter::Limiter;
+use crate::handle::{Class, Handle, Limiter, Scope};
 use crate::observe::ClassLabel;
 use crate::wait::Wait;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A class of waiters of a [`Limiter`] that was built with [`classes`](crate::Builder::classes).
-///
-/// The classes of a limiter form a tree. Each class has a first-come-first-served queue of its own. While claims wait
-/// in several classes, these share the tokens in proportion to their weights, token by token: a batch job with 10,000
-/// requests in its queue takes its share and no more. A class gets everything, up to its ceiling, while no claims
-/// wait in other classes. A class gets no credit for the time in which it was idle.
-///
-/// Cloning is cheap: all clones are the same class. The class ends when the last clone, the last future and the last
-/// grant of it and of the classes in it are dropped, or with [`remove`](Self::remove).
-///
-/// # Guarantees
-///
-/// All guarantees of the limiter hold for all classes together: its quotas, its in-flight cap, no token lost. In
-/// addition:
-///
-/// * *Shares.* Take two classes with the same parent, and without floors or ceilings on or below them, and any interval
-///   in which claims wait in both. The first class has the weight `v` and is served `x` tokens in installments of at
-///   most `a`; the second has the weight `w` and is served `y` tokens in installments of at most `b`. Then `x / v` and
-///   `y / w` differ by at most `a / v + b / w`. The largest installment is the largest claim, or the smallest burst of
-///   the limiter's quotas if that is less.
-/// * *Installments.* A claim that costs more than a burst is paid in installments of at most a burst, in turn with the
-///   other classes, and is granted with the last one. If it leaves before that, what was set aside for it goes back as
-///   far as the quotas allow: never so far that other claims could exceed `burst + rate x window`.
-/// * *Floors and ceilings.* See [`Share`]. A class that its ceiling holds back holds up no class outside of it.
-///
-/// The scheduler is hierarchical start-time fair queueing (Goyal, Vin and Cheng, 1996) with reservations and limits.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::{Limiter, Quota, Share};
-/// let limiter = Limiter::builder().quota(Quota::per_second(5_000).burst(100)).classes().build()?;
-/// let interactive = limiter.class("interactive", Share::weight(3).floor(Quota::per_second(200)))?;
-/// let batch = limiter.class("batch", Share::weight(1).ceiling(Quota::per_second(1_000)))?;
-/// let tenant = batch.class("tenant-7", Share::weight(2))?; // classes nest
-/// let _grant = interactive.consume(1).await?;
-/// let mut grant = tenant.consume(50).await?;
-/// grant.settle(40);
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Class {
-    inner: Arc<Scope>,
-}
 
 impl Class {
     fn add(
@@ -83,17 +33,9 @@ impl Class {
         name: Arc<str>,
         share: Share,
     ) -> Result<Self, ConfigError> {
-        let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.inner.label), &name));
+        let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.scope().label), &name));
         let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
-        Ok(Self { inner: Arc::new(Scope { limiter: limiter.clone(), id, flags, name, label, parent }) })
-    }
-
-    pub(crate) fn inner(&self) -> &Scope {
-        &self.inner
-    }
-
-    pub(crate) fn into_inner(self) -> Arc<Scope> {
-        self.inner
+        Ok(Self::from_scope(Scope { limiter: limiter.clone(), id, flags, name, label, parent }))
     }
 
     /// Makes a class in this class, which shares what this class receives. Claims made on this class itself then share
@@ -104,23 +46,23 @@ impl Class {
     /// The same as [`Limiter::class`]. Also [`FloorWithClasses`](ConfigError::FloorWithClasses) if this class has a
     /// floor, and [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed.
     pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Self, ConfigError> {
-        Self::add(&self.inner.limiter, self.inner.id, Some(self.clone()), name.into(), share)
+        Self::add(&self.scope().limiter, self.scope().id, Some(self.clone()), name.into(), share)
     }
 
     /// Returns the name of the class.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.scope().name
     }
 
     /// Returns the limiter of the class: what applies to all its classes, such as quotas, pauses and the in-flight cap, is
     /// set there.
     pub fn limiter(&self) -> &Limiter {
-        &self.inner.limiter
+        &self.scope().limiter
     }
 
     /// Returns the class that this one is in; `None` if the limiter itself is its parent.
     pub fn parent(&self) -> Option<&Self> {
-        self.inner.parent.as_ref()
+        self.scope().parent.as_ref()
     }
 
     /// Changes weight, floor, ceiling and `max_waiting` of the class from now on.
@@ -136,7 +78,7 @@ impl Class {
     /// [`FloorWithClasses`](ConfigError::FloorWithClasses) if there are classes in this one, and
     /// [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed. Nothing has changed then.
     pub fn set_share(&self, share: Share) -> Result<(), ConfigError> {
-        self.inner.core().set_share(self.inner.id, &share.plan)
+        self.scope().core().set_share(self.scope().id, &share.plan)
     }
 
     /// Waits in the queue of the class until `cost` tokens are granted; see [`Limiter::consume`].
@@ -152,7 +94,7 @@ impl Class {
     /// installments goes back to the limiter, as far as the quotas allow.
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_, Self> {
-        Consume::new(&*self.inner, cost)
+        Consume::new(self.scope(), cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
@@ -182,7 +124,7 @@ impl Class {
     /// ```
     #[inline]
     pub fn wait(&self, cost: u64) -> Wait<Consume<'_, Self>> {
-        Wait::new(self.consume(cost), self.inner.core().capped)
+        Wait::new(self.consume(cost), self.scope().core().capped)
     }
 
     /// Waits like [`consume`](Self::consume), with a future and a grant that own the class, for spawned tasks.
@@ -195,7 +137,7 @@ impl Class {
     ///
     /// The same as [`consume`](Self::consume).
     pub fn consume_owned(self, cost: u64) -> ConsumeOwned<Self> {
-        ConsumeOwned::new(self.inner, cost)
+        ConsumeOwned::new(self.into_scope(), cost)
     }
 
     /// Blocks the current thread until `cost` tokens are granted; see [`Limiter::blocking_consume`].
@@ -204,7 +146,7 @@ impl Class {
     ///
     /// The same as [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime), which it never returns.
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_, Self>, ConsumeError> {
-        blocking::consume(ScopeRef(&*self.inner), cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(ScopeRef(self.scope()), cost, Allowed::ANY).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
@@ -215,7 +157,7 @@ impl Class {
     /// The same as [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
     /// [`TimedOut`](ConsumeError::TimedOut).
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_, Self>, ConsumeError> {
-        blocking::consume(ScopeRef(&*self.inner), cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(ScopeRef(self.scope()), cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there, no ceiling holds them back, and no claim is ahead of this one. Claims that
@@ -230,7 +172,7 @@ impl Class {
     /// of a ceiling, and [`Closed`](TryAcquireError::Closed) also if the class was removed.
     #[inline]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_, Self>, TryAcquireError> {
-        Grant::acquire(&*self.inner, cost)
+        Grant::acquire(self.scope(), cost)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the class: for adapters and spawned tasks.
@@ -239,7 +181,7 @@ impl Class {
     ///
     /// The same as [`try_acquire`](Self::try_acquire).
     pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant<Self>, TryAcquireError> {
-        OwnedGrant::acquire(self.inner, cost)
+        OwnedGrant::acquire(self.into_scope(), cost)
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait, if from now on no caller arrived,
@@ -252,8 +194,8 @@ impl Class {
     /// longer wait is estimated from the shares of the classes in which claims wait then. The running time grows with
     /// the number of classes.
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        let class = self.inner.id;
-        self.inner.core().look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
+        let class = self.scope().id;
+        self.scope().core().look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
     }
 
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have.
@@ -261,20 +203,20 @@ impl Class {
     /// Returns 0 while a claim waits that no ceiling holds back, or one below a ceiling that this class is below too:
     /// `try_acquire` can pass in the second case, if it is the turn of this class.
     pub fn available(&self) -> u64 {
-        let class = self.inner.id;
-        self.inner.core().look_at(|state, rovers, _| state.available_to_class(rovers, class))
+        let class = self.scope().id;
+        self.scope().core().look_at(|state, rovers, _| state.available_to_class(rovers, class))
     }
 
     /// Returns the state of the class.
     pub fn snapshot(&self) -> ClassSnapshot {
-        let class = self.inner.id;
-        self.inner.core().look_at(|state, _, _| ClassSnapshot::of(state, class))
+        let class = self.scope().id;
+        self.scope().core().look_at(|state, _, _| ClassSnapshot::of(state, class))
     }
 
     /// Returns true once the class was removed or its limiter was closed.
     pub fn is_closed(&self) -> bool {
-        let class = self.inner.id;
-        self.inner.core().look_at(|state, _, _| state.is_closed(class))
+        let class = self.scope().id;
+        self.scope().core().look_at(|state, _, _| state.is_closed(class))
     }
 
     /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
@@ -284,13 +226,7 @@ impl Class {
     /// has not paid stay with it, and a ceiling that was full is full again: a program that makes classes anew can exceed a
     /// ceiling by a burst each time. The limiter's own quotas hold whatever classes come and go.
     pub fn remove(&self) {
-        self.inner.core().remove_class(self.inner.id);
-    }
-}
-
-impl fmt::Debug for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+        self.scope().core().remove_class(self.scope().id);
     }
 }
 

@@ -1,11 +1,10 @@
 //! The futures that wait for tokens, for borrowed and owned limiters.
 
-use crate::as_limiter::AsLimiter;
 use crate::claim::Claim;
 use crate::core::limiter_ref::ScopeRef;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant};
-use crate::limiter::Limiter;
+use crate::handle::{Handle, Limiter};
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The future returned by [`Limiter::consume`](crate::Limiter::consume).
+/// The future returned by [`Limiter::consume`](crate::Limiter::consume) and [`Class::consume`](crate::Class::consume): `L`
+/// is [`Limiter`] or [`Class`](crate::Class).
 ///
 /// # Cancel safety
 ///
@@ -40,12 +40,12 @@ use std::time::Duration;
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct Consume<'a, L: AsLimiter = Limiter> {
+pub struct Consume<'a, L: Handle = Limiter> {
     #[pin]
     claim: Claim<ScopeRef<&'a L::Scope>>,
 }
 
-impl<'a, L: AsLimiter> Consume<'a, L> {
+impl<'a, L: Handle> Consume<'a, L> {
     #[inline]
     pub(crate) fn new(scope: &'a L::Scope, cost: u64) -> Self {
         Self { claim: Claim::new(ScopeRef(scope), cost) }
@@ -74,7 +74,7 @@ impl<'a, L: AsLimiter> Consume<'a, L> {
     }
 }
 
-impl<'a, L: AsLimiter> Future for Consume<'a, L> {
+impl<'a, L: Handle> Future for Consume<'a, L> {
     type Output = Result<Grant<'a, L>, ConsumeError>;
 
     #[inline]
@@ -96,12 +96,12 @@ impl<'a, L: AsLimiter> Future for Consume<'a, L> {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct ConsumeOwned<L: AsLimiter = Limiter> {
+pub struct ConsumeOwned<L: Handle = Limiter> {
     #[pin]
     claim: Claim<ScopeRef<Arc<L::Scope>>>,
 }
 
-impl<L: AsLimiter> ConsumeOwned<L> {
+impl<L: Handle> ConsumeOwned<L> {
     pub(crate) fn new(scope: Arc<L::Scope>, cost: u64) -> Self {
         Self { claim: Claim::new(ScopeRef(scope), cost) }
     }
@@ -112,7 +112,7 @@ impl<L: AsLimiter> ConsumeOwned<L> {
     }
 }
 
-impl<L: AsLimiter> Future for ConsumeOwned<L> {
+impl<L: Handle> Future for ConsumeOwned<L> {
     type Output = Result<OwnedGrant<L>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

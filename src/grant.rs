@@ -1,11 +1,10 @@
 //! Grants: the values that prove that tokens were taken.
 
-use crate::as_limiter::AsLimiter;
 use crate::claim::Claim;
 use crate::core::coop::poll_paid;
 use crate::core::limiter_ref::{ClaimScope, LimiterRef, ScopeRef};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
-use crate::limiter::Limiter;
+use crate::handle::{Handle, Limiter};
 use crate::permit::Permit;
 use pin_project::pin_project;
 use std::future::Future;
@@ -24,13 +23,13 @@ use std::time::Duration;
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct Grant<'a, L: AsLimiter = Limiter>(Permit<ScopeRef<&'a L::Scope>>);
+pub struct Grant<'a, L: Handle = Limiter>(Permit<ScopeRef<&'a L::Scope>>);
 
 /// A [`Grant`] that owns the limiter, for spawned tasks.
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct OwnedGrant<L: AsLimiter = Limiter>(Permit<ScopeRef<Arc<L::Scope>>>);
+pub struct OwnedGrant<L: Handle = Limiter>(Permit<ScopeRef<Arc<L::Scope>>>);
 
 macro_rules! grant_methods {
     () => {
@@ -179,7 +178,7 @@ macro_rules! grant_methods {
     };
 }
 
-impl<'a, L: AsLimiter> Grant<'a, L> {
+impl<'a, L: Handle> Grant<'a, L> {
     #[inline(always)]
     pub(crate) fn new(permit: Permit<ScopeRef<&'a L::Scope>>) -> Self {
         Self(permit)
@@ -194,7 +193,7 @@ impl<'a, L: AsLimiter> Grant<'a, L> {
     grant_methods!();
 }
 
-impl<L: AsLimiter> OwnedGrant<L> {
+impl<L: Handle> OwnedGrant<L> {
     pub(crate) fn new(permit: Permit<ScopeRef<Arc<L::Scope>>>) -> Self {
         Self(permit)
     }
@@ -225,12 +224,12 @@ impl<L: AsLimiter> OwnedGrant<L> {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct GrowWithin<'a, L: AsLimiter = Limiter> {
+pub struct GrowWithin<'a, L: Handle = Limiter> {
     #[pin]
     growth: Growth<'a, ScopeRef<&'a L::Scope>>,
 }
 
-impl<L: AsLimiter> Future for GrowWithin<'_, L> {
+impl<L: Handle> Future for GrowWithin<'_, L> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

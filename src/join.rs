@@ -14,7 +14,7 @@ use crate::core::wakes::Peer;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use locked::LockOrder;
 use member::Member;
 use std::any::Any;

@@ -196,6 +196,7 @@ mod deadline;
 pub mod distributed;
 mod error;
 mod grant;
+mod handle;
 #[cfg(feature = "io")]
 pub mod io;
 mod join;
@@ -237,14 +238,14 @@ pub use {
     as_limiter::AsLimiter,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
-    class::{Class, ClassSnapshot, RecentShare, Share},
+    class::{ClassSnapshot, RecentShare, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
     error::{Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, GrowWithin, OwnedGrant},
+    handle::{Class, Limiter},
     join::{Join, JoinError, TryJoinError, join, try_join},
-    limiter::Limiter,
     quota::{ParseQuotaError, Quota},
     reservation::{Reservation, Reserve, reserve},
     snapshot::{DryRunSnapshot, QuotaSnapshot, Snapshot},

@@ -3,42 +3,21 @@
 use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
-use crate::core::Core;
 use crate::core::limiter_ref::ScopeRef;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};
+use crate::handle::{Handle, Limiter};
 use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
 use crate::wait::Wait;
 use crate::which::Which;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A waiting rate limiter: one first-come-first-served queue in front of one token bucket.
-///
-/// Cloning is cheap: all clones share one queue and one bucket. See the [crate documentation](crate) for an overview.
-#[derive(Clone)]
-pub struct Limiter {
-    core: Arc<Core>,
-}
-
 impl Limiter {
-    pub(crate) fn from_core(core: Arc<Core>) -> Self {
-        Self { core }
-    }
-
-    pub(crate) fn into_core(self) -> Arc<Core> {
-        self.core
-    }
-
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
     /// Waits in the queue until `cost` tokens are available, and takes them.
     ///
     /// Where the grant is not needed, [`wait`](Self::wait) returns none.
@@ -128,7 +107,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_> {
-        Consume::new(&*self.core, cost)
+        Consume::new(self.core(), cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
@@ -168,7 +147,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn wait(&self, cost: u64) -> Wait<Consume<'_>> {
-        Wait::new(self.consume(cost), self.core.capped)
+        Wait::new(self.consume(cost), self.core().capped)
     }
 
     /// Waits like [`consume`](Self::consume), with a future and a grant that own the limiter, for spawned tasks.
@@ -197,7 +176,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, cost: u64) -> ConsumeOwned {
-        ConsumeOwned::new(self.core, cost)
+        ConsumeOwned::new(self.into_scope(), cost)
     }
 
     /// Blocks the current thread until `cost` tokens are available, and takes them.
@@ -224,7 +203,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(ScopeRef(&*self.core), cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(ScopeRef(self.core()), cost, Allowed::ANY).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
@@ -248,7 +227,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(ScopeRef(&*self.core), cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(ScopeRef(self.core()), cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.
@@ -289,7 +268,7 @@ impl Limiter {
     // Inlined always, like `Core::try_acquire`, which is nearly all of it.
     #[inline(always)]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
-        Grant::acquire(&*self.core, cost)
+        Grant::acquire(self.core(), cost)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
@@ -311,7 +290,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
-        OwnedGrant::acquire(self.core, cost)
+        OwnedGrant::acquire(self.into_scope(), cost)
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.
@@ -330,7 +309,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenish(&self, tokens: u64) {
-        self.core.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
+        self.core().with_batch(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
     /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the queue.
@@ -354,7 +333,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn release(&self, tokens: u64) -> Result<(), ReleaseError> {
-        self.core.release_owed(tokens)
+        self.core().release_owed(tokens)
     }
 
     /// Mints the tokens that are due now and serves the queue.
@@ -380,19 +359,19 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn tick(&self) {
-        self.core.tick();
+        self.core().tick();
     }
 
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
     /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now))
+        self.core().look_at(|state, rovers, sample| state.shown_available(rovers, sample.now))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
     /// left by [`settle`](Grant::settle).
     pub fn deficiency(&self) -> u64 {
-        self.core.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now))
+        self.core().look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now))
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
@@ -418,7 +397,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        self.core.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
+        self.core().look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
     }
 
     /// Changes a quota, selected by index or by name.
@@ -460,7 +439,7 @@ impl Limiter {
     /// ```
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
-        self.core.with(|state, rovers, _| state.set_quota(rovers, which, quota))
+        self.core().with(|state, rovers, _| state.set_quota(rovers, which, quota))
     }
 
     /// Puts a quota in [dry run](crate::Builder::dry_run), or enforces it again. `which` is its index or its name.
@@ -499,7 +478,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn set_dry_run<'q>(&self, which: impl Into<Which<'q>>, dry_run: bool) -> Result<(), ConfigError> {
-        self.core.set_dry_run(which.into(), dry_run)
+        self.core().set_dry_run(which.into(), dry_run)
     }
 
     /// Changes the in-flight cap.
@@ -514,7 +493,7 @@ impl Limiter {
     /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid.
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        self.core.with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
+        self.core().with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
     }
 
     /// Pauses the limiter for `duration` from now, for example after an upstream returned "429, retry after".
@@ -522,7 +501,7 @@ impl Limiter {
     /// No claim passes during the pause. Buckets continue to fill up to their bursts. A shorter pause never shortens a
     /// longer one.
     pub fn pause_for(&self, duration: Duration) {
-        self.core.with(|state, rovers, sample| state.pause_for(rovers, sample.now, whole_nanos(duration)));
+        self.core().with(|state, rovers, sample| state.pause_for(rovers, sample.now, whole_nanos(duration)));
     }
 
     /// Pauses the limiter until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the
@@ -535,13 +514,13 @@ impl Limiter {
     ///
     /// If many callers wait, the background task refuses most of them right after this call has returned.
     pub fn close(&self) {
-        self.core.close();
-        self.core.close_children();
+        self.core().close();
+        self.core().close_children();
     }
 
     /// Returns true once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.core.look_at(|state, _, _| state.closed)
+        self.core().look_at(|state, _, _| state.closed)
     }
 
     /// Returns a consistent picture of the limiter's state.
@@ -551,7 +530,7 @@ impl Limiter {
     /// The call wakes at most one batch of waiters. If more are due because the background task is late, the snapshot
     /// shows the instant up to which the queue has been served, and the task continues at once.
     pub fn snapshot(&self) -> Snapshot {
-        self.core.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
+        self.core().look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
     }
 
     /// Returns the background task (a driver), for callers that want to spawn it on a runtime of their choice.
@@ -571,7 +550,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenisher(&self) -> Replenisher {
-        Replenisher::new(self.core.weak())
+        Replenisher::new(self.core().weak())
     }
 }
 

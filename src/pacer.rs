@@ -9,7 +9,7 @@ use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 

@@ -1,8 +1,8 @@
 //! Several resources reserved at once, for work whose cost becomes known while it runs.
 
 use crate::grant::{Grant, GrowWithin};
+use crate::handle::Limiter;
 use crate::join::{Join, JoinError, join};
-use crate::limiter::Limiter;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

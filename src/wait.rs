@@ -1,9 +1,9 @@
 //! Waiting for tokens where there is nothing to hold afterwards.
 
-use crate::as_limiter::AsLimiter;
 use crate::consume::Consume;
 use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
+use crate::handle::Handle;
 #[cfg(feature = "keyed")]
 use crate::keyed::KeyedConsume;
 use pin_project::pin_project;
@@ -39,7 +39,7 @@ impl<C> Wait<C> {
     }
 }
 
-impl<L: AsLimiter> Wait<Consume<'_, L>> {
+impl<L: Handle> Wait<Consume<'_, L>> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
         Wait { claim: self.claim.within(allowed), capped: self.capped }

@@ -70,7 +70,7 @@ pub use paced::PacedIo;
 
 use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use std::io;
 
 /// Paces the bytes of any `AsyncRead` or `AsyncWrite`. [`PacedIo::chunk`] changes the chunk size.

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use super::writing::Writing;
 use crate::as_limiter::AsLimiter;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use pin_project::pin_project;
 use std::io::{self, IoSlice};
 use std::pin::Pin;

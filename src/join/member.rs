@@ -5,7 +5,7 @@ use crate::core::limiter_ref::ScopeRef;
 use crate::core::outcome::Outcome;
 use crate::error::ConsumeError;
 use crate::grant::Grant;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::observe::{QueueInfo, WaitRecord};
 use crate::permit::Permit;
 use std::task::{Poll, Waker};

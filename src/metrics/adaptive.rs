@@ -4,7 +4,7 @@ use super::names;
 use super::series::Series;
 use super::tally::Tally;
 use crate::adaptive::{Adaptive, ChangeReason, Target};
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use metrics::SharedString;
 use std::fmt;
 

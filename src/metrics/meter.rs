@@ -4,7 +4,7 @@ use super::classes::ClassTallies;
 use super::names;
 use super::series::Series;
 use super::tally::{QUOTAS, Tally};
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::observe::Observers;
 use metrics::SharedString;
 use std::fmt;

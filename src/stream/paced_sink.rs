@@ -2,7 +2,7 @@
 
 use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::pacer::Pacer;
 use futures_core::Stream;
 use futures_sink::Sink;

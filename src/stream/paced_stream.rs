@@ -3,7 +3,7 @@
 use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::pacer::Pacer;
 use futures_core::{FusedStream, Stream};
 use futures_sink::Sink;
