@@ -51,11 +51,11 @@ impl Handle for Limiter {
 
     #[inline]
     fn scope(&self) -> &Core {
-        &self.core
+        self.core()
     }
 
     fn into_scope(self) -> Arc<Core> {
-        self.core
+        self.into_core()
     }
 }
 

@@ -4,7 +4,7 @@ use super::bounds::{Bounds, rate};
 use super::control::{Control, Law};
 use super::error::AdaptiveError;
 use super::phase::Phase;
-use super::{Adaptive, Target};
+use super::{Adaptive, Driven, Target};
 use crate::set_twice::SetTwice;
 use crate::{Limiter, Quota};
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl AdaptiveBuilder {
 
     fn drive_target<T: Target>(self, target: T) -> Result<Adaptive<T>, AdaptiveError> {
         let (control, bounds) = self.checked()?;
-        target.set_rate(bounds.quota(control.rate()))?;
+        target.driven().set_rate(bounds.quota(control.rate()))?;
         Ok(self.driving(target, control, bounds))
     }
 

@@ -2,10 +2,11 @@
 
 use super::control::Stamp;
 use super::{Shared, Target};
-use crate::Limiter;
 use crate::adaptive::target::Settle;
+use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::grant::{GrowWithin, OwnedGrant};
+use crate::handle::Limiter;
 use pin_project::{pin_project, pinned_drop};
 use std::fmt;
 use std::future::Future;
@@ -29,17 +30,17 @@ use tokio::task::coop::has_budget_remaining;
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project(PinnedDrop)]
 pub struct AdaptiveConsume<T: Target = Limiter> {
+    /// `Some`, but while [`within`](Self::within) replaces it.
     #[pin]
-    claim: T::Claim,
+    claim: Option<T::Claim>,
     /// `None` once the future has returned its result.
-    shared: Option<Arc<Shared<T>>>,
-    cost: u64,
+    shared: Option<Arc<Shared<T::Driven>>>,
     has_waited: bool,
 }
 
 impl<T: Target> AdaptiveConsume<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>, cost: u64) -> Self {
-        Self { claim: shared.target.claim(cost), shared: Some(shared), cost, has_waited: false }
+    pub(super) fn new(target: &T, shared: Arc<Shared<T::Driven>>, cost: u64) -> Self {
+        Self { claim: Some(target.claim(cost)), shared: Some(shared), has_waited: false }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within). Call it before the first poll.
@@ -60,9 +61,8 @@ impl<T: Target> AdaptiveConsume<T> {
     /// # Ok(()) }
     /// ```
     pub fn within(mut self, allowed: Duration) -> Self {
-        let Some(shared) = self.shared.take() else { return self };
-        let claim = shared.target.claim_within(self.cost, allowed);
-        Self { claim, shared: Some(shared), cost: self.cost, has_waited: false }
+        let claim = self.claim.take().map(|claim| T::within(claim, allowed));
+        Self { claim, shared: self.shared.take(), has_waited: false }
     }
 }
 
@@ -73,7 +73,7 @@ impl<T: Target> Future for AdaptiveConsume<T> {
         let this = self.project();
         // A poll without budget enters no queue.
         let is_polled = has_budget_remaining();
-        let answer = this.claim.poll(cx);
+        let answer = this.claim.as_pin_mut().expect("only `within` takes it").poll(cx);
         *this.has_waited |= is_polled && answer.is_pending();
         let answer = ready!(answer);
         let shared = this.shared.take().expect("polled after it was ready");
@@ -172,14 +172,14 @@ impl<T: Target> AdaptiveGrant<T> {
     }
 }
 
-impl AdaptiveGrant {
+impl<L: AsLimiter> AdaptiveGrant<L> {
     /// Waits for `tokens` more; see [`Grant::grow_within`](crate::Grant::grow_within).
-    pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
+    pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
         self.grant.grow_within(tokens)
     }
 
     /// Returns the grant of the limiter.
-    pub fn grant(&self) -> &OwnedGrant {
+    pub fn grant(&self) -> &OwnedGrant<L> {
         &self.grant
     }
 }
@@ -203,13 +203,13 @@ impl<T: Target> fmt::Debug for AdaptiveGrant<T> {
 #[must_use = "dropping the attempt reports success: keep it until the outcome is known"]
 pub struct Attempt<T: Target = Limiter> {
     /// `None` once the outcome has been reported.
-    shared: Option<Arc<Shared<T>>>,
+    shared: Option<Arc<Shared<T::Driven>>>,
     stamp: Stamp,
     cost: u64,
 }
 
 impl<T: Target> Attempt<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>, cost: u64, has_waited: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared<T::Driven>>, cost: u64, has_waited: bool) -> Self {
         let stamp = shared.stamp(has_waited, cost);
         Self { shared: Some(shared), stamp, cost }
     }

@@ -68,6 +68,13 @@
 //!   process needs a refusal of its own to notice.
 //! * **It does not retry.** The caller decides whether a refused request is sent again.
 //! * It does not tell refusals of one resource from those of another: use an `Adaptive` for each.
+//! * It does not tell what a request had to wait for. A wait for another quota, for the in-flight cap or for the ceiling of
+//!   a class counts like a wait for the learned rate, and lets it grow.
+//!
+//! # Classes
+//!
+//! One learned rate can be shared by [classes](crate::Class): drive a limiter that was built with
+//! [`classes`](crate::Builder::classes), and make the classes with [`Adaptive::class`]. All of them report to one rate.
 
 mod bounds;
 mod builder;
@@ -84,10 +91,10 @@ pub use grant::{AdaptiveConsume, AdaptiveGrant, Attempt};
 pub use snapshot::{AdaptiveSnapshot, ChangeReason, RateChange};
 #[cfg(feature = "keyed")]
 pub use target::KeyOf;
-pub use target::{Settle, Target};
+pub use target::{Driven, Settle, Target};
 
 use crate::sync::Mutex;
-use crate::{Limiter, Quota};
+use crate::{AsLimiter, Class, ConfigError, Limiter, Quota, Share};
 use bounds::Bounds;
 use control::{Control, Decrease, Fall, Stamp};
 use phase::Phase;
@@ -99,12 +106,13 @@ use std::time::Duration;
 ///
 /// Cloning is cheap: all clones share one rate and one queue.
 pub struct Adaptive<T: Target = Limiter> {
-    shared: Arc<Shared<T>>,
+    target: T,
+    shared: Arc<Shared<T::Driven>>,
 }
 
-/// What the clones, the claims and the grants of an [`Adaptive`] share.
-struct Shared<T> {
-    target: T,
+/// What the clones, the claims and the grants of an [`Adaptive`] share, also those in classes of its limiter.
+struct Shared<D> {
+    driven: D,
     bounds: Bounds,
     longest_pause: Duration,
     state: Mutex<State>,
@@ -147,10 +155,49 @@ impl Adaptive {
     {
         AdaptiveBuilder::new(slowest.try_into().map_err(Into::into), fastest.try_into().map_err(Into::into))
     }
+}
 
+impl<L: AsLimiter> Adaptive<L> {
     /// Returns the limiter that is driven.
     pub fn limiter(&self) -> &Limiter {
-        &self.shared.target
+        self.target.limiter()
+    }
+}
+
+impl Adaptive<Limiter> {
+    /// Makes a class of the limiter that is driven, which must have been built with [`classes`](crate::Builder::classes).
+    /// Its claims wait in the class. All classes share one learned rate, by their weights.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Limiter::class`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Adaptive, Limiter, Quota, Share};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(20).burst(1)).classes().build()?;
+    /// let api = Adaptive::between("1/s", "500/s").start("20/s").drive(&limiter)?;
+    /// let [interactive, batch] = [api.class("interactive", Share::weight(3))?, api.class("batch", Share::weight(1))?];
+    /// interactive.consume(1).await?.succeeded();
+    /// batch.consume(1).await?.throttled(None);
+    /// assert!(interactive.tokens_per_second() < 20.0);
+    /// # Ok(()) }
+    /// ```
+    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Adaptive<Class>, ConfigError> {
+        Ok(Adaptive { target: self.target.class(name, share)?, shared: Arc::clone(&self.shared) })
+    }
+}
+
+impl Adaptive<Class> {
+    /// Makes a class in this class; see [`Adaptive::class`](Adaptive#method.class).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Class::class`].
+    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Self, ConfigError> {
+        Ok(Self { target: self.target.class(name, share)?, shared: Arc::clone(&self.shared) })
     }
 }
 
@@ -167,7 +214,8 @@ impl<T: Target> Adaptive<T> {
             accepted: 0,
             refused: 0,
         };
-        Self { shared: Arc::new(Shared { target, bounds, longest_pause, state: Mutex::new(state) }) }
+        let shared = Shared { driven: target.driven(), bounds, longest_pause, state: Mutex::new(state) };
+        Self { target, shared: Arc::new(shared) }
     }
 
     /// Waits in the limiter's queue until `cost` tokens are available, and takes them. The future and the grant own
@@ -181,7 +229,7 @@ impl<T: Target> Adaptive<T> {
     ///
     /// See [`AdaptiveConsume`].
     pub fn consume(&self, cost: u64) -> AdaptiveConsume<T> {
-        AdaptiveConsume::new(Arc::clone(&self.shared), cost)
+        AdaptiveConsume::new(&self.target, Arc::clone(&self.shared), cost)
     }
 
     /// Observes a request whose tokens were taken in another way, for example by a [`join`](crate::join) of several
@@ -207,9 +255,9 @@ impl<T: Target> Adaptive<T> {
         Attempt::new(Arc::clone(&self.shared), cost, has_waited)
     }
 
-    /// Returns what is driven.
+    /// Returns where the claims wait.
     pub fn target(&self) -> &T {
-        &self.shared.target
+        &self.target
     }
 
     /// Returns the learned rate in tokens per second.
@@ -235,7 +283,7 @@ impl<T: Target> Adaptive<T> {
     }
 }
 
-impl<T: Target> Shared<T> {
+impl<D: Driven> Shared<D> {
     fn stamp(&self, has_waited: bool, cost: u64) -> Stamp {
         let mut state = self.state.lock();
         let is_limited = std::mem::take(&mut state.has_unmet_demand) || has_waited;
@@ -275,19 +323,19 @@ impl<T: Target> Shared<T> {
         }
         let pause = retry_after.unwrap_or_default().saturating_add(shift.unwrap_or_default());
         if !pause.is_zero() {
-            self.target.pause(pause.min(self.longest_pause));
+            self.driven.pause(pause.min(self.longest_pause));
         }
     }
 
-    /// Gives the target the latest quota. Two threads may do this in the wrong order. So each of them looks afterwards
+    /// Gives the limiter the latest quota. Two threads may do this in the wrong order. So each of them looks afterwards
     /// whether its quota is still the latest one.
     ///
-    /// The lock is not held meanwhile: the target reads a clock and wakes waiters, which is user code.
+    /// The lock is not held meanwhile: the limiter reads a clock and wakes waiters, which is user code.
     fn apply(&self) {
         loop {
             let quota = self.state.lock().quota;
             // The quota is valid. If a key has lost its own quota and the map is full, the next change tries again.
-            let _ = self.target.set_rate(quota);
+            let _ = self.driven.set_rate(quota);
             if self.state.lock().quota == quota {
                 return;
             }
@@ -310,7 +358,7 @@ impl State {
 
 impl<T: Target> Clone for Adaptive<T> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { target: self.target.clone(), shared: Arc::clone(&self.shared) }
     }
 }
 

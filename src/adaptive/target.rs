@@ -1,8 +1,10 @@
-//! What an adaptive rate can drive: a limiter, or one key of a keyed limiter.
+//! What an adaptive rate can drive: a limiter, or one key of a keyed limiter; and where its claims wait.
 
+use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;
 use crate::error::{ConfigError, ConsumeError};
 use crate::grant::OwnedGrant;
+use crate::handle::Handle;
 use crate::{Limiter, Quota};
 use std::future::Future;
 use std::time::Duration;
@@ -11,18 +13,27 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A limiter whose rate an [`Adaptive`](super::Adaptive) changes: a [`Limiter`], or a `KeyOf` (feature `keyed`). The
-/// trait is sealed.
+/// Where the claims of an [`Adaptive`](super::Adaptive) wait: in a [`Limiter`], a [`Class`](crate::Class) of one, or a
+/// `KeyOf` (feature `keyed`). The trait is sealed.
 pub trait Target: sealed::Sealed + Clone {
+    /// What has the rate: for a class, its limiter.
+    type Driven: Driven;
     /// The future of a claim.
     type Claim: Future<Output = Result<Self::Grant, ConsumeError>>;
     /// The grant of a claim.
     type Grant: Settle;
 
     #[doc(hidden)]
+    fn driven(&self) -> Self::Driven;
+    #[doc(hidden)]
     fn claim(&self, cost: u64) -> Self::Claim;
     #[doc(hidden)]
-    fn claim_within(&self, cost: u64, allowed: Duration) -> Self::Claim;
+    fn within(claim: Self::Claim, allowed: Duration) -> Self::Claim;
+}
+
+/// A limiter whose rate an [`Adaptive`](super::Adaptive) changes: a [`Limiter`], or a `KeyOf` (feature `keyed`). The
+/// trait is sealed.
+pub trait Driven: sealed::Sealed {
     #[doc(hidden)]
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError>;
     #[doc(hidden)]
@@ -39,20 +50,27 @@ pub trait Settle: sealed::Sealed {
     fn settle(&mut self, actual: u64);
 }
 
-impl sealed::Sealed for Limiter {}
+impl<L: AsLimiter> sealed::Sealed for L {}
 
-impl Target for Limiter {
-    type Claim = ConsumeOwned;
-    type Grant = OwnedGrant;
+impl<L: AsLimiter> Target for L {
+    type Driven = Limiter;
+    type Claim = ConsumeOwned<L>;
+    type Grant = OwnedGrant<L>;
 
-    fn claim(&self, cost: u64) -> ConsumeOwned {
+    fn driven(&self) -> Limiter {
+        self.limiter().clone()
+    }
+
+    fn claim(&self, cost: u64) -> ConsumeOwned<L> {
         self.clone().consume_owned(cost)
     }
 
-    fn claim_within(&self, cost: u64, allowed: Duration) -> ConsumeOwned {
-        self.claim(cost).within(allowed)
+    fn within(claim: ConsumeOwned<L>, allowed: Duration) -> ConsumeOwned<L> {
+        claim.within(allowed)
     }
+}
 
+impl Driven for Limiter {
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
         self.set_quota(0, quota)
     }
@@ -62,9 +80,9 @@ impl Target for Limiter {
     }
 }
 
-impl sealed::Sealed for OwnedGrant {}
+impl<L: Handle> sealed::Sealed for OwnedGrant<L> {}
 
-impl Settle for OwnedGrant {
+impl<L: Handle> Settle for OwnedGrant<L> {
     fn cost(&self) -> u64 {
         self.cost()
     }
@@ -83,7 +101,7 @@ pub use keyed::KeyOf;
 
 #[cfg(feature = "keyed")]
 mod keyed {
-    use super::{ConfigError, Duration, Quota, Settle, Target, sealed};
+    use super::{ConfigError, Driven, Duration, Quota, Settle, Target, sealed};
     use crate::keyed::{KeyedConsumeOwned, KeyedLimiter, OwnedKeyedGrant};
     use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -120,17 +138,24 @@ mod keyed {
     impl<K, S> sealed::Sealed for KeyOf<K, S> {}
 
     impl<K: Hash + Eq + Clone, S: BuildHasher> Target for KeyOf<K, S> {
+        type Driven = Self;
         type Claim = KeyedConsumeOwned<K, S>;
         type Grant = OwnedKeyedGrant<K, S>;
+
+        fn driven(&self) -> Self {
+            self.clone()
+        }
 
         fn claim(&self, cost: u64) -> Self::Claim {
             self.limiter.clone().consume_owned(self.key.clone(), cost)
         }
 
-        fn claim_within(&self, cost: u64, allowed: Duration) -> Self::Claim {
-            self.claim(cost).within(allowed)
+        fn within(claim: Self::Claim, allowed: Duration) -> Self::Claim {
+            claim.within(allowed)
         }
+    }
 
+    impl<K: Hash + Eq + Clone, S: BuildHasher> Driven for KeyOf<K, S> {
         fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
             self.limiter.set_quota_for(&self.key, quota)
         }

@@ -1,5 +1,6 @@
 //! Adaptive rates: the rules of the module's documentation, random feedback, and the simulated server.
 
+mod classes;
 mod properties;
 mod rules;
 mod settings;

@@ -1,0 +1,94 @@
+//! Classes of one limiter that share a learned rate.
+
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::adaptive::AdaptiveConsume;
+use tollgate::{Adaptive, Class, ConfigError, Limiter, ManualClock, Quota, Share};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Ten requests per second, learned, with nothing left of the burst. Two classes share it three to one.
+fn shared() -> (Adaptive, [Adaptive<Class>; 2], ManualClock) {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1).burst(1);
+    let limiter = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+    let api = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
+    let classes = [("heavy", 3), ("light", 1)].map(|(name, weight)| api.class(name, Share::weight(weight)).unwrap());
+    drop(limiter.try_acquire(1).unwrap());
+    (api, classes, clock)
+}
+
+fn enter(class: &Adaptive<Class>) -> Spawn<AdaptiveConsume<Class>> {
+    let mut claim = spawn(class.consume(1));
+    assert!(claim.poll().is_pending());
+    claim
+}
+
+#[test]
+fn classes_share_the_learned_rate_by_weight() {
+    let (api, [heavy, light], clock) = shared();
+    let claims = [heavy, light].map(|class| (0..100).map(|_| enter(&class)).collect::<Vec<_>>());
+    clock.advance(4 * SECOND);
+    api.limiter().tick();
+    let granted = claims.each_ref().map(|claims| claims.iter().filter(|claim| claim.is_woken()).count());
+    assert_eq!(granted, [30, 10]);
+}
+
+#[test]
+fn a_refusal_in_one_class_slows_all_and_is_one_event() {
+    let (api, [heavy, light], clock) = shared();
+    let [mut refused, mut late, waiting] = [enter(&heavy), enter(&light), enter(&light)];
+    clock.advance(Duration::from_millis(200));
+    api.limiter().tick();
+    let [Poll::Ready(Ok(refused)), Poll::Ready(Ok(late))] = [refused.poll(), late.poll()] else { panic!("not granted") };
+    refused.throttled(None);
+    let rate = api.tokens_per_second();
+    assert!(rate < 10.0);
+    late.throttled(None); // sent before the rate fell
+    assert_eq!([heavy.tokens_per_second(), light.tokens_per_second()], [rate; 2]);
+    let seen = api.snapshot();
+    assert_eq!((seen.refused, seen.probes_refused + seen.falls), (2, 1));
+    // The claim that waits is due later: with ten per second it would be granted now.
+    clock.advance(Duration::from_millis(100));
+    api.limiter().tick();
+    assert!(!waiting.is_woken());
+    clock.advance(Duration::from_secs(2));
+    api.limiter().tick();
+    assert!(waiting.is_woken());
+}
+
+#[test]
+fn a_class_that_waits_makes_the_rate_climb_and_an_idle_one_does_not() {
+    let (api, [heavy, light], clock) = shared();
+    for _ in 0..50 {
+        clock.advance(SECOND);
+        let Poll::Ready(Ok(grant)) = spawn(light.consume(1)).poll() else { panic!("it is idle") };
+        grant.succeeded();
+    }
+    assert_eq!(api.tokens_per_second(), 10.0);
+    for _ in 0..50 {
+        let mut claims = [(); 2].map(|()| spawn(heavy.consume(1)));
+        let first = claims.each_mut().map(|claim| claim.poll());
+        assert!(first[1].is_pending(), "the burst is one");
+        clock.advance(SECOND);
+        api.limiter().tick();
+        assert!(matches!(claims[1].poll(), Poll::Ready(Ok(_))));
+    }
+    assert!(api.tokens_per_second() > 11.0, "{}", api.tokens_per_second());
+}
+
+#[test]
+fn classes_nest_and_need_a_limiter_with_classes() {
+    let (api, [heavy, _], clock) = shared();
+    let tenant = heavy.class("tenant", Share::weight(1)).unwrap();
+    assert_eq!((tenant.target().name(), tenant.target().parent().map(Class::name)), ("tenant", Some("heavy")));
+    let mut claim = enter(&tenant);
+    clock.advance(SECOND);
+    api.limiter().tick();
+    let Poll::Ready(Ok(mut grant)) = claim.poll() else { panic!("not granted") };
+    grant.settle(3);
+    assert_eq!((grant.cost(), grant.grant().cost()), (3, 3));
+    let plain = Adaptive::between("1/s", "1000/s").build().unwrap();
+    assert_eq!(plain.class("none", Share::weight(1)).unwrap_err(), ConfigError::NoClasses);
+}
