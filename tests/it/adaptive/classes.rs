@@ -41,7 +41,9 @@ fn a_refusal_in_one_class_slows_all_and_is_one_event() {
     let [mut refused, mut late, waiting] = [enter(&heavy), enter(&light), enter(&light)];
     clock.advance(Duration::from_millis(200));
     api.limiter().tick();
-    let [Poll::Ready(Ok(refused)), Poll::Ready(Ok(late))] = [refused.poll(), late.poll()] else { panic!("not granted") };
+    let [Poll::Ready(Ok(refused)), Poll::Ready(Ok(late))] = [refused.poll(), late.poll()] else {
+        panic!("not granted")
+    };
     refused.throttled(None);
     let rate = api.tokens_per_second();
     assert!(rate < 10.0);
