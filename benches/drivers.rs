@@ -5,6 +5,8 @@
 //! cargo bench --bench drivers
 //! ```
 
+mod cpu;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,8 +15,6 @@ use tollgate::{Limiter, Quota};
 
 const RATE: u64 = 500;
 const TIME: Duration = Duration::from_secs(2);
-/// The unit of `/proc`.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 fn main() {
     println!("{:<34} {:>14} {:>8}", "", "us of CPU each", "ratio");
@@ -70,19 +70,11 @@ fn per_grant(run: impl FnOnce(&Limiter, &'static AtomicBool, &'static AtomicU64)
     thread::scope(|scope| {
         scope.spawn(|| run(&limiter, stop, grants));
         thread::sleep(TIME / 2);
-        let before = (cpu_seconds(), grants.load(Ordering::Relaxed));
+        let before = (cpu::seconds(), grants.load(Ordering::Relaxed));
         thread::sleep(TIME);
-        let after = (cpu_seconds(), grants.load(Ordering::Relaxed));
+        let after = (cpu::seconds(), grants.load(Ordering::Relaxed));
         stop.store(true, Ordering::Relaxed);
         limiter.set_quota(0, Quota::per_second(1_000_000)).expect("a quota");
         (after.0 - before.0) * 1e6 / (after.1 - before.1) as f64
     })
-}
-
-/// The CPU time of all threads of this process: fields 14 and 15 of a line with a second field that may contain spaces.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("the rest").split_whitespace().collect();
-    let ticks = |index: usize| fields[index].parse::<f64>().expect("a number");
-    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
 }

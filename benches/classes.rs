@@ -1,0 +1,74 @@
+//! What does a grant cost when 10,000 tasks wait in classes of one limiter? CPU time of the whole process per grant,
+//! compared with as many tasks in one queue.
+//!
+//! ```sh
+//! cargo bench --bench classes
+//! ```
+
+mod cpu;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+use tollgate::{AsLimiter, Limiter, Quota, Share};
+
+const TASKS: usize = 10_000;
+const RATE: u64 = 100_000;
+const TIME: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 5;
+
+/// How many classes, and by how much a grant may cost more than without: the must.
+const CASES: [(usize, f64); 3] = [(2, 1.2), (100, 1.4), (10_000, 2.0)];
+
+fn main() {
+    println!("{:<14} {:>14} {:>8} {:>8}", "", "us of CPU each", "ratio", "must");
+    let mut ratios = CASES.map(|_| Vec::new());
+    for round in 0..ROUNDS {
+        let quota = Quota::per_second(RATE).burst(100);
+        let limiter = Limiter::new(quota).expect("a quota");
+        let alone = per_grant(&limiter, &[limiter.clone()]);
+        println!("{:<14} {alone:>14.2} {:>8}", format!("one queue, {round}"), 1);
+        for ((classes, must), ratios) in CASES.iter().zip(&mut ratios) {
+            let limiter = Limiter::builder().quota(quota).classes().build().expect("a quota");
+            let share = |index: usize| Share::weight(1 + index as u64 % 3);
+            let classes: Vec<_> = (0..*classes)
+                .map(|index| limiter.class(format!("{index}"), share(index)).expect("a valid share"))
+                .collect();
+            let cost = per_grant(&limiter, &classes);
+            ratios.push(cost / alone);
+            println!("{:<14} {cost:>14.2} {:>8.2} {must:>8}", format!("{} classes", classes.len()), cost / alone);
+        }
+    }
+    for ((classes, must), ratios) in CASES.iter().zip(&mut ratios) {
+        ratios.sort_by(f64::total_cmp);
+        let verdict = if ratios[ROUNDS / 2] <= *must { "ok" } else { "MISSED" };
+        println!("{classes} classes: median {:.2}, must {must}: {verdict}", ratios[ROUNDS / 2]);
+    }
+}
+
+/// The cost of a grant while all tasks wait, as many in each line.
+fn per_grant<L: AsLimiter>(limiter: &Limiter, lines: &[L]) -> f64 {
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let local = LocalSet::new();
+    let grants = Rc::new(Cell::new(0_u64));
+    for task in 0..TASKS {
+        let (line, grants) = (lines[task % lines.len()].clone(), Rc::clone(&grants));
+        local.spawn_local(async move {
+            while let Ok(grant) = line.clone().consume_owned(1).await {
+                drop(grant);
+                grants.set(grants.get() + 1);
+            }
+        });
+    }
+    runtime.block_on(local.run_until(async {
+        sleep(TIME / 4).await;
+        let before = (cpu::seconds(), grants.get());
+        sleep(TIME).await;
+        let after = (cpu::seconds(), grants.get());
+        limiter.close();
+        (after.0 - before.0) * 1e6 / (after.1 - before.1) as f64
+    }))
+}
