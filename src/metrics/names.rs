@@ -1,6 +1,14 @@
-//! The names and descriptions of the series.
+//! The names and descriptions of the series, and the values that several of them share.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Level, Metadata, Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
+
+/// The name shared by everything that has no series of its own because there would be too many.
+pub(super) const OTHERS: &str = "(others)";
+
+/// How a wait ends: it is granted, refused, or ended by the caller.
+pub(super) const RESULTS: [&str; 3] = ["allow", "deny", "left"];
 
 pub(super) const ACQUIRE: &str = "rate_limit_acquire_total";
 pub(super) const TOKENS: &str = "rate_limit_tokens";
