@@ -52,8 +52,8 @@
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`,
 //! which are the [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`,
-//! `unreachable` and `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed`, `no_runtime`,
-//! which no wait would change and which are therefore not counted as tokens denied.
+//! `unreachable` and `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed` and
+//! `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
 //! together as `(others)`.
@@ -84,9 +84,9 @@
 //! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of the class |
 //!
 //! They show a part of what the other series show of the whole limiter. `class` is the path of the class: its name
-//! after those of the classes around it, with `/` between them. A meter names the first 64 paths that it sees. All other
-//! classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its path continues
-//! the series of the removed one.
+//! after those of the classes around it, with `/` between them. A meter names the first 64 paths that it sees. All
+//! other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its path
+//! continues the series of the removed one.
 //!
 //! Of a distributed quota:
 //!
@@ -109,9 +109,17 @@
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
-//! | `rate_limit_adaptive_rate` | | gauge | the learned rate in tokens per second |
+//! | `rate_limit_adaptive_rate_per_second` | | gauge | the learned rate in tokens per second |
 //! | `rate_limit_adaptive_answers_total` | `result`: `accepted`, `refused` | counter | answers of the server |
 //! | `rate_limit_adaptive_changes_total` | `reason` | counter | changes of the learned rate |
+//!
+//! # OpenTelemetry
+//!
+//! [`INSTRUMENTS`] lists all series with the names, units and attributes that follow OpenTelemetry's semantic
+//! conventions. For example, `rate_limit_acquire_duration_seconds` is the histogram `rate_limit.acquire.duration` in
+//! `s`, and the label `reason` of a refusal is the attribute `error.type`. A recorder that exports over OTLP takes them
+//! from there: `examples/otlp` has one of about a hundred lines. All of them, and the conventions that they follow, are
+//! in docs/metrics.md.
 //!
 //! # What it costs
 //!
@@ -132,6 +140,7 @@
 mod adaptive;
 mod class_counts;
 mod classes;
+mod instrument;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod meter;
@@ -143,5 +152,6 @@ mod tally;
 
 pub use adaptive::AdaptiveMeter;
 pub(crate) use class_counts::ClassCounts;
+pub use instrument::{Instrument, InstrumentKind};
 pub use meter::{AlreadyMetered, Meter};
-pub use names::describe;
+pub use names::{INSTRUMENTS, describe};
