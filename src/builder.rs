@@ -242,8 +242,19 @@ impl Builder {
     ///
     /// A quota in dry run takes a lock for each call. A limiter without any pays nothing.
     ///
-    /// A limiter with [`classes`](Self::classes), a distributed limiter, and the parent of a keyed limiter cannot be in
-    /// dry run, and [joint claims](crate::join) refuse a limiter in dry run.
+    /// # What cannot be in dry run
+    ///
+    /// | | error | instead |
+    /// |---|---|---|
+    /// | a limiter with [`classes`](Self::classes) | [`DryRunUnsupported`] | try the quota on one without classes |
+    /// | a distributed limiter | [`DryRunUnsupported`] | try the quota in one process, without a store |
+    /// | the parent of a keyed limiter, and its keys | [`DryRunUnsupported`] | try the quota without the parent |
+    /// | a limiter with only a cap | [`DryRunUnsupported`] | add the quota to try: the cap stays enforced |
+    /// | a limiter in which a joint claim waits | [`DryRunUnsupported`] of `set_dry_run` | try again when none waits |
+    /// | a [joint claim](crate::join) from a limiter in dry run | [`JoinError::InDryRun`] | claim from that one alone |
+    ///
+    /// [`DryRunUnsupported`]: ConfigError::DryRunUnsupported
+    /// [`JoinError::InDryRun`]: crate::JoinError::InDryRun
     ///
     /// # Examples
     ///

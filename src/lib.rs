@@ -150,18 +150,23 @@
 //!
 //! # Tracing
 //!
-//! With the feature `tracing`, each wait is a span named `wait` (target `tollgate`, level `INFO`). Its parent is the
-//! span that is entered when the claim is first polled. The span lasts from entering the queue to the grant, the
-//! refusal or the drop. Its fields are:
+//! With the feature `tracing`, each wait is a span named `rate_limit.wait` (target `tollgate`, level `INFO`). Its
+//! parent is the span that is entered when the claim is first polled. The span lasts from entering the queue to the
+//! grant, the refusal or the drop. Its fields follow the semantic conventions of OpenTelemetry; durations are in
+//! seconds:
 //!
-//! * `cost`: the cost in tokens;
-//! * `class`: the path of the class in which the claim was made, if it was made in a class;
-//! * `ahead`: how many callers wait in front;
-//! * `estimate`: how long the wait takes according to the schedule, where this is known without a step per waiter;
-//! * `outcome`, set at the end: `granted`, `left` (the future was dropped), or the reason of the refusal.
+//! * `rate_limit.cost`: the cost in tokens;
+//! * `rate_limit.class.name`: the path of the class in which the claim was made, if it was made in a class;
+//! * `rate_limit.queue.ahead`: how many callers wait in front;
+//! * `rate_limit.estimate`: how long the wait takes according to the schedule, where this is known without a step per
+//!   waiter;
+//! * `rate_limit.result`, set at the end: `allow`, `deny`, or `left` (the future was dropped);
+//! * of a refusal, `error.type`, its reason, and `otel.status_code` and `otel.status_description`, which
+//!   `tracing-opentelemetry` takes as the status of the span.
 //!
-//! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`,
-//! `class`, `by` and `retry_after`.
+//! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `rate_limit.cost`,
+//! `rate_limit.class.name`, `error.type` and `rate_limit.retry_after`. A refusal by a [dry run](Builder::dry_run) has
+//! `rate_limit.reason` instead of `error.type`, for it is no error, and a wait has `rate_limit.would_wait`.
 //!
 //! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
 //! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait

@@ -133,7 +133,7 @@ pub enum ConfigError {
         setting: &'static str,
     },
     /// A quota of this limiter cannot be in dry run.
-    #[error("dry run is not supported together with `{setting}`: leave out one of the two")]
+    #[error("dry run is not supported together with `{setting}`: {}", instead_of_dry_run(setting))]
     DryRunUnsupported {
         /// What the limiter has that a dry run does not simulate.
         setting: &'static str,
@@ -272,6 +272,18 @@ pub enum ConfigError {
         /// The largest number of keys.
         most: u64,
     },
+}
+
+/// What to do about [`ConfigError::DryRunUnsupported`].
+fn instead_of_dry_run(setting: &str) -> &'static str {
+    match setting {
+        "classes" => "try the quota on a limiter without classes",
+        "distributed" => "try the quota on a limiter of one process, without a store",
+        "join" => "try again when no joint claim waits in this limiter",
+        "max_in_flight without a quota" => "there is no quota to try, so add one or leave out the dry run",
+        "parent" => "neither keys under a parent nor the parent can be in dry run, so try the quota without the parent",
+        _ => "leave out one of the two",
+    }
 }
 
 /// How many quotas a limiter has, and how they are selected.

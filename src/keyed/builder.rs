@@ -363,7 +363,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward [`max_keys`](Self::max_keys),
     /// which stays enforced, as `max_in_flight` and pauses do.
     ///
-    /// A keyed limiter that is distributed or has a parent cannot be in dry run.
+    /// A keyed limiter that is distributed ([`ConfigError::DistributedKeyed`]) or has a parent
+    /// ([`ConfigError::DryRunUnsupported`]) cannot be in dry run: try the quota on one that is neither.
     ///
     /// # Examples
     ///

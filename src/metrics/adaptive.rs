@@ -39,7 +39,7 @@ impl<T: Target> AdaptiveMeter<T> {
     ///
     /// Panics if the recorder panics.
     pub fn publish(&self) {
-        let series = Series::of(&self.tally);
+        let series = Series::of(&self.tally.name);
         let seen = self.adaptive.snapshot();
         series.gauge(names::ADAPTIVE_RATE, self.adaptive.tokens_per_second());
         series.counter(names::ADAPTIVE_ANSWERS, Some(("result", "accepted")), seen.accepted);

@@ -1,7 +1,7 @@
 //! The meter of a keyed limiter.
 
-use super::meter::{Meter, Metered, OTHERS, Totals};
-use super::names;
+use super::meter::{Meter, Metered, Totals};
+use super::names::{self, OTHERS};
 use super::series::Series;
 use super::tally::Tally;
 use crate::keyed::KeyedLimiter;

@@ -1,7 +1,7 @@
 //! The meter of a limiter, plain or keyed.
 
-use super::classes::ClassTallies;
-use super::names;
+use super::classes::publish_classes;
+use super::names::{self, OTHERS};
 use super::series::Series;
 use super::tally::{QUOTAS, Tally};
 use crate::handle::Limiter;
@@ -10,9 +10,6 @@ use metrics::SharedString;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The name shared by everything that has no series of its own because there would be too many.
-pub(super) const OTHERS: &str = "(others)";
 
 /// Counts what a limiter does, and publishes it on request. See the [module](super).
 ///
@@ -59,7 +56,7 @@ impl<L: Metered> Meter<L> {
     ///
     /// Panics if the recorder panics, or a function given to `naming`.
     pub fn publish(&self) {
-        let series = Series::of(&self.tally);
+        let series = Series::of(&self.tally.name);
         // All reasons, also those without a refusal so far: a rate is then visible from the first refusal on.
         for (reason, calls) in self.tally.refused() {
             series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);
@@ -161,7 +158,7 @@ impl Metered for Limiter {
                 series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
             }
         }
-        ClassTallies::publish(series, tally, &self.core().look_at(|state, _, _| state.class_lines()));
+        publish_classes(series, tally, &self.core().look_at(|state, _, _| state.class_lines()));
         if seen.dry_run.is_some() {
             for (index, quota) in seen.quotas.iter().enumerate().take(QUOTAS) {
                 let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);

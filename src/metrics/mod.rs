@@ -5,7 +5,8 @@
 //! values at that moment: call it where the metrics are scraped.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use metrics_exporter_prometheus::PrometheusBuilder;
 //! use tollgate::metrics::{Meter, describe};
 //! use tollgate::{Limiter, Quota};
@@ -36,48 +37,89 @@
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
-//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens of calls that were refused for now |
+//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted, and tokens denied for now |
 //! | `rate_limit_refusals_total` | `reason` | counter | calls refused |
-//! | `rate_limit_quota_refusals_total` | `quota`: name or index | counter | calls refused by each quota; only with several quotas. Those after the eighth are `(others)` |
+//! | `rate_limit_quota_refusals_total` | `quota`: name or index | counter | the part refused by each quota |
 //! | `rate_limit_refunded_total` | | counter | tokens granted that came back unused |
-//! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in the queue, of calls that waited |
+//! | `rate_limit_acquire_duration_seconds` | `result`: also `left` | histogram | time of waits in the queue |
 //! | `rate_limit_tokens` | | gauge | tokens in the bucket; with several quotas, in the emptiest |
-//! | `rate_limit_quota_tokens` | `quota`: name or index | gauge | the same for each quota, below 0 in debt; only with several quotas |
+//! | `rate_limit_quota_tokens` | `quota` | gauge | the same for each quota, below 0 in debt |
 //! | `rate_limit_debt_tokens` | | gauge | tokens owed after `settle` |
-//! | `rate_limit_waiting`, `rate_limit_waiting_tokens` | | gauge | callers in the queue, and the tokens they wait for |
+//! | `rate_limit_waiting`, `rate_limit_waiting_tokens` | | gauge | callers in the queue, and their tokens |
 //! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; only with a cap |
 //! | `rate_limit_paused_seconds` | | gauge | how long the pause still lasts |
-//! | `rate_limit_would_wait_seconds` | | histogram | what calls would have waited but for a [dry run](crate::Builder::dry_run), of those that would |
-//! | `rate_limit_would_refuse_total` | `reason` | counter | calls that would have been refused but for a dry run |
-//! | `rate_limit_quota_would_refuse_total` | `quota`: name or index | counter | the part of them that each quota would have refused; not of a keyed limiter |
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
-//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a keyed limiter: keys in memory, and keys with waiters |
-//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are named by `Meter::naming` |
-//! | `rate_limit_class_served_total` | `class` | counter | tokens that a class was served; see [`ClassSnapshot::served`](crate::ClassSnapshot::served) |
-//! | `rate_limit_class_refusals_total` | `class` | counter | calls refused in a class |
-//! | `rate_limit_class_waiting`, `rate_limit_class_waiting_tokens` | `class` | gauge | callers in the queue of a class, and the tokens they wait for |
-//! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of a class |
-//! | `rate_limit_store_requests_total` | | counter | of a distributed quota, as all series with `store`: requests answered, for all limiters of this process |
+//!
+//! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`,
+//! which are the [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`,
+//! `unreachable` and `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed` and
+//! `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
+//!
+//! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
+//! together as `(others)`.
+//!
+//! Of a [dry run](crate::Builder::dry_run):
+//!
+//! | name | more labels | kind | |
+//! |---|---|---|---|
+//! | `rate_limit_would_wait_seconds` | | histogram | what calls would have waited, of those that would |
+//! | `rate_limit_would_refuse_total` | `reason` | counter | calls that would have been refused |
+//! | `rate_limit_quota_would_refuse_total` | `quota` | counter | the part of each quota; not of a keyed limiter |
+//!
+//! Of a keyed limiter; the last two only of the most refused keys, if `Meter::naming` names them:
+//!
+//! | name | more labels | kind | |
+//! |---|---|---|---|
+//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | keys in memory, and keys with waiters |
+//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | refusals and tokens of a key |
+//!
+//! Of classes:
+//!
+//! | name | more labels | kind | |
+//! |---|---|---|---|
+//! | `rate_limit_class_served_total` | `class` | counter | [tokens served](crate::ClassSnapshot::served) |
+//! | `rate_limit_class_refusals_total` | `class` | counter | calls refused |
+//! | `rate_limit_class_waiting` | `class` | gauge | callers in the queue of the class |
+//! | `rate_limit_class_waiting_tokens` | `class` | gauge | the tokens they wait for |
+//! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of the class |
+//!
+//! They show a part of what the other series show of the whole limiter. `class` is the path of the class: its name
+//! after those of the classes around it, with `/` between them. A meter names the first 64 paths that it sees. All
+//! other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its path
+//! continues the series of the removed one.
+//!
+//! Of a distributed quota:
+//!
+//! | name | more labels | kind | |
+//! |---|---|---|---|
+//! | `rate_limit_store_requests_total` | | counter | requests answered, for all limiters of this process |
 //! | `rate_limit_store_errors_total` | `kind` | counter | error replies of the server |
 //! | `rate_limit_store_round_trip_seconds` | | gauge | duration of the last round trip |
-//! | `rate_limit_store_leased_tokens_total`, `rate_limit_store_returned_tokens_total` | | counter | tokens promised to this process, and given back |
+//! | `rate_limit_store_leased_tokens_total` | | counter | tokens promised to this process |
+//! | `rate_limit_store_returned_tokens_total` | | counter | tokens given back |
 //! | `rate_limit_store_allowance_tokens` | | gauge | tokens that the limiter answered last may keep unused |
 //! | `rate_limit_store_nodes` | | gauge | limiters that share the store, on all machines |
-//! | `rate_limit_store_outages_total`, `rate_limit_store_outage_seconds`, `rate_limit_store_out` | | counter, gauge, gauge | outages, their time so far, and 1 during one |
-//! | `rate_limit_store_losses_total`, `rate_limit_store_excess_tokens_total` | | counter | limiters that found the store's state lost, and the tokens by which that may exceed the quota |
-//! | `rate_limit_adaptive_rate` | | gauge | of an `AdaptiveMeter`: the learned rate in tokens per second |
+//! | `rate_limit_store_out` | | gauge | 1 during an outage |
+//! | `rate_limit_store_outages_total` | | counter | outages |
+//! | `rate_limit_store_outage_seconds` | | gauge | the time of all outages so far |
+//! | `rate_limit_store_losses_total` | | counter | limiters that found the store's state lost |
+//! | `rate_limit_store_excess_tokens_total` | | counter | tokens by which that may exceed the quota |
+//!
+//! Of an [`AdaptiveMeter`]; the reasons are `accepted`, `probe_refused` and `limit_fell`:
+//!
+//! | name | more labels | kind | |
+//! |---|---|---|---|
+//! | `rate_limit_adaptive_rate_per_second` | | gauge | the learned rate in tokens per second |
 //! | `rate_limit_adaptive_answers_total` | `result`: `accepted`, `refused` | counter | answers of the server |
-//! | `rate_limit_adaptive_changes_total` | `reason`: `accepted`, `probe_refused`, `limit_fell` | counter | changes of the learned rate |
+//! | `rate_limit_adaptive_changes_total` | `reason` | counter | changes of the learned rate |
 //!
-//! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`, which are the
-//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`, `unreachable` and
-//! `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed`, `no_runtime`, which no wait would change and which
-//! are therefore not counted as tokens denied.
+//! # OpenTelemetry
 //!
-//! The series of classes show a part of what the other series show of the whole limiter. `class` is the path of the
-//! class: its name after those of the classes around it, with `/` between them. A meter names the first 64 paths that it
-//! sees. All other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its
-//! path continues the series of the removed one.
+//! [`INSTRUMENTS`] lists all series with the names, units and attributes that follow OpenTelemetry's semantic
+//! conventions. For example, `rate_limit_acquire_duration_seconds` is the histogram `rate_limit.acquire.duration` in
+//! `s`, and the label `reason` of a refusal is the attribute `error.type`. A recorder that exports over OTLP takes them
+//! from there: `examples/otlp` has one of about a hundred lines. All of them, and the conventions that they follow, are
+//! in docs/metrics.md.
 //!
 //! # What it costs
 //!
@@ -96,7 +138,9 @@
 //! The recorder is looked up on each use: the meter may be made before the recorder is installed.
 
 mod adaptive;
+mod class_counts;
 mod classes;
+mod instrument;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod meter;
@@ -107,6 +151,7 @@ mod store;
 mod tally;
 
 pub use adaptive::AdaptiveMeter;
-pub(crate) use classes::ClassCounts;
+pub(crate) use class_counts::ClassCounts;
+pub use instrument::{Instrument, InstrumentKind};
 pub use meter::{AlreadyMetered, Meter};
-pub use names::describe;
+pub use names::{INSTRUMENTS, describe};

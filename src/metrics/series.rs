@@ -1,22 +1,23 @@
 //! Passes the series of one meter to the recorder.
 
-use super::tally::{METADATA, Tally};
+use super::names::METADATA;
 use metrics::{Key, Label, SharedString, with_recorder};
 use std::time::Duration;
 
 /// Sets series that all have the label `key`, on the recorder that is installed at that moment.
 #[derive(Debug)]
 pub struct Series<'a> {
-    tally: &'a Tally,
+    /// The name of the meter.
+    key: &'a SharedString,
 }
 
 impl<'a> Series<'a> {
-    pub(super) fn of(tally: &'a Tally) -> Self {
-        Self { tally }
+    pub(super) fn of(key: &'a SharedString) -> Self {
+        Self { key }
     }
 
     fn key(&self, name: &'static str, label: Option<(&'static str, SharedString)>) -> Key {
-        let mut labels = vec![Label::new("key", self.tally.name.clone())];
+        let mut labels = vec![Label::new("key", self.key.clone())];
         labels.extend(label.map(|(name, value)| Label::new(name, value)));
         Key::from_parts(name, labels)
     }

@@ -4,13 +4,13 @@
 //! then an addition to a word of the thread's own and calls no recorder. A wait is recorded when it ends; it has taken
 //! about a millisecond anyway.
 
-use super::classes::{ClassCounts, ClassTallies};
-use super::names;
+use super::class_counts::{ClassCounts, ClassTallies};
+use super::names::{self, METADATA, RESULTS};
 use crate::error::{Bound, Refused};
 use crate::observe::Verdict;
 use crate::observe::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
-use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
+use metrics::{Key, KeyName, Label, SharedString};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,11 +21,6 @@ pub(super) const QUOTAS: usize = 8;
 
 /// This many threads can be refused without writing to the same cache line.
 const STRIPES: usize = 8;
-
-/// How a wait ends: it is granted, refused, or ended by the caller.
-pub(super) const RESULTS: [&str; 3] = ["allow", "deny", "left"];
-
-pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
 
 /// The counts of one limiter.
 #[derive(Debug)]

@@ -1,9 +1,13 @@
 //! The observer that reports to tracing: a span for each wait, an event for each refusal.
+//!
+//! The fields are attributes in the sense of OpenTelemetry, see docs/metrics.md: names in the namespace `rate_limit`,
+//! durations in seconds, and `error.type` and the status where the conventions have them.
 
 use super::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, Reason, Verdict};
 use crate::error::Refused;
 use std::sync::Arc;
-use tracing::field::{Empty, debug};
+use std::time::Duration;
+use tracing::field::{Empty, display};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
@@ -29,23 +33,34 @@ impl Observer for Spans {
     }
 
     fn refused(&self, class: Option<&ClassLabel>, cost: u64, refusal: Refused) {
-        let by = Reason::of(&refusal).name();
-        let class = class.map(|class| &*class.path);
-        let retry_after = refusal.retry_after().map(debug);
-        tracing::debug!(target: TARGET, cost, class, by, retry_after, "refused: {refusal}");
+        tracing::debug!(
+            target: TARGET,
+            {
+                rate_limit.cost = cost,
+                rate_limit.class.name = class.map(|class| &*class.path),
+                error.type = Reason::of(&refusal).name(),
+                rate_limit.retry_after = refusal.retry_after().as_ref().map(Duration::as_secs_f64),
+            },
+            "refused: {refusal}"
+        );
     }
 
     #[cfg(feature = "distributed")]
     fn store_event(&self, event: &super::StoreEvent<'_>) {
         use super::StoreEvent::{Lost, OutageBegan, OutageEnded, Warned};
         match event {
-            OutageBegan { store, error } => tracing::warn!(target: TARGET, ?store, "store out of reach: {error}"),
-            OutageEnded { store } => tracing::info!(target: TARGET, ?store, "store answers again"),
-            Warned { store, warning } => tracing::warn!(target: TARGET, ?store, "{warning}"),
+            OutageBegan { store, error } => {
+                tracing::warn!(target: TARGET, { rate_limit.store.name = ?store }, "store out of reach: {error}");
+            }
+            OutageEnded { store } => {
+                tracing::info!(target: TARGET, { rate_limit.store.name = ?store }, "store answers again");
+            }
+            Warned { store, warning } => {
+                tracing::warn!(target: TARGET, { rate_limit.store.name = ?store }, "{warning}")
+            }
             Lost { store, excess } => tracing::warn!(
                 target: TARGET,
-                ?store,
-                excess,
+                { rate_limit.store.name = ?store, rate_limit.store.excess_tokens = excess },
                 "store has lost its state: it was flushed, evicted, restarted or failed over"
             ),
         }
@@ -53,22 +68,33 @@ impl Observer for Spans {
 
     fn would(&self, cost: u64, verdict: Verdict) {
         match verdict {
-            Verdict::Refused { reason, by } => {
-                let reason = reason.name();
-                tracing::debug!(target: TARGET, cost, by = reason, "dry run: would have been refused by {by}");
-            }
-            Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
-                let wait = verdict.wait().map(debug);
-                tracing::debug!(target: TARGET, cost, wait, "dry run: would have waited");
-            }
+            Verdict::Refused { reason, by } => tracing::debug!(
+                target: TARGET,
+                { rate_limit.cost = cost, rate_limit.reason = reason.name() },
+                "dry run: would have been refused by {by}"
+            ),
+            Verdict::AtOnce { .. } | Verdict::Waits { .. } => tracing::debug!(
+                target: TARGET,
+                { rate_limit.cost = cost, rate_limit.would_wait = verdict.wait().as_ref().map(Duration::as_secs_f64) },
+                "dry run: would have waited"
+            ),
         }
     }
 
     fn wait(&self, class: Option<&ClassLabel>, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
         let QueueInfo { ahead, estimate, .. } = queue_info;
-        let estimate = estimate.map(debug);
-        let class = class.map(|class| &*class.path);
-        let span = tracing::info_span!(target: TARGET, "wait", cost, class, ahead, estimate, outcome = Empty);
+        let span = tracing::info_span!(
+            target: TARGET,
+            "rate_limit.wait",
+            rate_limit.cost = cost,
+            rate_limit.class.name = class.map(|class| &*class.path),
+            rate_limit.queue.ahead = ahead,
+            rate_limit.estimate = estimate.as_ref().map(Duration::as_secs_f64),
+            rate_limit.result = Empty,
+            error.type = Empty,
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+        );
         if span.is_disabled() { None } else { Some(Arc::new(Wait(span))) }
     }
 }
@@ -80,13 +106,16 @@ struct Wait(Span);
 impl ObservedWait for Wait {
     fn end(&self, class: Option<&ClassLabel>, _lasted: &dyn Fn() -> u64, ending: Ending) {
         let Self(span) = self;
-        let outcome = match ending {
-            Ending::Granted => "granted",
+        let result = match ending {
+            Ending::Granted => "allow",
             Ending::Left => "left",
-            Ending::Refused { refusal, .. } => Reason::of(&refusal).name(),
+            Ending::Refused { .. } => "deny",
         };
-        span.record("outcome", outcome);
+        span.record("rate_limit.result", result);
         if let Ending::Refused { cost, refusal } = ending {
+            span.record("error.type", Reason::of(&refusal).name());
+            span.record("otel.status_code", "ERROR");
+            span.record("otel.status_description", display(&refusal));
             span.in_scope(|| Spans.refused(class, cost, refusal));
         }
     }

@@ -463,7 +463,7 @@ fn the_meter_publishes_the_rate_and_the_reasons() {
             other => panic!("{name}: {other:?}"),
         }
     };
-    assert_eq!(value("rate_limit_adaptive_rate", "api"), adaptive.tokens_per_second());
+    assert_eq!(value("rate_limit_adaptive_rate_per_second", "api"), adaptive.tokens_per_second());
     assert_eq!(value("rate_limit_adaptive_answers_total", "accepted"), 1.0);
     assert_eq!(value("rate_limit_adaptive_answers_total", "refused"), 1.0);
     assert_eq!(value("rate_limit_adaptive_changes_total", "limit_fell"), 1.0);

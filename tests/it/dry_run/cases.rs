@@ -248,7 +248,7 @@ fn settings_that_a_dry_run_does_not_simulate_are_refused() {
     let (limiter, _clock) = dry();
     assert!(limiter.set_dry_run(1, true).is_err());
     let text = ConfigError::DryRunUnsupported { setting: "classes" }.to_string();
-    assert_eq!(text, "dry run is not supported together with `classes`: leave out one of the two");
+    assert_eq!(text, "dry run is not supported together with `classes`: try the quota on a limiter without classes");
     #[cfg(feature = "keyed")]
     {
         use tollgate::KeyedLimiter;

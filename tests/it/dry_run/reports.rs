@@ -81,9 +81,9 @@ fn tracing_has_an_event_for_each_call_that_would_have_waited_or_been_refused() {
     assert_eq!(
         lines,
         [
-            "DEBUG event in 0: by=quota cost=1 message=dry run: would have been refused by quota 0",
-            "DEBUG event in 0: cost=1 message=dry run: would have waited wait=1ms",
-            "DEBUG event in 0: by=queue cost=1 message=dry run: would have been refused by the queue of waiters",
+            "DEBUG event in 0: .cost=1 .reason=quota message=dry run: would have been refused by quota 0",
+            "DEBUG event in 0: .cost=1 .would_wait=0.001 message=dry run: would have waited",
+            "DEBUG event in 0: .cost=1 .reason=queue message=dry run: would have been refused by the queue of waiters",
         ]
     );
 }

@@ -2,6 +2,7 @@
 
 mod book;
 mod classes;
+mod conventions;
 mod counts;
 mod hostile;
 #[cfg(feature = "keyed")]

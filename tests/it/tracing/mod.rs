@@ -41,7 +41,7 @@ impl Scribe {
     }
 }
 
-/// Fields by name, as text.
+/// Fields by name, as text, and the message after them. The namespace `rate_limit` is left out: `.cost=3`.
 #[derive(Default)]
 struct Fields(BTreeMap<&'static str, String>);
 
@@ -59,7 +59,13 @@ impl Fields {
     fn of(record: impl FnOnce(&mut Self)) -> String {
         let mut fields = Self::default();
         record(&mut fields);
-        fields.0.into_iter().map(|(name, value)| format!(" {name}={value}")).collect()
+        let message = fields.0.remove_entry("message");
+        fields
+            .0
+            .into_iter()
+            .chain(message)
+            .map(|(name, value)| format!(" {}={value}", name.strip_prefix("rate_limit").unwrap_or(name)))
+            .collect()
     }
 }
 

@@ -11,10 +11,8 @@ fn in_paused_time(act: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);
 }
 
-/// The lines without the text of the store.
 fn events(scribe: &Scribe) -> Vec<String> {
-    let lines = scribe.read().into_iter().filter(|line| line.contains(" store="));
-    lines.map(|line| line.split(" store=").next().unwrap().to_owned()).collect()
+    scribe.read().into_iter().filter(|line| line.contains(" .store.name=")).collect()
 }
 
 #[test]
@@ -84,7 +82,7 @@ fn a_store_that_lost_its_state_is_an_event_with_the_excess() {
             sleep(Duration::from_secs(1)).await;
             let [lost] = &events(&scribe)[..] else { panic!("one event") };
             assert!(lost.contains("WARN") && lost.contains("store has lost its state"), "{lost}");
-            assert!(lost.contains("excess=3") || lost.contains("excess=40"), "{lost}");
+            assert!(lost.contains(".excess_tokens=3") || lost.contains(".excess_tokens=40"), "{lost}");
             assert_eq!(store.snapshot().losses, 1);
             // The bucket is full by now, so nothing is lost with it.
             drop(node.consume(1).await.unwrap());

@@ -23,18 +23,21 @@ fn a_wait_is_a_span_from_the_queue_to_the_grant() {
         let (mut first, mut second) = (spawn(limiter.consume(3)), spawn(limiter.clone().consume_owned(5)));
         assert_eq!(scribe.read(), ["INFO span 1 in 0: request"]);
         assert_pending!(first.poll());
-        assert_eq!(scribe.read(), ["INFO span 2 in 1: wait ahead=0 cost=3 estimate=2ms"]);
+        assert_eq!(scribe.read(), ["INFO span 2 in 1: rate_limit.wait .cost=3 .estimate=0.002 .queue.ahead=0"]);
         drop(outer);
         assert_pending!(second.poll());
         assert_pending!(first.poll());
-        assert_eq!(scribe.read(), ["span 1 closed", "INFO span 3 in 0: wait ahead=1 cost=5 estimate=7ms"]);
+        assert_eq!(
+            scribe.read(),
+            ["span 1 closed", "INFO span 3 in 0: rate_limit.wait .cost=5 .estimate=0.007 .queue.ahead=1"]
+        );
         clock.advance(2 * MILLI);
         limiter.tick();
         assert!(scribe.read().is_empty(), "the waiting task reports its outcome");
         let _ = assert_ready_ok!(first.poll());
-        assert_eq!(scribe.read(), ["span 2: outcome=granted", "span 2 closed"]);
+        assert_eq!(scribe.read(), ["span 2: .result=allow", "span 2 closed"]);
         drop(second);
-        assert_eq!(scribe.read(), ["span 3: outcome=left", "span 3 closed"]);
+        assert_eq!(scribe.read(), ["span 3: .result=left", "span 3 closed"]);
     });
     assert!(scribe.read().is_empty());
 }
@@ -52,14 +55,19 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
         limiter.pause_for(10 * MILLI);
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
-        let refused = "DEBUG event in 1: by=timed_out cost=3 message=refused: not granted within the allowed 4ms: the \
-                       queue was delayed; try later or allow a longer wait";
-        assert_eq!(scribe.read(), ["span 1: outcome=timed_out", refused, "span 1 closed"]);
+        let refused = "DEBUG event in 1: error.type=timed_out .cost=3 message=refused: not granted within the \
+                       allowed 4ms: the queue was delayed; try later or allow a longer wait";
+        let status = "span 1: otel.status_description=not granted within the allowed 4ms: the queue was delayed; try \
+                      later or allow a longer wait";
+        let ended = ["span 1: .result=deny", "span 1: error.type=timed_out", "span 1: otel.status_code=ERROR", status];
+        assert_eq!(scribe.read(), [&ended[..], &[refused, "span 1 closed"]].concat());
         limiter.close();
         assert_ready_err!(closed.poll());
-        let refused = "DEBUG event in 2: by=closed cost=1 message=refused: the limiter is closed: no more tokens will be \
-                       granted";
-        assert_eq!(scribe.read(), ["span 2: outcome=closed", refused, "span 2 closed"]);
+        let refused = "DEBUG event in 2: error.type=closed .cost=1 message=refused: the limiter is closed: no more \
+                       tokens will be granted";
+        let told = scribe.read();
+        assert_eq!(told[..2], ["span 2: .result=deny", "span 2: error.type=closed"]);
+        assert_eq!(told[4..], [refused, "span 2 closed"]);
     });
 }
 
@@ -74,19 +82,22 @@ fn a_refusal_is_an_event_with_its_bound_and_its_wait() {
         let first = scribe.read();
         assert!(limiter.try_acquire(1).is_err());
         assert_eq!(scribe.read(), first, "the same where the last denial is repeated");
-        let denied = "DEBUG event in 0: by=quota cost=1 message=refused: denied by quota 0, 0 tokens remain: retry after \
-                      750µs retry_after=750µs";
+        let denied = "DEBUG event in 0: error.type=quota .cost=1 .retry_after=0.00075 message=refused: \
+                      denied by quota 0, 0 tokens remain: retry after 750µs";
         assert_eq!(first, [denied]);
         assert!(limiter.try_acquire(3).is_err());
         let told = scribe.read();
-        assert!(told[0].starts_with("DEBUG event in 0: by=too_large cost=3 message=refused: a cost of 3"), "{told:?}");
+        assert!(
+            told[0].starts_with("DEBUG event in 0: error.type=too_large .cost=3 message=refused: a cost of 3"),
+            "{told:?}"
+        );
         assert!(!told[0].contains("retry_after"), "{told:?}");
         assert_ready_err!(spawn(limiter.consume(1)).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=queue_full cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
         assert!(try_join([(&limiter, 1)]).is_err());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=quota cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
         assert_ready_err!(spawn(join([(&limiter, 1)])).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=queue_full cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
     });
     assert!(scribe.read().is_empty());
 }
@@ -98,7 +109,8 @@ fn a_refusal_as_too_late_reports_by_how_much() {
     scribe.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
     let told = scribe.read();
     assert!(
-        told[0].starts_with("DEBUG event in 0: by=too_late cost=11") && told[0].ends_with("retry_after=6ms"),
+        told[0].starts_with("DEBUG event in 0: error.type=too_late .cost=11")
+            && told[0].contains(" .retry_after=0.006 "),
         "{told:?}"
     );
     assert_eq!(told.len(), 1);
@@ -114,8 +126,10 @@ fn behind_several_quotas_the_first_waiter_has_an_estimate() {
         let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(1)));
         assert_pending!(first.poll());
         assert_pending!(second.poll());
-        let expected =
-            ["INFO span 1 in 0: wait ahead=0 cost=1 estimate=100ms", "INFO span 2 in 0: wait ahead=1 cost=1"];
+        let expected = [
+            "INFO span 1 in 0: rate_limit.wait .cost=1 .estimate=0.1 .queue.ahead=0",
+            "INFO span 2 in 0: rate_limit.wait .cost=1 .queue.ahead=1",
+        ];
         assert_eq!(scribe.read(), expected);
     });
 }
@@ -129,12 +143,15 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
         assert_pending!(before.poll());
         let mut joint = spawn(join([(&first, 2), (&second, 1)]));
         assert_pending!(joint.poll());
-        let entered = ["INFO span 2 in 0: wait ahead=1 cost=2", "INFO span 3 in 0: wait ahead=0 cost=1"];
+        let entered = [
+            "INFO span 2 in 0: rate_limit.wait .cost=2 .queue.ahead=1",
+            "INFO span 3 in 0: rate_limit.wait .cost=1 .queue.ahead=0",
+        ];
         assert_eq!(scribe.read()[1..], entered);
         clock.advance(3 * MILLI);
         first.tick();
         let _ = assert_ready_ok!(joint.poll());
-        let granted = ["span 2: outcome=granted", "span 2 closed", "span 3: outcome=granted", "span 3 closed"];
+        let granted = ["span 2: .result=allow", "span 2 closed", "span 3: .result=allow", "span 3 closed"];
         assert_eq!(scribe.read(), granted);
         let mut refused = spawn(join([(&first, 5), (&second, 5)]));
         assert_pending!(refused.poll());
@@ -142,8 +159,8 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
         second.close();
         assert_ready_err!(refused.poll());
         let told = scribe.read();
-        assert_eq!((told[0].as_str(), told[2].as_str()), ("span 5: outcome=closed", "span 5 closed"));
-        assert_eq!(told[3..], ["span 4: outcome=left", "span 4 closed"]);
+        assert_eq!((told[1].as_str(), told[5].as_str()), ("span 5: error.type=closed", "span 5 closed"));
+        assert_eq!(told[6..], ["span 4: .result=left", "span 4 closed"]);
     });
 }
 
@@ -158,14 +175,14 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
         let _ = users.try_acquire(&"ann", 1).unwrap();
         assert!(scribe.read().is_empty());
         assert!(users.try_acquire(&"ann", 1).is_err());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=quota cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
         let (mut granted, mut left) =
             (spawn(users.consume(&"ann", 2)), spawn(users.consume(&"ann", 1).within(9 * MILLI)));
         assert_pending!(granted.poll());
         assert_pending!(left.poll());
         let entered = [
-            "INFO span 1 in 0: wait ahead=0 cost=2 estimate=2ms",
-            "INFO span 2 in 0: wait ahead=1 cost=1 estimate=3ms",
+            "INFO span 1 in 0: rate_limit.wait .cost=2 .estimate=0.002 .queue.ahead=0",
+            "INFO span 2 in 0: rate_limit.wait .cost=1 .estimate=0.003 .queue.ahead=1",
         ];
         assert_eq!(scribe.read(), entered);
         assert!(users.try_acquire(&"ann", 1).is_err());
@@ -174,7 +191,7 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
         users.tick();
         let _ = assert_ready_ok!(granted.poll());
         drop(left);
-        let ended = ["span 1: outcome=granted", "span 1 closed", "span 2: outcome=left", "span 2 closed"];
+        let ended = ["span 1: .result=allow", "span 1 closed", "span 2: .result=left", "span 2 closed"];
         assert_eq!(scribe.read(), ended);
     });
 }
@@ -191,8 +208,8 @@ async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
         let _ = limiter.consume(1).await.unwrap();
         assert_eq!(start.elapsed(), 10 * turn * MILLI);
         let expected = [
-            format!("INFO span {turn} in 0: wait ahead=0 cost=1 estimate=10ms"),
-            format!("span {turn}: outcome=granted"),
+            format!("INFO span {turn} in 0: rate_limit.wait .cost=1 .estimate=0.01 .queue.ahead=0"),
+            format!("span {turn}: .result=allow"),
             format!("span {turn} closed"),
         ];
         assert_eq!(scribe.read(), expected);
@@ -208,23 +225,32 @@ fn waits_and_refusals_name_their_class() {
     scribe.listen(|| {
         let mut waiting = spawn(tenant.consume(1));
         assert_pending!(waiting.poll());
-        assert_eq!(scribe.read(), ["INFO span 1 in 0: wait ahead=0 class=batch/tenant cost=1"]);
+        assert_eq!(
+            scribe.read(),
+            ["INFO span 1 in 0: rate_limit.wait .class.name=batch/tenant .cost=1 .queue.ahead=0"]
+        );
         assert!(batch.try_acquire(1).is_err());
         let lines = scribe.read();
-        assert!(lines[0].starts_with("DEBUG event in 0: by=queue class=batch cost=1 "), "{lines:?}");
+        assert!(lines[0].starts_with("DEBUG event in 0: error.type=queue .class.name=batch .cost=1 "), "{lines:?}");
         clock.advance(MILLI);
         limiter.tick();
         let _ = assert_ready_ok!(waiting.poll());
-        assert_eq!(scribe.read(), ["span 1: outcome=granted", "span 1 closed"]);
+        assert_eq!(scribe.read(), ["span 1: .result=allow", "span 1 closed"]);
         let mut closed = spawn(tenant.consume(1));
         assert_pending!(closed.poll());
         scribe.read();
         batch.remove();
         assert_ready_err!(closed.poll());
         let lines = scribe.read();
-        assert!(lines[1].starts_with("DEBUG event in 2: by=closed class=batch/tenant cost=1 "), "{lines:?}");
+        assert!(
+            lines[4].starts_with("DEBUG event in 2: error.type=closed .class.name=batch/tenant .cost=1 "),
+            "{lines:?}"
+        );
         assert_ready_err!(spawn(tenant.consume(1)).poll());
         let lines = scribe.read();
-        assert!(lines[0].starts_with("DEBUG event in 0: by=closed class=batch/tenant cost=1 "), "{lines:?}");
+        assert!(
+            lines[0].starts_with("DEBUG event in 0: error.type=closed .class.name=batch/tenant .cost=1 "),
+            "{lines:?}"
+        );
     });
 }
