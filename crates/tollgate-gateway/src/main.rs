@@ -37,6 +37,7 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod keys;
 pub(crate) mod limits;
 mod log;
 mod meters;
@@ -49,6 +50,7 @@ mod readings;
 mod reload;
 mod route;
 mod sample;
+mod saver;
 mod server;
 mod stall;
 pub(crate) mod state;
@@ -72,7 +74,8 @@ use limits::Limits;
 use options::{Command, Options};
 use problem::Problem;
 use reload::Watch;
-use state::{Saver, State};
+use saver::Saver;
+use state::State;
 
 type Failure = Box<dyn Error + Send + Sync>;
 

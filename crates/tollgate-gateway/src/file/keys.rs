@@ -6,8 +6,8 @@ use axum::http::{HeaderName, HeaderValue};
 use tollgate::Quota;
 use toml::Spanned;
 
-use super::super::config::{Keys, Unlisted};
 use super::super::forwarding::Proxies;
+use super::super::keys::{Keys, Unlisted};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
 use super::checks::{check_cap, check_keyed};

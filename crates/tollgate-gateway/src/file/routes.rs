@@ -7,7 +7,7 @@ use axum::http::Method;
 use tollgate::{Limiter, Quota};
 use toml::Spanned;
 
-use super::super::config::Keys;
+use super::super::keys::Keys;
 use super::super::problem::{Problem, Source};
 use super::super::route::Route;
 use super::checks::check_buffer;
