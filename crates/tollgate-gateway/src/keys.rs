@@ -28,6 +28,12 @@ pub(crate) struct Keys {
     pub(crate) names: HashMap<String, Name>,
     /// The quotas of the listed keys that have one of their own, by name.
     pub(crate) quotas: BTreeMap<Name, Quota>,
+    /// The weight of the listed keys together in the limit of all, where the unlisted clients together have 1.
+    pub(crate) listed_weight: u64,
+    /// The weights of the listed keys among each other that are not 1, by name.
+    pub(crate) weights: BTreeMap<Name, u64>,
+    /// The quota of all unlisted clients together.
+    pub(crate) unlisted_quota: Option<Quota>,
 }
 
 /// The bucket of a request that has no key, or a key that is not listed.
@@ -58,6 +64,14 @@ impl Keys {
             (Unlisted::Refuse, _) => None,
             (Unlisted::ByKey, Some(key)) => Some(Client::of_key(key)),
             _ => Some(Client::Address(subscriber(self.proxies.client(headers, peer.ip())))),
+        }
+    }
+
+    /// The weight of a client among those of its kind.
+    pub(crate) fn weight_of(&self, client: &Client) -> u64 {
+        match client {
+            Client::Listed(name) => self.weights.get(name).copied().unwrap_or(1),
+            Client::Overflow | Client::Key { .. } | Client::Address(_) => 1,
         }
     }
 
