@@ -1,7 +1,8 @@
 //! Admission: a request waits for the limit of its own key first, then for the limit of all requests.
 //!
 //! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
-//! others. A request that the second limit refuses gives back the tokens of the first.
+//! others. The clients that wait for the limit of all share it (`shares.rs`). A request that the second limit refuses gives
+//! back the tokens of the first.
 
 use std::hash::RandomState;
 use std::pin::pin;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use futures::{FutureExt, poll};
 use tokio::time::Instant;
 use tollgate::Refused;
-use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
+use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 
 use super::client::Client;
 use super::connection::Connection;
@@ -32,7 +33,7 @@ pub(crate) struct Claim {
 }
 
 /// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
-pub(crate) type InFlight = (Option<InFlightOfKey>, OwnedGrant);
+pub(crate) type InFlight = (Option<InFlightOfKey>, OwnedKeyedGrant<Client>);
 
 /// A refusal: the limit that refused, and the reason.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Claim {
             }
             Rejected { by: Outcome::RefusedEach, why }
         })?;
-        let all = too_late(limits.all.estimate(*cost), *allowed);
+        let all = too_late(limits.shares.estimate(client, *cost), *allowed);
         all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
     }
 
@@ -87,7 +88,7 @@ impl Claim {
         };
         let own = own.map_err(|why| Rejected { by: Outcome::RefusedEach, why: its_own_doing(why) })?;
         let own = Unused(Some(own));
-        let all = limits.all.clone().consume_owned(*cost).within(left).await;
+        let all = limits.shares.admit(client, *cost, left).await;
         let all = all.map_err(|why| Rejected { by: Outcome::RefusedAll, why: why.into() })?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();

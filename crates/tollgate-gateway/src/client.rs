@@ -2,15 +2,12 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use axum::http::HeaderMap;
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 
-use super::config::{Keys, Unlisted};
 use super::name::Name;
-use super::network::subscriber;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,9 +23,6 @@ pub(crate) enum Client {
     /// The bucket that unlisted clients share when there are too many of them.
     Overflow,
 }
-
-/// The scheme that may precede a key.
-const SCHEME: &str = "bearer ";
 
 /// How many bytes of an unlisted key are shown.
 const SHOWN: usize = 4;
@@ -49,25 +43,8 @@ pub(crate) fn new_secret() -> Secret {
 }
 
 impl Client {
-    /// `None` if the client is not admitted.
-    pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
-        let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
-            // The scheme is ignored.
-            text.split_at_checked(SCHEME.len())
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
-                .map_or(text, |(_, key)| key)
-        });
-        if let Some(name) = key.and_then(|key| keys.names.get(key)) {
-            return Some(Self::Listed(*name));
-        }
-        match (keys.unlisted, key) {
-            (Unlisted::Refuse, _) => None,
-            (Unlisted::ByKey, Some(key)) => Some(Self::key(key)),
-            _ => Some(Self::Address(subscriber(keys.proxies.client(headers, peer.ip())))),
-        }
-    }
-
-    fn key(key: &str) -> Self {
+    /// The client of a key that is not listed.
+    pub(crate) fn of_key(key: &str) -> Self {
         let mut shown = [b'.'; SHOWN];
         // Of a short key nothing is shown: these bytes would be too much of it.
         if key.len() >= 4 * SHOWN {

@@ -1,17 +1,13 @@
 //! The checked configuration.
 
-use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use axum::http::HeaderName;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
-use super::client::Client;
-use super::forwarding::Proxies;
-use super::name::Name;
+use super::keys::Keys;
 use super::problem::{At, Problem};
 use super::route::Routes;
 use super::timeouts::Timeouts;
@@ -52,44 +48,6 @@ pub(crate) struct Fixed {
     pub(crate) state: At<Option<PathBuf>>,
     /// How often that file is written.
     pub(crate) state_every: At<Duration>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Keys {
-    /// The header that contains a request's key.
-    pub(crate) header: HeaderName,
-    /// The quota of each key that has none of its own.
-    pub(crate) quota: Quota,
-    /// The quota that unlisted clients share when there are more than `max_keys` of them.
-    pub(crate) overflow: Quota,
-    pub(crate) unlisted: Unlisted,
-    pub(crate) proxies: Proxies,
-    /// The names of the listed keys, by key.
-    pub(crate) names: HashMap<String, Name>,
-    /// The quotas of the listed keys that have one of their own, by name.
-    pub(crate) quotas: BTreeMap<Name, Quota>,
-}
-
-/// The bucket of a request that has no key, or a key that is not listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Unlisted {
-    /// The bucket of its address: a client that invents keys gains nothing.
-    ByAddress,
-    /// The bucket of its key, for an upstream that knows which keys exist.
-    ByKey,
-    /// None: the request is refused with 401.
-    Refuse,
-}
-
-impl Keys {
-    pub(crate) fn quota_of(&self, client: &Client) -> Quota {
-        match client {
-            Client::Listed(name) => self.quotas.get(name).copied().unwrap_or(self.quota),
-            Client::Overflow => self.overflow,
-            Client::Key { .. } | Client::Address(_) => self.quota,
-        }
-    }
 }
 
 impl Config {

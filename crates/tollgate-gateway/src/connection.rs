@@ -14,7 +14,6 @@ pub(crate) struct Connection {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) proxy: Proxy,
-    /// Counts the connection; `None` if its peer may have any number.
-    #[allow(dead_code, reason = "it counts until it is dropped")]
-    pub(crate) counted: Option<Counted>,
+    /// Counts the connection until it is dropped; `None` if its peer may have any number.
+    pub(crate) _counted: Option<Counted>,
 }

@@ -39,7 +39,7 @@ impl Each {
     pub(crate) fn new(config: &Config, [listed, unlisted]: [KeyedBuilder<Client>; 2]) -> Result<Self, ConfigError> {
         let build = |bounded: KeyedBuilder<Client>| {
             let each = bounded.quota(config.keys.quota).max_waiting(config.fixed.max_waiting.value).top(TOP_WINDOW);
-            // A key with tokens in flight takes a kilobyte. So there is no large cap by default.
+            // A key with tokens in flight takes more memory than one without. So there is no large cap by default.
             match config.fixed.key_in_flight.value {
                 Some(tokens) => each.max_in_flight(tokens).build(),
                 None => each.build(),

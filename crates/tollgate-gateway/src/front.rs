@@ -92,7 +92,7 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
     let invalid = |response| Turned { outcome: Outcome::Invalid, response };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
-    let Some(client) = Client::of(request.headers(), connection.peer, &config.keys) else {
+    let Some(client) = config.keys.client(request.headers(), connection.peer) else {
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());

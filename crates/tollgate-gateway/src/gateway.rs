@@ -137,7 +137,7 @@ impl Clients {
             return None;
         };
         let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
-        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), counted };
+        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), _counted: counted };
         Some((front(connection), config.timeouts))
     }
 

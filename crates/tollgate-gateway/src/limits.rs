@@ -11,6 +11,7 @@ use super::client::Client;
 use super::config::Config;
 use super::each::Each;
 use super::problem::Problem;
+use super::shares::Shares;
 use super::state::State;
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
@@ -24,8 +25,10 @@ pub(crate) struct Limits {
     pub(crate) each: Each,
     /// Whether every response reports the remaining tokens, or only refusals.
     pub(crate) tells_always: bool,
+    /// How clients share the limit of all.
+    pub(crate) shares: Shares,
     /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
-    config: ArcSwap<Config>,
+    config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
 }
@@ -41,7 +44,7 @@ impl Limits {
         let (now, State { all, listed, unlisted, .. }) = (SystemTime::now(), state);
         let all = Limiter::builder().restore(all, now);
         let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
-        let limits = Self::of(config, all, each)?;
+        let limits = Self::of(config, all, each, [(); 2].map(|()| KeyedLimiter::builder()))?;
         limits.each.forget_removed_quotas(&limits.config());
         Ok(limits)
     }
@@ -52,20 +55,23 @@ impl Limits {
         all: Builder,
         each: impl Fn() -> KeyedBuilder<Client>,
     ) -> Result<Self, ConfigError> {
-        Self::of(config, all, [each(), each()])
+        Self::of(config, all, [each(), each()], [each(), each()])
     }
 
-    /// Builds the limits from builders: of all requests, of listed keys, of unlisted clients.
-    fn of(config: Config, all: Builder, each: [KeyedBuilder<Client>; 2]) -> Result<Self, ConfigError> {
-        let all = all
-            .quota(config.global)
-            .max_in_flight(config.in_flight.unwrap_or(UNCAPPED))
-            .max_waiting(config.fixed.max_waiting.value)
-            .build()?;
+    /// Builds the limits from builders: of all requests; of each listed key and unlisted client; of their shares.
+    fn of(
+        config: Config,
+        all: Builder,
+        each: [KeyedBuilder<Client>; 2],
+        shares: [KeyedBuilder<Client>; 2],
+    ) -> Result<Self, ConfigError> {
+        let cap = config.in_flight.unwrap_or(UNCAPPED);
+        let all = all.quota(config.global).max_in_flight(cap).classes().build()?;
         let each = Each::new(&config, each)?;
         let tells_always = config.fixed.tells_always.value;
-        let (config, changes) = (ArcSwap::from_pointee(config), Mutex::default());
-        Ok(Self { all, each, tells_always, config, changes })
+        let config = Arc::new(ArcSwap::from_pointee(config));
+        let shares = Shares::new(&all, &config, shares)?;
+        Ok(Self { all, each, tells_always, shares, config, changes: Mutex::default() })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -81,6 +87,7 @@ impl Limits {
         new.check_fixed(path, &old.fixed)?;
         let checked = "the configuration was checked";
         self.each.change(&old, &new);
+        self.shares.change(&old, &new);
         if new.global != old.global {
             self.all.set_quota(0, new.global).expect(checked);
         }

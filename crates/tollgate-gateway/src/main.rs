@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `gateway.toml`, in the folder of the crate, lists every setting. A request waits in the queue of its own key, then
-//! in the queue of all, for `max_wait` at most in total. Its tokens are in flight, in both limits, to the last byte of
+//! for its share of the limit of all, for `max_wait` at most in total. Its tokens are in flight, in both limits, to the last byte of
 //! its response. A refusal is 429, or 503 if other requests cause a wait that no schedule can tell (the common queue is
 //! full, or they hold the places in flight). Each refusal has a `Retry-After`. SIGHUP reads the file again. SIGTERM and
 //! ctrl-c end the gateway after it has served the accepted requests.
@@ -23,12 +23,12 @@
 
 mod addresses;
 mod admin;
-mod admission;
+pub(crate) mod admission;
 mod answer;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod counters;
 mod demo;
 mod each;
@@ -37,6 +37,7 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod keys;
 pub(crate) mod limits;
 mod log;
 mod meters;
@@ -44,12 +45,14 @@ pub(crate) mod name;
 mod network;
 mod options;
 pub(crate) mod problem;
-mod proxy;
+pub(crate) mod proxy;
 mod readings;
 mod reload;
 mod route;
 mod sample;
+mod saver;
 mod server;
+mod shares;
 mod stall;
 pub(crate) mod state;
 mod status;
@@ -72,7 +75,8 @@ use limits::Limits;
 use options::{Command, Options};
 use problem::Problem;
 use reload::Watch;
-use state::{Saver, State};
+use saver::Saver;
+use state::State;
 
 type Failure = Box<dyn Error + Send + Sync>;
 

@@ -39,6 +39,8 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 pub(crate) struct Meters {
     all: Meter,
     each: [Meter<KeyedLimiter<Client>>; 2],
+    /// The same clients where they share the limit of all.
+    shares: [Meter<KeyedLimiter<Client>>; 2],
 }
 
 impl Meters {
@@ -46,12 +48,14 @@ impl Meters {
         LazyLock::force(&PROMETHEUS);
         let each = |name, limiter| Ok(Meter::new(name, limiter)?.naming(NAMES, Client::to_string));
         let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
-        Ok(Self { all: Meter::new("all", &limits.all)?, each })
+        let [listed, unlisted] = limits.shares.clients();
+        let shares = [Meter::new("all-listed", listed)?, Meter::new("all-unlisted", unlisted)?];
+        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares })
     }
 
     pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
         self.all.publish();
-        self.each.iter().for_each(Meter::publish);
+        self.each.iter().chain(&self.shares).for_each(Meter::publish);
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {

@@ -97,6 +97,9 @@ impl Samples {
 
 fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
     let config = limits.config();
+    let mut all = limits.all.snapshot();
+    // The limiter counts the clients that wait.
+    all.waiting_tasks = limits.shares.waiting();
     let each = limits.each.snapshots();
     let sum = |of: fn(&KeyedSnapshot<Client>) -> usize| each.iter().map(of).sum();
     let busiest = limits.each.busiest(SHOWN).into_iter().map(|place| {
@@ -124,7 +127,7 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
         },
         busiest: busiest.collect(),
         counts: counters.counts(),
-        all: limits.all.snapshot(),
+        all,
         status: status.now(),
     }
 }

@@ -1,22 +1,14 @@
-//! The state file: the levels of all limits, so that a restart fills no bucket.
-//!
-//! It is written every `state_every` and at the shutdown: to a temporary file beside it, which is synced and then
-//! renamed. So the file is the old state or the new one, whenever the process or the machine stops.
+//! The state: the levels of all limits, so that a restart fills no bucket.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::path::Path;
 
-use tokio::time::MissedTickBehavior;
 use tollgate::state::{KeyedState, LimiterState, StateError, StateKey};
+use tollgate::{KeyedLimiter, Limiter};
 
 use super::client::{Client, SECRET, Secret};
-use super::limits::Limits;
-use super::log;
 use super::name::Name;
 
 const MAGIC: [u8; 8] = *b"tollgate";
@@ -80,71 +72,18 @@ fn read(from: &mut impl Read, to: &mut [u8]) -> Result<(), StateError> {
     })
 }
 
-/// Writes the states of `limits`.
-fn write(limits: &Limits, to: &mut impl Write) -> io::Result<()> {
+/// Writes the states of the limit of all requests, of the listed keys and of the unlisted clients.
+pub(crate) fn write(to: &mut impl Write, all: &Limiter, each: [&KeyedLimiter<Client>; 2]) -> io::Result<()> {
     let secret = SECRET.get_or_init(super::client::new_secret);
-    let all = limits.all.state().map_err(io::Error::other)?.to_bytes();
+    let all = all.state().map_err(io::Error::other)?.to_bytes();
     let length = u32::try_from(all.len()).map_err(io::Error::other)?;
     for part in [&MAGIC[..], &GATEWAY, secret, secret, &length.to_le_bytes(), &all] {
         to.write_all(part)?;
     }
-    for keyed in [&limits.each.listed, &limits.each.unlisted] {
+    for keyed in each {
         keyed.save().map_err(io::Error::other)?.write_to(to)?;
     }
     Ok(())
-}
-
-/// Saves the state of the limits to a file.
-#[derive(Clone)]
-pub(crate) struct Saver {
-    limits: Arc<Limits>,
-    path: Arc<Path>,
-    /// Locked while the file is written: two writers would share the temporary file.
-    one_at_a_time: Arc<Mutex<()>>,
-}
-
-impl Saver {
-    pub(crate) fn new(limits: Arc<Limits>, path: &Path) -> Self {
-        Self { limits, path: path.into(), one_at_a_time: Arc::default() }
-    }
-
-    /// Saves now. Returns when the file is on the disk.
-    pub(crate) fn save(&self) -> io::Result<()> {
-        let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
-        let temporary = temporary(&self.path);
-        // It contains addresses, and digests of keys with their secret.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        let mut file = BufWriter::new(file);
-        write(&self.limits, &mut file)?;
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        fs::rename(&temporary, &self.path)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
-    }
-
-    /// Saves every `every`, until it is dropped. A failure is logged, and the file stays as it is.
-    pub(crate) async fn run(self, every: Duration) {
-        let mut turns = tokio::time::interval(every);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        turns.tick().await;
-        loop {
-            turns.tick().await;
-            let saver = self.clone();
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || saver.save()).await {
-                log::CONNECTIONS.line(format_args!("{}", self.failed(&error)));
-            }
-        }
-    }
-
-    pub(crate) fn failed(&self, error: &io::Error) -> String {
-        format!("the state cannot be saved to {}: {error}", self.path.display())
-    }
-}
-
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
 }
 
 impl StateKey for Client {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::uri::Authority;
-use tollgate::{KeyedLimiter, Limiter, Quota};
+use tollgate::{ConfigError, KeyedLimiter, Limiter, Quota, Share};
 use toml::Spanned;
 
 use super::super::problem::{At, Problem, Source};
@@ -24,6 +24,18 @@ pub(super) fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Resu
     }
     let built = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(*cap.as_ref()).build();
     built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
+}
+
+pub(super) fn check_weight(source: &Source<'_>, name: &str, weight: &Spanned<u64>) -> Result<u64, Problem> {
+    let shared = Limiter::builder().quota(Quota::per_second(1)).classes().build().expect("it is valid");
+    match shared.class(name, Share::weight(*weight.as_ref())) {
+        Ok(_) => Ok(*weight.as_ref()),
+        Err(ConfigError::BadWeight { weight: given, most, .. }) => {
+            let what = format!("`{name}` is {given}: write one between 1 and {most}");
+            Err(source.problem(Some(weight.span()), what))
+        }
+        Err(error) => Err(source.problem(Some(weight.span()), error)),
+    }
 }
 
 pub(super) fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> At<Option<T>> {

@@ -6,11 +6,11 @@ use axum::http::{HeaderName, HeaderValue};
 use tollgate::Quota;
 use toml::Spanned;
 
-use super::super::config::{Keys, Unlisted};
 use super::super::forwarding::Proxies;
+use super::super::keys::{Keys, Unlisted};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
-use super::checks::{check_cap, check_keyed};
+use super::checks::{check_cap, check_keyed, check_weight};
 use super::values::nowhere;
 
 #[derive(serde::Deserialize)]
@@ -27,6 +27,9 @@ pub(super) struct KeysTable {
     #[serde(default = "default_keys")]
     pub(super) max_keys: Spanned<u64>,
     overflow: Option<Spanned<Quota>>,
+    unlisted_quota: Option<Spanned<Quota>>,
+    #[serde(default = "default_listed_weight")]
+    listed_weight: Spanned<u64>,
     #[serde(default)]
     listed: BTreeMap<String, Listed>,
 }
@@ -36,10 +39,15 @@ pub(super) struct KeysTable {
 struct Listed {
     key: Spanned<String>,
     quota: Option<Spanned<Quota>>,
+    weight: Option<Spanned<u64>>,
 }
 
 fn default_keys() -> Spanned<u64> {
     nowhere(100_000)
+}
+
+fn default_listed_weight() -> Spanned<u64> {
+    nowhere(9)
 }
 
 fn default_unlisted() -> Unlisted {
@@ -58,10 +66,12 @@ impl KeysTable {
         }
         check_keyed(source, &self.quota)?;
         self.overflow.iter().try_for_each(|quota| check_keyed(source, quota))?;
+        self.check_unlisted_quota(source)?;
         check_cap(source, self.in_flight.as_ref())?;
+        let listed_weight = check_weight(source, "listed_weight", &self.listed_weight)?;
         let proxies = check_proxies(source, self.proxies_before, self.trusted_proxies)?;
-        let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
-        for (name, Listed { key, quota }) in self.listed {
+        let (mut names, mut quotas, mut weights) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (name, Listed { key, quota, weight }) in self.listed {
             let name = Name::new(&name);
             if key.as_ref().is_empty() || HeaderValue::from_str(key.as_ref()).is_err() {
                 let what = format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters");
@@ -71,6 +81,9 @@ impl KeysTable {
                 check_keyed(source, &quota)?;
                 quotas.insert(name, quota.into_inner());
             }
+            if let Some(weight) = weight {
+                weights.insert(name, check_weight(source, "weight", &weight)?);
+            }
             let span = key.span();
             if let Some(other) = names.insert(key.into_inner(), name) {
                 let what = format!("`{name}` has the key of `{other}`: give each its own");
@@ -79,7 +92,17 @@ impl KeysTable {
         }
         let (quota, unlisted) = (self.quota.into_inner(), self.unlisted);
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
-        Ok(Keys { header, quota, overflow, unlisted, proxies, names, quotas })
+        let unlisted_quota = self.unlisted_quota.map(Spanned::into_inner);
+        Ok(Keys { header, quota, overflow, unlisted, proxies, names, quotas, listed_weight, weights, unlisted_quota })
+    }
+
+    fn check_unlisted_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
+        let Some(quota) = &self.unlisted_quota else { return Ok(()) };
+        if self.unlisted == Unlisted::Refuse {
+            let what = "`unlisted_quota` has no effect with `unlisted = \"refuse\"`: leave out one of the two";
+            return Err(source.problem(Some(quota.span()), what));
+        }
+        check_keyed(source, quota)
     }
 }
 

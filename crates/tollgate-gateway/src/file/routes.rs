@@ -7,7 +7,7 @@ use axum::http::Method;
 use tollgate::{Limiter, Quota};
 use toml::Spanned;
 
-use super::super::config::Keys;
+use super::super::keys::Keys;
 use super::super::problem::{Problem, Source};
 use super::super::route::Route;
 use super::checks::check_buffer;
@@ -71,6 +71,7 @@ impl Bounds<'_> {
         }
         let Self { keys, max_wait, .. } = self;
         let all = [("all", self.quota), ("each key", keys.quota), ("`overflow`", keys.overflow)].into_iter();
+        let all = all.chain(keys.unlisted_quota.map(|quota| ("`unlisted_quota`", quota)));
         let mut all = all.chain(keys.quotas.iter().map(|(name, quota)| (name.as_str(), *quota)));
         all.try_for_each(|(whose, quota)| check_wait(cost, whose, quota, *max_wait))
     }

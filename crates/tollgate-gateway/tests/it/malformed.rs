@@ -85,6 +85,23 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("burst 20\"", "burst 20\"\nmax_keys = 0", 11, &["`max_keys` is 0", "at least 1"]),
         ("burst 20\"", "burst 20\"\noverflow = \"0/s\"", 11, &["amount of 0", "at least 1"]),
         ("burst 20\"", "burst 20\"\noverflow = \"1/s\"", 23, &["a cost of 10 waits for 9s", "of `overflow`"]),
+        ("burst 20\"", "burst 20\"\nlisted_weight = 0", 11, &["`listed_weight` is 0", "between 1 and 1000000"]),
+        ("k-app\"", "k-app\"\nweight = 1000001", 18, &["`weight` is 1000001", "between 1 and 1000000"]),
+        ("k-app\"", "k-app\"\nweight = \"high\"", 18, &["invalid type: string \"high\", expected u64"]),
+        ("burst 20\"", "burst 20\"\nunlisted_quota = \"0/s\"", 11, &["amount of 0", "at least 1"]),
+        ("burst 20\"", "burst 20\"\nunlisted_quota = \"manual 9\"", 11, &["manual", "give it a rate"]),
+        (
+            "burst 20\"",
+            "burst 20\"\nunlisted_quota = \"1/s\"",
+            23,
+            &["a cost of 10 waits for 9s", "of `unlisted_quota`"],
+        ),
+        (
+            "burst 20\"",
+            "burst 20\"\nunlisted = \"refuse\"\nunlisted_quota = \"9/s\"",
+            12,
+            &["`unlisted_quota` has no effect", "leave out one of the two"],
+        ),
         (
             "burst 20\"",
             "burst 20\"\ntrusted_proxies = [\"::1\"]",

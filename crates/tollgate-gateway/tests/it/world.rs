@@ -144,7 +144,7 @@ impl World {
     /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let limits = &self.gateway.limits;
-        (limits.each.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.all.snapshot().waiting_tasks)
+        (limits.each.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.shares.waiting())
     }
 
     pub(crate) async fn page(&self, path: &str) -> String {

@@ -1,0 +1,85 @@
+//! The keys: which client a request comes from, and what its quota is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use axum::http::{HeaderMap, HeaderName};
+use tollgate::Quota;
+
+use super::client::Client;
+use super::forwarding::Proxies;
+use super::name::Name;
+use super::network::subscriber;
+
+/// The scheme that may precede a key.
+const SCHEME: &str = "bearer ";
+
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The header that contains a request's key.
+    pub(crate) header: HeaderName,
+    /// The quota of each key that has none of its own.
+    pub(crate) quota: Quota,
+    /// The quota that unlisted clients share when there are more than `max_keys` of them.
+    pub(crate) overflow: Quota,
+    pub(crate) unlisted: Unlisted,
+    pub(crate) proxies: Proxies,
+    /// The names of the listed keys, by key.
+    pub(crate) names: HashMap<String, Name>,
+    /// The quotas of the listed keys that have one of their own, by name.
+    pub(crate) quotas: BTreeMap<Name, Quota>,
+    /// The weight of the listed keys together in the limit of all, where the unlisted clients together have 1.
+    pub(crate) listed_weight: u64,
+    /// The weights of the listed keys among each other that are not 1, by name.
+    pub(crate) weights: BTreeMap<Name, u64>,
+    /// The quota of all unlisted clients together.
+    pub(crate) unlisted_quota: Option<Quota>,
+}
+
+/// The bucket of a request that has no key, or a key that is not listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unlisted {
+    /// The bucket of its address: a client that invents keys gains nothing.
+    ByAddress,
+    /// The bucket of its key, for an upstream that knows which keys exist.
+    ByKey,
+    /// None: the request is refused with 401.
+    Refuse,
+}
+
+impl Keys {
+    /// The client of a request from `peer`; `None` if it is not admitted.
+    pub(crate) fn client(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<Client> {
+        let key = headers.get(&self.header).and_then(|value| value.to_str().ok()).map(|text| {
+            // The scheme is ignored.
+            text.split_at_checked(SCHEME.len())
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
+                .map_or(text, |(_, key)| key)
+        });
+        if let Some(name) = key.and_then(|key| self.names.get(key)) {
+            return Some(Client::Listed(*name));
+        }
+        match (self.unlisted, key) {
+            (Unlisted::Refuse, _) => None,
+            (Unlisted::ByKey, Some(key)) => Some(Client::of_key(key)),
+            _ => Some(Client::Address(subscriber(self.proxies.client(headers, peer.ip())))),
+        }
+    }
+
+    /// The weight of a client among those of its kind.
+    pub(crate) fn weight_of(&self, client: &Client) -> u64 {
+        match client {
+            Client::Listed(name) => self.weights.get(name).copied().unwrap_or(1),
+            Client::Overflow | Client::Key { .. } | Client::Address(_) => 1,
+        }
+    }
+
+    pub(crate) fn quota_of(&self, client: &Client) -> Quota {
+        match client {
+            Client::Listed(name) => self.quotas.get(name).copied().unwrap_or(self.quota),
+            Client::Overflow => self.overflow,
+            Client::Key { .. } | Client::Address(_) => self.quota,
+        }
+    }
+}

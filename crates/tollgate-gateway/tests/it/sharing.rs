@@ -1,0 +1,186 @@
+//! How clients share the limit of all requests: listed keys and unlisted clients by weight, each client by itself.
+
+use super::app::config::Config;
+use super::world::*;
+
+use reqwest::StatusCode;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Two listed keys, strangers with keys of their own, and quotas that only the limit of all holds back.
+fn limits(all: &str, keys: &str) -> String {
+    format!(
+        "{all}max_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nunlisted = \"by-key\"\n{keys}\
+         [keys.listed.ann]\nkey = \"k-ann\"\nweight = 3\n[keys.listed.bob]\nkey = \"k-bob\"\n"
+    )
+}
+
+const SLOW: &str = "quota = \"10/s, burst 1\"\n";
+
+impl World {
+    /// Sends a request for each of `keys` and waits until all of them wait, behind those that do.
+    async fn wait(&self, keys: &[&str]) -> Vec<tokio::task::JoinHandle<reqwest::Response>> {
+        let mut requests = Vec::new();
+        for key in keys {
+            let before = self.waiting().1;
+            requests.push(self.send("/", key));
+            until("it waits", || self.waiting() == (0, before + 1)).await;
+        }
+        requests
+    }
+
+    /// Lets `tokens` tokens of 10 per second come, one at a time, and returns how many requests of each key they served.
+    async fn serve<const N: usize>(&self, tokens: usize, keys: [&str; N]) -> [usize; N] {
+        let before = keys.map(|key| self.upstream.count_of(key));
+        for _ in 0..tokens {
+            let count = self.upstream.count();
+            self.advance(SECOND / 10);
+            until("served", || self.upstream.count() == count + 1).await;
+        }
+        let after = keys.map(|key| self.upstream.count_of(key));
+        std::array::from_fn(|key| after[key] - before[key])
+    }
+
+    /// Uses the token that is there.
+    async fn drain(&self) {
+        assert_eq!(self.get("/", "first").send().await.unwrap().status(), StatusCode::OK);
+    }
+
+    fn change(&self, upstream: SocketAddr, text: &str) -> Result<(), String> {
+        let path = Path::new("gateway.toml");
+        let config = Config::parse(path, &file(upstream, text));
+        let config = config.map_err(|error| error.to_string())?;
+        self.gateway.limits.change(config, path).map_err(|error| error.to_string())
+    }
+}
+
+fn strangers(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("stranger-{number}")).collect()
+}
+
+#[tokio::test]
+async fn made_up_keys_do_not_delay_listed_ones() {
+    let world = World::new(&limits(SLOW, "")).await;
+    world.drain().await;
+    let made_up = strangers(40);
+    let _theirs = world.wait(&made_up.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let _ours = world.wait(&["k-ann", "k-bob", "k-ann", "k-bob"]).await;
+    let metrics = world.page("/metrics").await;
+    for waiting in ["all-listed\"} 4", "all-unlisted\"} 40"] {
+        assert!(metrics.contains(&format!("rate_limit_waiting{{key=\"{waiting}")), "{waiting}: {metrics}");
+    }
+    // The first token may be a stranger's, which was in front already.
+    let [ann, bob] = world.serve(5, ["k-ann", "k-bob"]).await;
+    assert_eq!((ann, bob), (2, 2));
+}
+
+#[tokio::test]
+async fn unlisted_clients_get_what_their_weight_says_and_no_less() {
+    let world = World::new(&limits(SLOW, "listed_weight = 3\n")).await;
+    world.drain().await;
+    let _ours = world.wait(&["k-ann"; 40]).await;
+    let _theirs = world.wait(&["stranger"; 40]).await;
+    let [ann, stranger] = world.serve(40, ["k-ann", "stranger"]).await;
+    assert!(ann.abs_diff(30) <= 1 && stranger.abs_diff(10) <= 1, "{ann} {stranger}");
+}
+
+#[tokio::test]
+async fn listed_keys_share_by_their_own_weights() {
+    let world = World::new(&limits(SLOW, "")).await;
+    world.drain().await;
+    let _ann = world.wait(&["k-ann"; 40]).await;
+    let _bob = world.wait(&["k-bob"; 40]).await;
+    let [ann, bob] = world.serve(40, ["k-ann", "k-bob"]).await;
+    assert!(ann.abs_diff(30) <= 1 && bob.abs_diff(10) <= 1, "{ann} {bob}");
+}
+
+#[tokio::test]
+async fn one_client_with_many_requests_is_one_among_the_others() {
+    let world = World::new(&limits(SLOW, "")).await;
+    world.drain().await;
+    let _many = world.wait(&["greedy"; 30]).await;
+    let _few = world.wait(&["modest", "modest"]).await;
+    let [greedy, modest] = world.serve(5, ["greedy", "modest"]).await;
+    assert_eq!((greedy, modest), (3, 2));
+}
+
+#[tokio::test]
+async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
+    let world = World::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
+    world.drain().await;
+    let _theirs = world.wait(&["stranger", "stranger"]).await;
+    assert_eq!(world.get("/", "other").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let _ours = world.wait(&["k-ann", "k-ann"]).await;
+    assert_eq!(world.get("/", "k-bob").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let [ann] = world.serve(3, ["k-ann"]).await;
+    assert_eq!(ann, 2);
+    until("one waits", || world.waiting() == (0, 1)).await;
+    let _again = world.wait(&["k-bob"]).await;
+}
+
+#[tokio::test]
+async fn the_quota_of_all_unlisted_clients_leaves_the_rest_to_listed_ones() {
+    let world = World::new(&limits("quota = \"1000/s, burst 20\"\n", "unlisted_quota = \"10/s, burst 2\"\n")).await;
+    let made_up = strangers(12);
+    let made_up: Vec<&str> = made_up.iter().map(String::as_str).collect();
+    for key in &made_up[..2] {
+        assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
+    }
+    let _theirs = world.wait(&made_up[2..]).await;
+    // All that the burst has left, at once.
+    for _ in 0..18 {
+        assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(world.waiting(), (0, 10));
+    world.advance(SECOND / 2);
+    until("served", || world.waiting() == (0, 5)).await;
+    a_moment().await;
+    assert_eq!((world.upstream.count(), world.waiting()), (25, (0, 5)));
+}
+
+#[tokio::test]
+async fn a_change_of_the_shares_applies_to_requests_that_wait_and_keeps_levels() {
+    let (upstream, address) = Upstream::start().await;
+    let world = World::before(upstream, address, &limits(SLOW, "listed_weight = 1\n")).await;
+    world.drain().await;
+    let _ours = world.wait(&["k-ann"; 60]).await;
+    let _theirs = world.wait(&["stranger"; 60]).await;
+    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    assert!(ann.abs_diff(10) <= 1, "{ann}");
+    // A wrong file changes nothing.
+    let wrong = limits(SLOW, "listed_weight = 4\n").replace("weight = 3", "weight = 0");
+    assert!(world.change(address, &wrong).unwrap_err().contains("`weight` is 0: write one between 1 and 1000000"));
+    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    assert!(ann.abs_diff(10) <= 1, "{ann}");
+    world.change(address, &limits(SLOW, "listed_weight = 4\n")).unwrap();
+    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    assert!(ann.abs_diff(16) <= 1, "{ann}");
+    assert_eq!(world.waiting(), (0, 60), "none is lost");
+
+    // What is used of the quota of all unlisted clients stays used.
+    let (upstream, address) = Upstream::start().await;
+    let world =
+        World::before(upstream, address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"10/s, burst 4\"\n")).await;
+    for _ in 0..4 {
+        world.drain().await;
+    }
+    world.change(address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"20/s, burst 4\"\n")).unwrap();
+    let _theirs = world.wait(&["stranger"; 4]).await;
+    world.advance(SECOND / 10);
+    until("served", || world.waiting() == (0, 2)).await;
+    world.change(address, &limits("quota = \"1000/s\"\n", "")).unwrap();
+    world.advance(MILLI);
+    until("served", || world.waiting() == (0, 0)).await;
+}
+
+#[tokio::test]
+async fn the_weight_of_a_listed_key_can_change() {
+    let (upstream, address) = Upstream::start().await;
+    let world = World::before(upstream, address, &limits(SLOW, "")).await;
+    world.change(address, &limits(SLOW, "").replace("weight = 3", "weight = 1")).unwrap();
+    world.drain().await;
+    let _ann = world.wait(&["k-ann"; 20]).await;
+    let _bob = world.wait(&["k-bob"; 20]).await;
+    let [ann, bob] = world.serve(20, ["k-ann", "k-bob"]).await;
+    assert!(ann.abs_diff(10) <= 1 && bob.abs_diff(10) <= 1, "{ann} {bob}");
+}
