@@ -3,11 +3,13 @@
 //! ```text
 //! cargo run --release --features distributed --example fleet_sim
 //! cargo run --release --features distributed --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
+//! cargo run --release --features distributed --example fleet_sim -- --carry
 //! ```
 //!
 //! The limiters and their refill tasks are the real ones. Time is tokio's paused time, and the store is in memory,
 //! where it gives the same answers as the script in Redis. The exit code is 1 if more was granted than the quota
-//! allows. The example `carry` of `tollgate-redis` measures how many requests a real Redis answers.
+//! allows, and 2 if the program could not run. `--carry` measures how many requests a real Redis answers: it runs the
+//! example `carry` of `tollgate-redis`, because this crate does not know Redis.
 
 mod law;
 mod served;
@@ -16,7 +18,7 @@ mod world;
 use clap::{Parser, value_parser};
 use law::Law;
 use std::error::Error;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 use world::World;
 
@@ -49,13 +51,32 @@ struct Options {
     /// Microseconds for which a request occupies the store; the default was measured by the example `carry`
     #[arg(long, default_value_t = 26)]
     service_us: u64,
+    /// Measure on a real Redis how many requests a store answers, with these nodes, rate and seconds
+    #[arg(long)]
+    carry: bool,
 }
 
 fn main() -> ExitCode {
-    simulate(&Options::parse()).unwrap_or_else(|error| {
+    let options = Options::parse();
+    let done = if options.carry { carry(&options) } else { simulate(&options) };
+    done.unwrap_or_else(|error| {
         eprintln!("fleet_sim: {error}");
         ExitCode::from(2)
     })
+}
+
+/// Runs the example `carry` with the same options.
+fn carry(options: &Options) -> Result<ExitCode, Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tollgate-redis/Cargo.toml");
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--release", "--manifest-path", manifest, "--example", "carry", "--"]);
+    for (name, value) in [("--rate", options.rate), ("--seconds", options.seconds)] {
+        command.args([name, &value.to_string()]);
+    }
+    command.arg("--nodes").args(options.nodes.iter().map(u64::to_string));
+    let status = command.status().map_err(|error| format!("cargo does not start: {error}"))?;
+    Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
 }
 
 fn simulate(options: &Options) -> Result<ExitCode, Failure> {
@@ -97,4 +118,11 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
         is_lawful &= outcome.excess(&world) == 0;
     }
     Ok(if is_lawful { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[test]
+fn carry_is_an_option() {
+    let options =
+        Options::try_parse_from(["fleet_sim", "--carry", "--nodes", "4"]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(options.carry);
 }

@@ -41,7 +41,8 @@ pub(crate) struct Outcome {
     pub(crate) waits: Vec<Duration>,
     /// The number of requests to the store.
     pub(crate) asks: u64,
-    /// The longest lateness of a grant against the store's schedule: the latency of an answer, and a timer.
+    /// The longest lateness of a grant against the store's schedule: the latency of an answer, and a timer. Time is paused,
+    /// so nothing else is ever late.
     pub(crate) late: Duration,
 }
 
@@ -153,11 +154,11 @@ impl Outcome {
         }
     }
 
-    /// Whole tokens above the allowed number: since the start, without an allowance, or in any window, less the tokens
-    /// that the lateness explains.
+    /// Whole tokens above the allowed number. Each grant was scheduled at most [`late`](Self::late) before it was seen.
     pub(crate) fn excess(&self, world: &World) -> u64 {
-        let in_windows = world.law.excess(self.late.as_nanos() as u64, &self.grants);
-        world.law.excess_since(0, &self.grants).max(in_windows)
+        let late = self.late.as_nanos() as u64;
+        let scheduled = |batch: &Batch| Batch { first: batch.first.saturating_sub(late), ..*batch };
+        world.law.excess(&self.grants.iter().map(scheduled).collect::<Vec<_>>())
     }
 
     /// The longest wait of a caller on a quiet node.

@@ -7,10 +7,8 @@ use std::ops::Deref;
 
 /// The store counts active nodes in epochs of this length.
 const EPOCH: u64 = SECOND / 4;
-/// The step of the search for the tokens that a killed node took. The last part of the run is left out, because late
-/// tokens may still come there.
-const STEP: u64 = SECOND / 100;
-const GLANCE: u64 = SECOND / 5;
+/// The shares of all nodes are the tokens of this time, or of four round trips.
+const SHARE: u64 = SECOND / 10;
 
 pub(crate) struct Verdict {
     /// When the first node sent its first request. The store did not exist before that.
@@ -21,14 +19,8 @@ pub(crate) struct Verdict {
     pub(crate) tokens: u64,
     /// Tokens granted / (burst + rate x elapsed).
     pub(crate) achieved: f64,
-    /// Whole tokens above burst + rate x time, at the worst moment since `began`. A late grant counts late, so this
-    /// needs no allowance.
-    pub(crate) excess_since_start: u64,
-    /// The same in the worst of all windows, against burst + rate x (window + `late`): a grant that a timer delivers
-    /// late is seen in another window than that of its schedule.
-    pub(crate) excess_in_windows: u64,
-    /// The longest lateness of a grant, in nanoseconds.
-    pub(crate) late: u64,
+    /// Whole tokens above the allowed number, at the instants of the schedule.
+    pub(crate) excess: u64,
     /// The fewest tokens of a node / the most, since all nodes were known to the store: the burst at the start goes to
     /// the first nodes.
     pub(crate) fairness: f64,
@@ -40,16 +32,18 @@ pub(crate) struct Verdict {
 pub(crate) struct Kill {
     /// Nanoseconds since the start of the run.
     pub(crate) at: u64,
-    /// After this many nanoseconds the others had the whole rate: 95 % of the tokens that no node ever got were lost by
-    /// then.
-    pub(crate) made_up: u64,
-    /// Those tokens.
+    /// After this many nanoseconds the last token came that the store had promised to the killed node. From then on the
+    /// others have the whole rate.
+    pub(crate) promised: u64,
+    /// The longest time for which a store promises tokens, by the rules of the nodes.
+    pub(crate) bound: u64,
+    /// The tokens that the node was leased and did not grant.
     pub(crate) lost: u64,
 }
 
 impl Verdict {
-    pub(crate) fn excess(&self) -> u64 {
-        self.excess_since_start.max(self.excess_in_windows)
+    pub(crate) fn is_kept(&self) -> bool {
+        self.excess == 0 && self.kill.as_ref().is_none_or(|kill| kill.promised <= kill.bound)
     }
 }
 
@@ -58,14 +52,12 @@ pub(crate) fn judge(
     logs: &[impl Deref<Target = Log>],
     killed: Option<(usize, u64)>,
 ) -> Result<Verdict, Failure> {
-    let mut all: Vec<_> = logs.iter().flat_map(|log| log.grants.iter().copied()).collect();
-    all.sort_by_key(|batch| batch.last);
+    let all: Vec<_> = logs.iter().flat_map(|log| log.grants.iter().copied()).collect();
     let began = logs.iter().filter_map(|log| log.began).min().ok_or("no node has begun")?;
-    let last = all.last().ok_or("nothing was granted")?.last;
+    let last = all.iter().map(|batch| batch.last).max().ok_or("nothing was granted")?;
     let end = logs.iter().filter_map(|log| log.ended).min().unwrap_or(last);
     let granted: u64 = all.iter().map(|batch| batch.tokens).sum();
     let tokens: u64 = logs.iter().map(|log| log.tokens_in(began..end + 1)).sum();
-    let late = logs.iter().map(|log| log.last.late).max().unwrap_or(0);
     let elapsed = end - began;
     let trips: u64 = logs.iter().map(|log| log.last.round_trips).sum();
     Ok(Verdict {
@@ -73,12 +65,10 @@ pub(crate) fn judge(
         began,
         elapsed,
         achieved: tokens as f64 / (law.burst as f64 + law.rate as f64 * elapsed as f64 / 1e9),
-        excess_since_start: law.excess_since(began, &all),
-        excess_in_windows: law.excess(late, &all),
-        late,
+        excess: law.excess(&all),
         fairness: fairness(logs, end, killed),
         trips_per_1000: trips as f64 * 1e3 / granted as f64,
-        kill: killed.map(|(victim, at)| made_up(law, logs, victim, at, began, end)),
+        kill: killed.map(|(victim, at)| share_of(law, logs, victim, at, began)),
     })
 }
 
@@ -99,29 +89,29 @@ fn ratio(tokens: impl Iterator<Item = u64> + Clone) -> f64 {
     }
 }
 
-/// Late tokens still arrive; tokens promised to a dead node do not. So the tokens lost for good by an instant are the
-/// fewest that are missing at any later instant.
-fn made_up(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64, began: u64, end: u64) -> Kill {
-    let others = || logs.iter().enumerate().filter(|(number, _)| *number != victim);
-    let due = |time: u64| (u128::from(law.rate) * u128::from(time) / u128::from(SECOND)) as u64;
-    let missing = |until: u64| {
-        let got: u64 = others().map(|(_, log)| log.tokens_in(at..until)).sum();
-        due(until - at).saturating_sub(got)
+/// The bound: a node asks for its next share a quarter of the share's time before its last token comes, or two round trips
+/// before. Then it stands behind at most a share of each other node.
+fn share_of(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64, began: u64) -> Kill {
+    let log = &logs[victim];
+    let until = log.leases.iter().map(|lease| lease.until).max().unwrap_or(at);
+    let leased: u64 = log.leases.iter().map(|lease| lease.tokens).sum();
+    let recent = || {
+        logs.iter().flat_map(|log| &log.leases).filter(|lease| (at.saturating_sub(SECOND)..=at).contains(&lease.until))
     };
-    let instants: Vec<_> = (at..end.saturating_sub(GLANCE).max(at + 1)).step_by(STEP as usize).collect();
-    let mut lost: Vec<_> = instants.iter().map(|until| missing(*until)).collect();
-    for i in (1..lost.len()).rev() {
-        lost[i - 1] = lost[i - 1].min(lost[i]);
-    }
-    let all = lost.last().copied().unwrap_or(0);
-    let last_step = lost.partition_point(|lost| lost * 20 < all * 19).min(lost.len() - 1);
-    Kill { at: at - began, made_up: instants[last_step] - at, lost: all }
+    let trip = recent().map(|lease| lease.took).max().unwrap_or(0);
+    let busy = recent().map(|lease| lease.busy).min().unwrap_or(1).max(1);
+    let time = SHARE.max(4 * trip);
+    // A share is a token at least.
+    let share = (time / busy).max(SECOND.div_ceil(law.rate));
+    let bound = (time / 4).max(2 * trip) + share * logs.len() as u64 + trip;
+    Kill { at: at - began, promised: until.saturating_sub(at), bound, lost: leased.saturating_sub(log.tokens()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::law::Batch;
+    use crate::report::Lease;
 
     const LAW: Law = Law { rate: 1_000, burst: 10 };
     const MS: u64 = 1_000_000;
@@ -135,7 +125,7 @@ mod tests {
     #[test]
     fn nodes_that_keep_the_law_together_achieve_one() {
         let verdict = judge(&LAW, &[log(&[(0, 6), (4, 4)]), log(&[(0, 4), (8, 4)])], None).unwrap();
-        assert_eq!((verdict.excess(), verdict.tokens, verdict.achieved), (0, 18, 1.0));
+        assert_eq!((verdict.excess, verdict.tokens, verdict.achieved), (0, 18, 1.0));
         // The tokens of the first quarter of a second go to the first nodes.
         assert_eq!(verdict.fairness, 1.0);
         let verdict = judge(&LAW, &[log(&[(0, 9), (300, 5)]), log(&[(310, 4), (400, 1)])], None).unwrap();
@@ -145,22 +135,29 @@ mod tests {
     #[test]
     fn one_token_too_many_between_them_is_seen() {
         let verdict = judge(&LAW, &[log(&[(0, 6), (4, 4)]), log(&[(0, 4), (8, 5)])], None).unwrap();
-        assert_eq!((verdict.excess_since_start, verdict.excess_in_windows), (1, 1));
-        // Late in the run, where the law had a margin since the start.
-        let verdict = judge(&LAW, &[log(&[(0, 1), (50, 8)]), log(&[(51, 5)])], None).unwrap();
-        assert_eq!((verdict.excess_since_start, verdict.excess_in_windows), (0, 2));
+        assert_eq!(verdict.excess, 1);
+        // Late in the run, where the law had a margin since the start; and whatever the lateness of other grants.
+        let late = Batch { first: 0, last: 40 * MS, tokens: 1 };
+        let mut one = log(&[(0, 1), (50, 8)]);
+        one.grants.push(late);
+        let verdict = judge(&LAW, &[one, log(&[(51, 5)])], None).unwrap();
+        assert_eq!((verdict.excess, verdict.is_kept()), (2, false));
     }
 
     #[test]
-    fn a_share_that_is_made_up_late_is_seen() {
-        let steady = |from: u64, to: u64, tokens| (from..to).map(move |ms| (ms, tokens)).collect::<Vec<_>>();
-        let dead = log(&steady(0, 1_000, 1));
-        let alive = log(&[steady(0, 1_300, 1), steady(1_300, 3_000, 2)].concat());
-        let law = Law { rate: 2_000, burst: 10 };
-        let verdict = judge(&law, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
-        let kill = verdict.kill.as_ref().unwrap();
-        assert_eq!((kill.at, kill.lost), (1_000 * MS, 300));
-        assert!((280..=300).contains(&(kill.made_up / MS)), "{} ms", kill.made_up / MS);
-        assert_eq!(verdict.excess(), 0);
+    fn a_share_that_was_promised_for_too_long_is_seen() {
+        let lease = |until: u64| Lease { tokens: 30, until: until * MS, took: MS, busy: 2 };
+        let kept = |until| {
+            let (mut dead, mut alive) = (log(&[(990, 20)]), log(&[(2_000, 20)]));
+            dead.leases = vec![lease(960), lease(until)];
+            alive.leases = vec![lease(990)];
+            let verdict = judge(&Law { rate: 1_000, burst: 100 }, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
+            let kill = verdict.kill.as_ref().unwrap();
+            assert_eq!((kill.at, kill.promised, kill.lost), (1_000 * MS, (until - 1_000) * MS, 40));
+            // 25 ms before the end of a share, two shares of 50 ms, and a round trip.
+            assert_eq!(kill.bound, 126 * MS);
+            verdict.is_kept()
+        };
+        assert_eq!([1_000, 1_126, 1_127].map(kept), [true, true, false]);
     }
 }

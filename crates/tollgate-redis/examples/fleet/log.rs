@@ -1,7 +1,7 @@
 //! What a node has reported.
 
 use crate::law::Batch;
-use crate::report::{Report, Sample};
+use crate::report::{Lease, Report, Sample};
 
 /// All that a node has reported.
 #[derive(Default)]
@@ -10,6 +10,7 @@ pub(crate) struct Log {
     pub(crate) began: Option<u64>,
     pub(crate) ended: Option<u64>,
     pub(crate) grants: Vec<Batch>,
+    pub(crate) leases: Vec<Lease>,
     pub(crate) last: Sample,
 }
 
@@ -20,6 +21,7 @@ impl Log {
             Report::Began { at } => self.began = Some(at),
             Report::Ended { at } => self.ended = Some(at),
             Report::Grants { first, last, tokens } => self.grants.push(Batch { first, last, tokens }),
+            Report::Leased(lease) => self.leases.push(lease),
             Report::Sample(sample) => self.last = Sample { late: sample.late.max(self.last.late), ..sample },
         }
     }

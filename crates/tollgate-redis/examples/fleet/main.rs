@@ -7,16 +7,20 @@
 //! ```
 //!
 //! Every node has more tasks than its share can serve, so the quota is saturated. Each node reports its grants with
-//! their instants, and this process checks them. `--kill` ends one node by `kill -9` half-way. The picture,
-//! `target/fleet.svg`, shows the tokens of each node over time. The last line printed is machine-readable. The exit
-//! code is 1 if more was granted than the quota allows, and 2 if the program could not run.
+//! their instants by the schedule, and this process checks them: a machine that is busy delays the delivery, and excuses
+//! no grant. `--kill` ends one node by `kill -9` half-way. The picture, `target/fleet.svg`, shows the tokens of each node
+//! over time. The last line printed is machine-readable. The exit code is 1 if more was granted than the quota allows, or
+//! if tokens were promised to the killed node for longer than docs/distributed.md says; it is 2 if the program could not
+//! run.
 //!
 //! It needs `redis-server`, starts its own on a free loopback port, and uses no other.
 
+mod clock;
 mod guard;
 mod judge;
 #[path = "../../../../examples/fleet_sim/law.rs"]
 mod law;
+mod leases;
 mod log;
 mod node;
 mod parent;

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let verdict = judge(&law, &logs, killed)?;
     plot::draw(&options.plot, &law, &logs, verdict.began, killed)?;
     report(options, &law, &verdict, &logs);
-    Ok(if verdict.excess() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if verdict.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Shows the progress until all nodes have ended. Returns the killed node and the instant.
@@ -145,26 +145,20 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_
             ms(late)
         );
     }
-    println!("excess: {} tokens since the start, without any allowance", verdict.excess_since_start);
-    println!(
-        "        {} in the worst of all windows, less the tokens of {:.1} ms: the lateness of timers and answers",
-        verdict.excess_in_windows,
-        ms(verdict.late)
-    );
+    println!("excess: {} tokens above the law, at the instants of the schedule", verdict.excess);
     if let Some(kill) = &verdict.kill {
         println!(
-            "kill:   {:.2} s after the start; the others have the whole rate from {:.0} ms after it on; {} tokens were lost with it",
+            "kill:   {:.2} s after the start; the others have the whole rate from {:.0} ms after it on (at most {:.0} ms); {} \
+             tokens were lost with it",
             ms(kill.at) / 1e3,
-            ms(kill.made_up),
+            ms(kill.promised),
+            ms(kill.bound),
             kill.lost
         );
     }
     println!("picture: {}", options.plot.display());
     println!(
         "\nfleet: achieved={:.3} excess={} fairness={:.2} trips_per_1000={:.0}",
-        verdict.achieved,
-        verdict.excess(),
-        verdict.fairness,
-        verdict.trips_per_1000
+        verdict.achieved, verdict.excess, verdict.fairness, verdict.trips_per_1000
     );
 }

@@ -1,6 +1,8 @@
 //! The reports of a node to its parent, one line of text each.
 
+use crate::Failure;
 use std::fmt;
+use std::io::{Write, stdout};
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,12 +15,13 @@ pub(crate) enum Report {
     Began {
         at: u64,
     },
-    /// The tokens granted from `first` to `last`.
+    /// Tokens whose instants by the store's schedule lie between `first` and `last`.
     Grants {
         first: u64,
         last: u64,
         tokens: u64,
     },
+    Leased(Lease),
     Sample(Sample),
     /// The node has stopped claiming.
     Ended {
@@ -36,12 +39,29 @@ pub(crate) struct Sample {
     pub(crate) lease: u64,
     /// The tokens that may be kept unused.
     pub(crate) hold: u64,
-    /// How late a grant may be seen by the node: the lateness of a timer, and the latency of an answer. In nanoseconds.
+    /// The longest time between the instant of a grant and its delivery, in nanoseconds.
     pub(crate) late: u64,
+}
+
+/// An answer of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) tokens: u64,
+    /// When the last of the tokens comes.
+    pub(crate) until: u64,
+    /// The round trip in nanoseconds.
+    pub(crate) took: u64,
+    /// How many nodes had waiters recently.
+    pub(crate) busy: u64,
 }
 
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Sends a report to the parent.
+pub(crate) fn say(report: Report) -> Result<(), Failure> {
+    writeln!(stdout(), "{report}").map_err(|error| format!("the parent does not read the reports: {error}").into())
 }
 
 impl fmt::Display for Report {
@@ -53,6 +73,7 @@ impl fmt::Display for Report {
             Self::Sample(Sample { waiting, round_trips, lease, hold, late }) => {
                 write!(f, "sample {waiting} {round_trips} {lease} {hold} {late}")
             }
+            Self::Leased(Lease { tokens, until, took, busy }) => write!(f, "leased {tokens} {until} {took} {busy}"),
             Self::Ended { at } => write!(f, "ended {at}"),
         }
     }
@@ -72,6 +93,7 @@ impl FromStr for Report {
             ("sample", &[waiting, round_trips, lease, hold, late]) => {
                 Ok(Self::Sample(Sample { waiting, round_trips, lease, hold, late }))
             }
+            ("leased", &[tokens, until, took, busy]) => Ok(Self::Leased(Lease { tokens, until, took, busy })),
             ("ended", &[at]) => Ok(Self::Ended { at }),
             _ => Err(unknown()),
         }
@@ -83,7 +105,8 @@ fn reports_survive_the_pipe() {
     let sample = Sample { waiting: 1, round_trips: 2, lease: 3, hold: 4, late: u64::MAX };
     let grants = Report::Grants { first: 1, last: 2, tokens: 3 };
     let (began, ended) = (Report::Began { at: 7 }, Report::Ended { at: 8 });
-    for report in [Report::Ready, began, grants, Report::Sample(sample), ended] {
+    let leased = Report::Leased(Lease { tokens: 1, until: 2, took: 3, busy: 4 });
+    for report in [Report::Ready, began, grants, leased, Report::Sample(sample), ended] {
         assert_eq!(report.to_string().parse(), Ok(report));
     }
     for nonsense in ["", "grants 1 2", "grants 1 2 -3", "sample"] {

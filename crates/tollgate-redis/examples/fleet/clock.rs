@@ -1,0 +1,161 @@
+//! The node's clock, by which the instants of its grants are known as the schedule gave them, not as its tasks see them.
+//!
+//! A limiter grants each waiter as of the instant of the schedule, and the waiter's task runs later: on a busy machine, by
+//! a burst's time and more. So whenever the limiter reads this clock, the clock first lets the limiter serve its queue in
+//! steps up to the present. What it grants in a step was scheduled in that step, however late the step is taken.
+
+use crate::law::Batch;
+use crate::report::now;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tollgate::{Clock, Limiter};
+
+/// The precision of the instants, in nanoseconds.
+const STEP: u64 = 200_000;
+
+/// Clones are the same clock, for one limiter on one thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepClock(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    limiter: Mutex<Option<Limiter>>,
+    /// What the clock shows while the limiter takes a step; otherwise 0.
+    shown: AtomicU64,
+    /// The end of the last step.
+    reached: AtomicU64,
+    /// The tokens granted by then.
+    granted: AtomicU64,
+    batches: Mutex<Vec<Batch>>,
+    /// The longest time from the end of a step in which tokens were granted until it was taken.
+    late: AtomicU64,
+}
+
+impl StepClock {
+    /// From now on `limiter` takes steps. It was built with this clock and has granted nothing.
+    pub(crate) fn follow(&self, limiter: &Limiter) {
+        self.0.reached.store(now(), Relaxed);
+        *self.limiter() = Some(limiter.clone());
+    }
+
+    /// Releases the limiter.
+    pub(crate) fn end(&self) {
+        let limiter = self.limiter().take();
+        drop(limiter);
+    }
+
+    /// Takes the grants since the last call.
+    pub(crate) fn take_batches(&self) -> Vec<Batch> {
+        self.serve();
+        std::mem::take(&mut *self.batches())
+    }
+
+    /// How much later than scheduled the limiter has granted tokens, at most, in nanoseconds.
+    pub(crate) fn late(&self) -> u64 {
+        self.0.late.load(Relaxed)
+    }
+
+    /// Serves the limiter up to the present, which is returned.
+    fn serve(&self) -> u64 {
+        let inner = &self.0;
+        let (limiter, present) = (self.limiter().clone(), now());
+        let Some(limiter) = limiter else { return present };
+        let mut from = inner.reached.load(Relaxed);
+        let since = from;
+        inner.shown.store(from, Relaxed);
+        // Since the last step the limiter has granted only what was there when a caller asked.
+        let at_once = self.granted_since(limiter.snapshot().granted);
+        while from < present {
+            let to = present.min(from + STEP);
+            inner.shown.store(to, Relaxed);
+            let tokens = self.granted_since(serve_all(&limiter));
+            self.note(from, to, tokens);
+            if tokens > 0 {
+                inner.late.fetch_max(present - to, Relaxed);
+            }
+            from = to;
+        }
+        self.note(since, from, at_once);
+        inner.reached.store(from, Relaxed);
+        inner.shown.store(0, Relaxed);
+        from
+    }
+
+    /// Of `granted` tokens, those that are not noted yet.
+    fn granted_since(&self, granted: u64) -> u64 {
+        granted - self.0.granted.swap(granted, Relaxed)
+    }
+
+    fn note(&self, first: u64, last: u64, tokens: u64) {
+        if tokens > 0 {
+            self.batches().push(Batch { first, last, tokens });
+        }
+    }
+
+    fn limiter(&self) -> std::sync::MutexGuard<'_, Option<Limiter>> {
+        self.0.limiter.lock().expect("no thread panics with the lock")
+    }
+
+    fn batches(&self) -> std::sync::MutexGuard<'_, Vec<Batch>> {
+        self.0.batches.lock().expect("no thread panics with the lock")
+    }
+}
+
+impl Clock for StepClock {
+    fn now(&self) -> Duration {
+        let shown = self.0.shown.load(Relaxed);
+        Duration::from_nanos(if shown > 0 { shown } else { self.serve() })
+    }
+}
+
+/// Grants what is due by what the clock shows. Returns the tokens granted so far.
+fn serve_all(limiter: &Limiter) -> u64 {
+    let mut granted = limiter.snapshot().granted;
+    loop {
+        // One call serves a batch of waiters.
+        limiter.tick();
+        let before = std::mem::replace(&mut granted, limiter.snapshot().granted);
+        if granted == before {
+            return granted;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+    use tollgate::Quota;
+
+    /// A thread that is busy for 50 ms and serves its limiter only then.
+    #[test]
+    fn grants_that_are_delivered_late_have_the_instants_of_the_schedule() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let clock = StepClock::default();
+        let quota = Quota::per_second(1_000).burst(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        clock.follow(&limiter);
+        runtime.block_on(async {
+            let waiting: Vec<_> = (0..20)
+                .map(|_| {
+                    tokio::spawn({
+                        let limiter = limiter.clone();
+                        async move { limiter.wait(1).await }
+                    })
+                })
+                .collect();
+            tokio::task::yield_now().await;
+            sleep(Duration::from_millis(50));
+            for waiter in waiting {
+                waiter.await.unwrap().unwrap();
+            }
+        });
+        let batches = clock.take_batches();
+        assert_eq!(batches.iter().map(|batch| batch.tokens).sum::<u64>(), 20);
+        assert!(batches.iter().all(|batch| batch.tokens == 1 && batch.last - batch.first <= STEP), "{batches:?}");
+        let apart = batches.windows(2).map(|two| two[1].last - two[0].last);
+        assert!(apart.into_iter().all(|apart| (1_000_000 - STEP..=1_000_000 + STEP).contains(&apart)), "{batches:?}");
+        clock.end();
+    }
+}
