@@ -7,7 +7,8 @@
 //!
 //! * `RedisStore` of the crate [`tollgate-redis`](https://docs.rs/tollgate-redis) keeps the quota in Redis or Valkey.
 //! * [`MemoryStore`] keeps it in memory, for tests and simulations. It gives the same answers as Redis, to the integer.
-//! * Your own implementation of [`Store`] keeps it anywhere else.
+//! * Your own implementation of [`Store`] keeps it anywhere else: [`SharedBucket`] has the rules, as a state machine that
+//!   needs one compare-and-swap or one transaction, and `conformance` (feature `conformance`) tests the result.
 //!
 //! `consume` works as it does without a store. `try_acquire` can only take tokens that the node already has. On a node
 //! without recent calls it is denied once; a retry after a round trip finds the tokens. At most it can take half of the
@@ -42,12 +43,17 @@
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
-//! | `distributed/bucket.rs` | the shared bucket, in Rust, equal to the script; pure |
+//! | `distributed/bucket.rs` | the shared bucket: the rules of every store; pure |
+//! | `distributed/record.rs` | the shared bucket as a record of bytes |
 //! | `distributed/memory.rs` | the store in memory |
+//! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
 mod bucket;
 mod builder;
 mod conflict;
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
 mod counters;
 mod cover;
 mod leases;
@@ -55,6 +61,7 @@ mod memory;
 mod node;
 mod planner;
 mod race;
+mod record;
 mod refill;
 mod refill_task;
 mod replies;
@@ -62,6 +69,7 @@ mod source;
 mod stores;
 mod terms;
 
+pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
@@ -90,9 +98,9 @@ pub const MAX_NAME: usize = 1_024;
 
 /// The single authority on a shared quota.
 ///
-/// The handling of a [`LeaseRequest`] is specified by `src/distributed/bucket.rs` and, for Redis, by `store.lua` of the
-/// crate `tollgate-redis`. The two agree to the integer. A store may keep its buckets anywhere, as long as it gives the
-/// same answers: [`MemoryStore::answer`] is there to compare with.
+/// The handling of a [`LeaseRequest`] is specified by [`SharedBucket`]. A store may keep its buckets anywhere, as long as
+/// it gives the same answers. The easiest way is to keep a `SharedBucket` in a record that can be replaced atomically. The
+/// module `conformance` (feature `conformance`) tests a store.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Sends one request. If no answer arrives within a time that the store chooses, this is an error, and the caller
     /// repeats the same request.

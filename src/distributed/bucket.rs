@@ -1,4 +1,4 @@
-//! The shared bucket: the algorithm of `store.lua` of the crate `tollgate-redis`, in Rust, equal to the integer.
+//! The shared bucket: the rules of a store as a state machine without a clock, a server or a network.
 
 use super::terms::{LONGEST, MAX_DEBT};
 use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
@@ -15,39 +15,86 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 /// One part in so many is more than a few roundings of doubles.
 const MARGIN: f64 = (1_u64 << 50) as f64;
 
-#[derive(Clone, Debug)]
-pub(super) struct Bucket {
-    terms: QuotaTerms,
-    level: i64,
-    stamp: i64,
-    part: i64,
-    swept: i64,
-    epoch: i64,
-    busy: i64,
-    was: i64,
+/// The state of one [`Store`](super::Store), and the rules by which it answers requests: a state machine without a clock,
+/// a server or a network.
+///
+/// A store that can replace a record atomically needs nothing else. It reads the record of its bucket and the time of its
+/// own clock, calls [`answer`](Self::answer), and writes the record back if no other request has written it meanwhile:
+/// with one compare-and-swap, or inside one transaction. If it was written, the store starts again with the new record.
+/// [`to_bytes`](Self::to_bytes) and [`from_bytes`](Self::from_bytes) convert a bucket to a record.
+///
+/// [`MemoryStore`](super::MemoryStore) uses this type. The scripts of the crates `tollgate-redis` and `tollgate-postgres`
+/// follow the same rules in the languages of their servers, and give the same answers, to the integer.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use tollgate::distributed::{LeaseGrant, LeaseRequest, SharedBucket, StoreError};
+///
+/// /// One transaction; `now` is the time in microseconds by the clock of the database.
+/// fn ask(
+///     records: &mut HashMap<String, Vec<u8>>, name: &str, ask: &LeaseRequest, now: i64,
+/// ) -> Result<LeaseGrant, StoreError> {
+///     let record = records.get(name).map(Vec::as_slice);
+///     let mut bucket = SharedBucket::open(record, ask, now)?;
+///     let answer = bucket.answer(ask, now);
+///     // Also if the answer is a refusal: the tokens minted until now are part of the state.
+///     records.insert(name.to_owned(), bucket.to_bytes());
+///     answer
+/// }
+///
+/// # use tollgate::{Quota, distributed::QuotaTerms};
+/// let mut records = HashMap::new();
+/// let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+/// let mut request = LeaseRequest::new(1, 1, terms);
+/// request.want = 12;
+/// let grant = ask(&mut records, "api", &request, 1_700_000_000_000_000).unwrap();
+/// assert_eq!((grant.now, grant.promised), (10, 2));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedBucket {
+    pub(super) terms: QuotaTerms,
+    /// The tokens that are there. Below 0: tokens that are promised and not minted yet.
+    pub(super) level: i64,
+    /// The instant of the last request.
+    pub(super) stamp: i64,
+    /// The progress towards the next token, in parts of the period.
+    pub(super) part: i64,
+    /// When nodes that had reached the end of their time to live were last forgotten.
+    pub(super) swept: i64,
+    /// The epoch of the last grant, and the number of nodes with waiters in it and in the one before.
+    pub(super) epoch: i64,
+    pub(super) busy: i64,
+    pub(super) was: i64,
     /// The total time for which the bucket has minted, in microseconds. It does not step back with the server's clock.
-    clock: i64,
-    held: i64,
-    nodes: HashMap<u128, Node>,
+    pub(super) clock: i64,
+    /// The sum of all allowances.
+    pub(super) held: i64,
+    pub(super) nodes: HashMap<u128, Node>,
     /// The instant from which the bucket may be forgotten.
-    ends: i64,
+    pub(super) ends: i64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Node {
-    number: u64,
-    allowance: i64,
-    until: i64,
-    epoch: i64,
-    once: i64,
-    later: i64,
-    behind: i64,
-    part: i64,
-    at: i64,
+/// What a bucket knows of one node, with the answer to its last request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) number: u64,
+    pub(super) allowance: i64,
+    /// When the node is forgotten.
+    pub(super) until: i64,
+    /// The last epoch in which the node had waiters; -1 if there was none.
+    pub(super) epoch: i64,
+    pub(super) once: i64,
+    pub(super) later: i64,
+    pub(super) behind: i64,
+    pub(super) part: i64,
+    /// When the last request was answered, by [`SharedBucket::clock`].
+    pub(super) at: i64,
 }
 
-impl Bucket {
-    pub(super) fn new(terms: QuotaTerms, now: i64) -> Self {
+impl SharedBucket {
+    /// Creates the bucket of a store that has no record. All instants are microseconds of the store's clock since the Unix
+    /// epoch; a stepped quota needs that origin for its periods.
+    pub fn new(terms: QuotaTerms, now: i64) -> Self {
         Self {
             terms,
             level: terms.initial as i64,
@@ -60,11 +107,34 @@ impl Bucket {
             clock: 0,
             held: 0,
             nodes: HashMap::new(),
-            ends: i64::MAX,
+            ends: now,
         }
     }
 
-    pub(super) fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
+    /// Returns the bucket of a store with this record: a new one if there is no record, or if the recorded one may be
+    /// forgotten.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`] of the kind [`Damaged`](super::ReplyKind::Damaged) if the record was not written by
+    /// [`to_bytes`](Self::to_bytes).
+    pub fn open(record: Option<&[u8]>, ask: &LeaseRequest, now: i64) -> Result<Self, StoreError> {
+        let recorded = record.map(Self::from_bytes).transpose()?;
+        let kept = recorded.filter(|bucket| !bucket.is_forgotten(now));
+        Ok(kept.unwrap_or_else(|| Self::new(ask.terms, now)))
+    }
+
+    /// Answers a request at the instant `now` of the store's clock, and changes the bucket accordingly. The store must keep
+    /// the changed bucket before the answer is sent, also if the answer is an error.
+    ///
+    /// A repeat of the node's last request gets the same answer, whose `age` tells how long ago it was first given. If the
+    /// clock has stepped back since the last request, no time has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::QuotaConflict`] if the request has a different quota than the bucket and the same version;
+    /// [`StoreError::Refused`] if a later request of its node has overtaken it, or the bucket owes too many tokens.
+    pub fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         let (stored, asked) = (self.terms, ask.terms);
         if asked.version == stored.version && !asked.is_same_quota(&stored) {
             return Err(StoreError::QuotaConflict { stored, asked });
@@ -183,8 +253,14 @@ impl Bucket {
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
-    /// Whether the bucket is full and no node holds anything, so that forgetting it changes nothing.
-    pub(super) fn is_forgotten(&self, now: i64) -> bool {
+    /// The instant after which the store may forget the record: the bucket is full by then, and all nodes have reached the
+    /// end of their time to live, so a new bucket is the same.
+    pub fn ends(&self) -> i64 {
+        self.ends
+    }
+
+    /// Whether the store may forget the record: the bucket is full and no node holds anything.
+    pub fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
     }
 

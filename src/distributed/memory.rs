@@ -1,7 +1,6 @@
 //! A store in memory, which tests can make slow or unreachable.
 
-use super::bucket::Bucket;
-use super::{LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError, StoreSnapshot, Stores};
+use super::{LeaseGrant, LeaseRequest, Outage, SharedBucket, Store, StoreCounters, StoreError, StoreSnapshot, Stores};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,7 +46,7 @@ struct All {
 /// All buckets, and the simulated network.
 #[derive(Debug, Default)]
 struct Book {
-    buckets: HashMap<Arc<str>, Bucket>,
+    buckets: HashMap<Arc<str>, SharedBucket>,
     /// At this number of buckets, those that need not be remembered are removed.
     crowd: usize,
     /// The offset of the store's clock from the time since the store was made, in microseconds.
@@ -201,6 +200,6 @@ impl Book {
             self.buckets.retain(|_, bucket| !bucket.is_forgotten(now));
             self.crowd = (2 * self.buckets.len()).max(64);
         }
-        self.buckets.entry(Arc::clone(key)).or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
+        self.buckets.entry(Arc::clone(key)).or_insert_with(|| SharedBucket::new(ask.terms, now)).answer(ask, now)
     }
 }

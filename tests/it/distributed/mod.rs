@@ -1,6 +1,8 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod keeper;
 mod large;
 mod late;

@@ -3,6 +3,7 @@
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
 mod cluster;
+mod conformance;
 mod failover;
 #[path = "../../../../tests/it/distributed/law.rs"]
 #[allow(dead_code, reason = "the tests with the store in memory use the rest")]

@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("../../src/store.lua");
 
 /// The script, which gets the time as an argument instead of reading it, and records the expiry instead of setting it
 /// in Redis.
-fn timed() -> String {
+pub fn timed() -> String {
     let mut told = SCRIPT.to_owned();
     for (by_its_clock, by_ours) in
         [("redis.call('TIME')", "{ARGV[14], ARGV[15]}"), ("'PEXPIRE', key,", "'HSET', key, 'x',")]
@@ -26,14 +26,14 @@ fn timed() -> String {
 }
 
 /// Deletes the key when Redis would.
-fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
+pub fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
     let millis: Option<u64> = redis::cmd("HGET").arg(key).arg("x").query(connection).unwrap();
     if millis.is_some_and(|millis| now > answered + millis * 1_000) {
         redis::cmd("DEL").arg(key).exec(connection).unwrap();
     }
 }
 
-fn eval(
+pub fn eval(
     connection: &mut Connection,
     script: &str,
     key: &str,

@@ -1,0 +1,141 @@
+//! The shared bucket as a record: lines of text, so that a person can read what a store keeps.
+
+use super::bucket::Node;
+use super::{QuotaTerms, ReplyKind, SharedBucket, StoreError};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// The first line of a record: another encoding would have another one.
+const FORMAT: &str = "tollgate 1";
+
+/// No number of a bucket is larger: instants, levels and debts are exact in doubles.
+const MOST: i64 = 1 << 53;
+
+impl SharedBucket {
+    /// Writes the bucket as a record: lines of text that end in a line feed, with decimal numbers between single spaces.
+    ///
+    /// | line | contents |
+    /// |---|---|
+    /// | 1 | `tollgate 1`: the encoding |
+    /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
+    /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, ends |
+    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, once, later, behind, part, at |
+    ///
+    /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
+    /// hash that `tollgate-redis` keeps.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, ends, .. } = self;
+        let mut text =
+            format!("{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {ends}\n");
+        let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
+        nodes.sort_unstable_by_key(|(id, _)| **id);
+        for (id, node) in nodes {
+            let Node { number, allowance, until, epoch, once, later, behind, part, at } = node;
+            writeln!(text, "{id:032x} {number} {allowance} {until} {epoch} {once} {later} {behind} {part} {at}")
+                .expect("a string takes all text");
+        }
+        text.into_bytes()
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`] of the kind [`Damaged`](super::ReplyKind::Damaged) if the record was not written by
+    /// [`to_bytes`](Self::to_bytes), or by an encoding that this release does not know.
+    pub fn from_bytes(record: &[u8]) -> Result<Self, StoreError> {
+        read(record).ok_or_else(|| StoreError::Reply {
+            kind: ReplyKind::Damaged,
+            message: format!("the record of {} bytes is no bucket in the encoding `{FORMAT}`", record.len()),
+        })
+    }
+}
+
+fn read(record: &[u8]) -> Option<SharedBucket> {
+    let mut lines = std::str::from_utf8(record).ok()?.strip_suffix('\n')?.split('\n');
+    if lines.next()? != FORMAT {
+        return None;
+    }
+    let terms = QuotaTerms::from_text(lines.next()?)?;
+    let [level, stamp, part, swept, epoch, busy, was, clock, ends] = numbers(lines.next()?)?;
+    let mut nodes = HashMap::new();
+    for line in lines {
+        let (id, rest) = line.split_at_checked(32)?;
+        let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
+        let [allowance, until, epoch, once, later, behind, part, at] = numbers(rest)?;
+        let number = number.parse().ok()?;
+        let node = Node { number, allowance, until, epoch, once, later, behind, part, at };
+        if [allowance, once, later, behind, part].iter().any(|count| *count < 0)
+            || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
+        {
+            return None;
+        }
+    }
+    let held =
+        nodes.values().try_fold(0_i64, |held, node| held.checked_add(node.allowance)).filter(|held| *held <= MOST)?;
+    if part < 0 || [busy, was, clock].iter().any(|count| *count < 0) {
+        return None;
+    }
+    Some(SharedBucket { terms, level, stamp, part, swept, epoch, busy, was, clock, held, nodes, ends })
+}
+
+/// Reads exactly `N` numbers between single spaces.
+fn numbers<const N: usize>(text: &str) -> Option<[i64; N]> {
+    let mut numbers = [0; N];
+    let mut words = text.split(' ');
+    for number in &mut numbers {
+        *number = words.next()?.parse().ok().filter(|number: &i64| number.unsigned_abs() <= MOST as u64)?;
+    }
+    words.next().is_none().then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distributed::LeaseRequest;
+    use crate::quota::Quota;
+
+    const NOW: i64 = 1_700_000_000_000_000;
+
+    fn bucket() -> SharedBucket {
+        let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap().with_version(3);
+        let mut bucket = SharedBucket::new(terms, NOW);
+        let mut ask = LeaseRequest::new(7, 1, terms);
+        (ask.want, ask.ahead, ask.allowance) = (25, 3, 3);
+        bucket.answer(&ask, NOW + 1).unwrap();
+        bucket
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let bucket = bucket();
+        let record = bucket.to_bytes();
+        let text = "tollgate 1\n1 100000 20 20 0 3\n-8 1700000000000001 0 1700000000000000 6800000000 1 0 1 1700000002801001\n\
+                    00000000000000000000000000000007 1 3 1700000002000001 6800000000 20 8 0 0 1\n";
+        assert_eq!(std::str::from_utf8(&record), Ok(text));
+        assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket));
+        let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
+        assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
+    }
+
+    #[test]
+    fn what_is_no_record_is_an_error_and_no_bucket() {
+        let text = String::from_utf8(bucket().to_bytes()).unwrap();
+        let mut wrong = vec![String::new(), text.trim_end().to_owned(), format!("{text}\n"), text.repeat(2)];
+        wrong.push(text.replace("tollgate 1", "tollgate 2"));
+        wrong.push(text.replace("1 100000 20 20 0 3", "0 100000 20 20 0 3"));
+        wrong.push(text.replace("-8 ", "-9007199254740993 "));
+        wrong.push(text.replace(" 1 3 ", " 1 -3 "));
+        wrong.push(text.replace("0000007 ", "000000g "));
+        // A record that was cut off.
+        wrong.extend(
+            (0..text.len())
+                .map(|end| text[..end].to_owned())
+                .filter(|cut| cut.lines().count() != 3 || !cut.ends_with('\n')),
+        );
+        for record in wrong {
+            let error = SharedBucket::from_bytes(record.as_bytes()).unwrap_err();
+            assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Damaged, .. }), "{record:?}");
+        }
+    }
+}

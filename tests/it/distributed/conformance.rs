@@ -1,0 +1,300 @@
+//! The conformance kit passes correct stores, and names what is wrong with others.
+
+use std::collections::HashMap;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+use tollgate::distributed::conformance::{Case, Report, Subject, run_all};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, SharedBucket, Store, StoreCounters, StoreError};
+
+/// What a store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Takes the granted tokens from the bucket twice.
+    CountsTwice,
+    /// Treats a repeated request as a new one.
+    IgnoresNumbers,
+    /// Answers requests that a later one has overtaken.
+    AnswersOvertaken,
+    /// Starts anew at 0 when it owes tokens.
+    ForgetsDebt,
+    /// Lets nodes keep tokens on top of the burst.
+    ForgetsAllowances,
+    /// Remembers nodes for ever.
+    ForgetsNoNode,
+    /// Forgets nodes at once.
+    ForgetsNodes,
+    /// Uses the time of the process that asks.
+    TrustsClientClock,
+    /// Does not let time go on after a step back until it has caught up.
+    WaitsForTheClock,
+    /// Its clock is fast by a tenth.
+    IsFast,
+    /// Mints nothing.
+    StandsStill,
+    /// Does not compare the record that it replaces with the one that it has read.
+    LosesUpdates,
+    /// Grants a part of what is needed at once.
+    GrantsParts,
+    /// Begins a new bucket for a new quota.
+    RefillsByVersion,
+    /// Refuses newer quotas.
+    IgnoresVersions,
+    /// Keeps a cache of the nodes, which a flush of the server does not reach.
+    CachesNodes,
+    /// Has one bucket for all names.
+    IgnoresNames,
+    /// Counts in 32 bits.
+    CountsInWords,
+    /// Never answers.
+    IsSilent,
+}
+
+/// A server with stores that keep a record each, as docs/distributed.md describes them.
+#[derive(Debug)]
+struct Server {
+    fault: Fault,
+    records: Mutex<HashMap<String, Vec<u8>>>,
+    cache: Mutex<HashMap<(String, u128), u64>>,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct RecordStore {
+    server: Arc<Server>,
+    name: String,
+    skew: i64,
+    tally: StoreCounters,
+}
+
+impl Store for RecordStore {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
+        Box::pin(async move {
+            if self.server.fault == Fault::IsSilent {
+                pending::<()>().await;
+            }
+            loop {
+                let read = self.server.records.lock().unwrap().get(&self.name).cloned();
+                let mut now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
+                if self.server.fault == Fault::TrustsClientClock {
+                    now += self.skew;
+                }
+                let (record, answer) = self.server.answer(&self.name, read.as_deref(), ask, now);
+                // Other requests come here.
+                yield_now().await;
+                let mut records = self.server.records.lock().unwrap();
+                if records.get(&self.name) == read.as_ref() || self.server.fault == Fault::LosesUpdates {
+                    records.insert(self.name.clone(), record);
+                    return answer;
+                }
+            }
+        })
+    }
+
+    fn tally(&self) -> &StoreCounters {
+        &self.tally
+    }
+}
+
+/// Replaces numbers of the third line of a record.
+fn edit(record: &[u8], change: impl FnOnce(&mut Vec<i64>)) -> Vec<u8> {
+    let text = std::str::from_utf8(record).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut numbers = lines[2].split(' ').map(|number| number.parse().unwrap()).collect();
+    change(&mut numbers);
+    lines[2] = numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+    (lines.join("\n") + "\n").into_bytes()
+}
+
+/// The level in a record.
+fn level(record: &[u8]) -> i64 {
+    let mut level = 0;
+    edit(record, |numbers| level = numbers[0]);
+    level
+}
+
+impl Server {
+    /// One transaction.
+    fn answer(
+        &self,
+        name: &str,
+        read: Option<&[u8]>,
+        mut ask: LeaseRequest,
+        mut now: i64,
+    ) -> (Vec<u8>, Result<LeaseGrant, StoreError>) {
+        let sent = ask;
+        let mut read = read.map(<[u8]>::to_vec);
+        match (self.fault, &mut read) {
+            (Fault::ForgetsDebt, Some(record)) => *record = edit(record, |numbers| numbers[0] = numbers[0].max(0)),
+            (Fault::WaitsForTheClock, Some(record)) => {
+                edit(record, |numbers| now = now.max(numbers[1]));
+            }
+            (Fault::ForgetsNodes, Some(record)) => {
+                let text = String::from_utf8(record.clone()).unwrap();
+                *record = text.lines().take(3).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+            }
+            (Fault::RefillsByVersion, Some(record)) => {
+                let version = std::str::from_utf8(record).unwrap().lines().nth(1).unwrap().split(' ').nth(5);
+                if version.map_or(0, |version| version.parse().unwrap()) < ask.terms.version() {
+                    read = None;
+                }
+            }
+            (Fault::IsFast, _) => now += (now - 1_700_000_000_000_000) / 10,
+            (Fault::StandsStill, _) => now = 1_700_000_000_000_000,
+            (Fault::ForgetsNoNode, _) => ask.ttl = 3_600_000_000,
+            (Fault::GrantsParts, _) => ask.at_once = false,
+            (Fault::IgnoresVersions, _) => ask.terms = ask.terms.with_version(0),
+            (Fault::CountsInWords, _) => ask.want &= u64::from(u32::MAX),
+            _ => {}
+        }
+        let mut bucket = SharedBucket::open(read.as_deref(), &ask, now).unwrap();
+        let before = level(&bucket.to_bytes());
+        let mut answer = bucket.answer(&ask, now);
+        let overtaken = matches!(&answer, Err(StoreError::Refused(why)) if why.contains("comes after"));
+        let is_repeat = answer.as_ref().is_ok_and(|grant| grant.before == ask.number);
+        if self.fault == Fault::IgnoresNumbers && is_repeat || self.fault == Fault::AnswersOvertaken && overtaken {
+            // As if it came from another node, which is not remembered.
+            ask.node |= 1 << 127;
+            ask.leave = true;
+            answer = bucket.answer(&ask, now);
+        }
+        let mut record = bucket.to_bytes();
+        if let Ok(grant) = &mut answer {
+            if self.fault == Fault::CountsTwice && before > level(&record) {
+                record = edit(&record, |numbers| numbers[0] -= before - numbers[0]);
+            }
+            if self.fault == Fault::ForgetsAllowances {
+                let node = format!("{:032x}", ask.node);
+                let text = String::from_utf8(record).unwrap();
+                let zeroed = text.lines().map(|line| match line.strip_prefix(&node) {
+                    Some(_) => {
+                        let mut words: Vec<&str> = line.split(' ').collect();
+                        words[2] = "0";
+                        words.join(" ") + "\n"
+                    }
+                    None => format!("{line}\n"),
+                });
+                record = zeroed.collect::<String>().into_bytes();
+            }
+            if self.fault == Fault::CachesNodes {
+                let cached = self.cache.lock().unwrap().insert((name.to_owned(), sent.node), sent.number);
+                grant.before = cached.unwrap_or(grant.before);
+            }
+        }
+        (record, answer)
+    }
+}
+
+struct Wrong(Arc<Server>);
+
+impl Wrong {
+    fn new(fault: Fault) -> Self {
+        Self(Arc::new(Server { fault, records: Mutex::default(), cache: Mutex::default(), began: Instant::now() }))
+    }
+
+    fn name(&self, name: &str) -> String {
+        if self.0.fault == Fault::IgnoresNames { String::new() } else { name.to_owned() }
+    }
+}
+
+impl Subject for Wrong {
+    async fn client(&self, name: &str, skew: i64) -> Result<Arc<dyn Store>, StoreError> {
+        let (server, name, tally) = (Arc::clone(&self.0), self.name(name), StoreCounters::default());
+        Ok(Arc::new(RecordStore { server, name, skew, tally }))
+    }
+
+    async fn flush(&self, name: &str) -> bool {
+        self.0.records.lock().unwrap().remove(&self.name(name));
+        true
+    }
+
+    async fn ask_at(&self, name: &str, ask: LeaseRequest, micros: u64) -> Option<Result<LeaseGrant, StoreError>> {
+        let name = self.name(name);
+        let mut records = self.0.records.lock().unwrap();
+        let (record, answer) = self.0.answer(&name, records.get(&name).map(Vec::as_slice), ask, micros as i64);
+        records.insert(name, record);
+        Some(answer)
+    }
+}
+
+fn failed(report: &Report) -> Vec<Case> {
+    report.failures.iter().map(|failure| failure.case).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_keeps_records_with_one_compare_and_swap_passes() {
+    let report = run_all(&Wrong::new(Fault::None)).await;
+    assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_in_memory_passes() {
+    struct Memory(MemoryStore);
+    impl Subject for Memory {
+        async fn client(&self, name: &str, _skew: i64) -> Result<Arc<dyn Store>, StoreError> {
+            Ok(Arc::new(self.0.beside(name)))
+        }
+        async fn flush(&self, _name: &str) -> bool {
+            self.0.forget();
+            true
+        }
+        async fn ask_at(&self, name: &str, ask: LeaseRequest, micros: u64) -> Option<Result<LeaseGrant, StoreError>> {
+            Some(self.0.beside(name).answer(&ask, micros))
+        }
+    }
+    let report = run_all(&Memory(MemoryStore::new())).await;
+    assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_is_a_subject_without_the_cases_that_need_the_server() {
+    let all = MemoryStore::new();
+    let report = run_all(&|name: String| {
+        let store: Arc<dyn Store> = Arc::new(all.beside(&name));
+        async move { Ok(store) }
+    })
+    .await;
+    assert_eq!(report.skipped, [Case::Clock, Case::Flush, Case::TimedHistory], "{report}");
+    assert!(report.failures.is_empty(), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_wrong_store_is_named() {
+    for (fault, cases) in [
+        (Fault::CountsTwice, &[Case::Law, Case::Debt, Case::Repeats][..]),
+        (Fault::IgnoresNumbers, &[Case::Repeats, Case::Concurrency]),
+        (Fault::AnswersOvertaken, &[Case::Repeats]),
+        (Fault::ForgetsDebt, &[Case::Law, Case::Debt, Case::Versions]),
+        (Fault::ForgetsAllowances, &[Case::Allowances, Case::Leases]),
+        (Fault::ForgetsNoNode, &[Case::Leases]),
+        (Fault::ForgetsNodes, &[Case::Repeats, Case::Leases]),
+        (Fault::TrustsClientClock, &[Case::ClientClock]),
+        (Fault::WaitsForTheClock, &[Case::Clock]),
+        (Fault::IsFast, &[Case::Law, Case::Debt]),
+        (Fault::StandsStill, &[Case::Law, Case::Debt, Case::Clock]),
+        (Fault::LosesUpdates, &[Case::Concurrency]),
+        (Fault::GrantsParts, &[Case::AtOnce]),
+        (Fault::RefillsByVersion, &[Case::Versions]),
+        (Fault::IgnoresVersions, &[Case::Versions]),
+        (Fault::CachesNodes, &[Case::Flush]),
+        (Fault::IgnoresNames, &[Case::Names]),
+        (Fault::CountsInWords, &[Case::Debt]),
+        (Fault::IsSilent, &Case::ALL[..2]),
+    ] {
+        let report = run_all(&Wrong::new(fault)).await;
+        let failed = failed(&report);
+        println!("{fault:?}:\n{report}\n");
+        assert!(cases.iter().all(|case| failed.contains(case)), "{fault:?} must fail {cases:?}:\n{report}");
+    }
+    // Without a hook for the time, the answers to requests in real time show most of it.
+    let blind = Wrong::new(Fault::LosesUpdates);
+    let report = run_all(&|name: String| {
+        let store = blind.0.clone();
+        async move { Wrong(store).client(&name, 0).await }
+    })
+    .await;
+    assert_eq!(failed(&report), [Case::Concurrency], "{report}");
+}
