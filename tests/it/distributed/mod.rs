@@ -10,3 +10,4 @@ mod memory;
 mod nodes;
 mod versions;
 mod way;
+mod within;
