@@ -31,6 +31,7 @@
 //! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `LeaseGrant`, `StoreError`, `Outage` |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
+//! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
@@ -56,6 +57,7 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod horizon;
 mod leases;
 mod memory;
 mod node;
@@ -71,6 +73,7 @@ mod terms;
 
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
@@ -281,6 +284,14 @@ pub enum StoreError {
     /// The store cannot be built from the given name or address.
     #[error("cannot build the store of a distributed quota: {0}")]
     Misnamed(String),
+    /// The server lacks something that the store needs. Only connecting fails with this error.
+    #[error("the server cannot keep the store of a distributed quota: {message}")]
+    Setup {
+        /// What is missing.
+        missing: Missing,
+        /// The same in words, with what to do, and what the server said.
+        message: String,
+    },
     /// The request was not sent, so the store is unchanged: the server is unreachable, or too many requests are
     /// unanswered.
     #[error("the request to the store of the distributed quota was not sent: {0}")]
@@ -293,6 +304,26 @@ pub enum StoreError {
         /// The text of the server's error reply.
         message: String,
     },
+}
+
+/// What a server lacks that a store needs: see [`StoreError::Setup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// A user and a password that the server accepts.
+    Authentication,
+    /// The user's right to some of the commands that the store sends, or to its keys.
+    Rights,
+    /// Scripts: it is another kind of server, for example a sentinel.
+    Scripts,
+    /// The cluster: it is a single server.
+    Cluster,
+    /// The other nodes of its cluster: it keeps only some of the keys.
+    OtherNodes,
+    /// A sentinel that knows the master.
+    Sentinel,
+    /// The right to write: the server is a replica.
+    Master,
 }
 
 /// The pause after the first failed request. It doubles with each further failure.

@@ -45,6 +45,9 @@ pub(crate) trait Source: Any + Debug + Send {
     /// last of them comes. `None` if fewer were promised.
     fn passes(&self, need: u64, room: u64) -> Option<u64>;
 
+    /// The instant before which `tokens` more tokens cannot come, if that is known although fewer were promised.
+    fn not_before(&self, tokens: u64) -> Option<u64>;
+
     /// How many of `burst` tokens may be kept unused at `now`.
     fn kept(&self, burst: u64, now: u64) -> u64;
 

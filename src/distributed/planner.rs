@@ -16,7 +16,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Horizon, LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -113,6 +113,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) until: u64,
     nodes: u64,
     busy: u64,
+    /// When tokens can come that are not promised to this node, by the last answer.
+    pub(crate) horizon: Option<Horizon>,
     /// How many tokens the last answer left in the store for others.
     left: u64,
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
@@ -156,6 +158,7 @@ impl RefillPlanner {
             until: 0,
             busy: 1,
             nodes: 0,
+            horizon: None,
             left: 0,
             short: false,
             vain: false,
@@ -364,6 +367,8 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        let made = sent.saturating_sub(answer.age.saturating_mul(1_000));
+        self.horizon = Some(Horizon::new(answer, &self.terms, made, !ask.leave));
         self.short = answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
@@ -415,6 +420,11 @@ impl RefillPlanner {
     /// Whether the refill task has to run.
     pub(crate) fn is_low(&self, claims: u64) -> bool {
         self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
+    }
+
+    /// The instant before which this node cannot have `tokens` more than it was promised, as far as it is known.
+    pub(crate) fn not_before(&self, tokens: u64) -> Option<u64> {
+        self.horizon.map(|horizon| horizon.earliest(&self.terms, tokens))
     }
 
     /// Whether the last plan was made for the front waiter with this `ticket`, which has no instant.

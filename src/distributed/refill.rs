@@ -1,6 +1,10 @@
 //! The methods that the refill task of a distributed quota calls.
 
+#[cfg(feature = "keyed")]
+use super::Horizon;
 use super::{LeaseGrant, LeaseRequest, Plan, Replan};
+#[cfg(feature = "keyed")]
+use crate::clock::Time;
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
@@ -48,6 +52,17 @@ impl Core {
         let elapsed = whole_nanos(sent.elapsed());
         // The answer counts even if the clock panics.
         self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed))
+    }
+
+    /// What another answer of the store said, with instants of the clock `time`.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn know(&self, horizon: Horizon, time: &Time) {
+        let at = self.time.translate(time, horizon.at());
+        self.look_at(|state, _, _| {
+            if let Some(planner) = state.planner_mut() {
+                planner.horizon = Some(horizon.moved_to(at));
+            }
+        });
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.

@@ -28,6 +28,11 @@ impl Source for Leases {
         self.kept(burst, now)
     }
 
+    fn not_before(&self, tokens: u64) -> Option<u64> {
+        let missing = tokens.checked_sub(self.promised()).filter(|missing| *missing > 0)?;
+        self.planner.as_ref()?.not_before(missing)
+    }
+
     fn completes(&self, need: u64) -> bool {
         need <= self.pieces().next().unwrap_or(0)
     }

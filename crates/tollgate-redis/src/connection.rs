@@ -2,22 +2,61 @@
 
 #[cfg(feature = "sentinel")]
 use super::sentinels::Sentinels;
+#[cfg(feature = "sentinel")]
+use crate::probe::why_no_master;
+use crate::probe::why_not_connected;
+use crate::server::unreachable;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisFuture, Value};
+use tollgate::distributed::StoreError;
 #[cfg(feature = "cluster")]
 use {
+    crate::server::reply_kind,
     redis::cluster::ClusterClient,
     redis::cluster_async::ClusterConnection,
     redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
+    redis::{ConnectionInfo, IntoConnectionInfo},
 };
 
 /// The way to connect.
 pub(super) enum Way {
     One(Client),
     #[cfg(feature = "cluster")]
-    Cluster(Box<ClusterClient>),
+    Cluster(Box<Cluster>),
     #[cfg(feature = "sentinel")]
     Sentinels(Box<Sentinels>),
+}
+
+/// A cluster, by some of its nodes.
+#[cfg(feature = "cluster")]
+pub(super) struct Cluster {
+    client: ClusterClient,
+    nodes: Vec<ConnectionInfo>,
+}
+
+#[cfg(feature = "cluster")]
+impl Cluster {
+    pub(super) fn new<U: IntoConnectionInfo>(urls: impl IntoIterator<Item = U>) -> Result<Self, RedisError> {
+        let nodes = urls.into_iter().map(U::into_connection_info).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { client: ClusterClient::new(nodes.clone())?, nodes })
+    }
+
+    /// The first error that one of the nodes replies with: the cluster's client does not tell.
+    async fn refusal(&self) -> Option<RedisError> {
+        for node in &self.nodes {
+            let Ok(client) = Client::open(node.clone()) else { continue };
+            let asked = async {
+                let mut connection = client.get_multiplexed_async_connection().await?;
+                redis::cmd("CLUSTER").arg("SLOTS").exec_async(&mut connection).await
+            };
+            if let Err(error) = asked.await
+                && reply_kind(&error).is_some()
+            {
+                return Some(error);
+            }
+        }
+        None
+    }
 }
 
 #[derive(Clone)]
@@ -36,13 +75,41 @@ impl Way {
                 client.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
+            Self::Cluster(cluster) => cluster.client.get_async_connection().await.map(Connection::Cluster),
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => {
                 let master = sentinels.master().await?;
                 master.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
             }
         }
+    }
+
+    /// The user's name.
+    pub(super) fn user(&self) -> &str {
+        let user = match self {
+            Self::One(client) => client.get_connection_info().redis_settings().username(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.nodes.first().and_then(|node| node.redis_settings().username()),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinels(sentinels) => sentinels.user(),
+        };
+        user.unwrap_or("default")
+    }
+
+    /// The reason why no connection could be made.
+    pub(super) async fn why_not(&self, error: RedisError) -> StoreError {
+        let error = match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.refusal().await.unwrap_or(error),
+            _ => error,
+        };
+        #[cfg(feature = "sentinel")]
+        if matches!(self, Self::Sentinels(_))
+            && let Some(missing) = why_no_master(&error)
+        {
+            return missing;
+        }
+        why_not_connected(&error, self.user()).unwrap_or_else(|| unreachable(&error))
     }
 }
 

@@ -21,8 +21,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
+//! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
 //! | `key.rs` | the keys of stores in Redis |
+//! | `probe.rs`, `probe.lua` | what `connect` checks |
 //! | `race.rs` | waiting for the first of two futures |
 //! | `reply.rs` | error replies of Redis, by kind |
 //! | `sentinels.rs` | the sentinels, which report the address of the master |
@@ -37,8 +39,10 @@
 // Examples compile without a warning.
 #![doc(test(attr(deny(warnings))))]
 
+mod connect;
 mod connection;
 mod key;
+mod probe;
 mod race;
 mod reply;
 #[cfg(feature = "sentinel")]
@@ -49,14 +53,10 @@ mod slots;
 
 pub use shard::{Circuit, RedisServerSnapshot};
 
-use connection::{Connection, Way};
+use connection::Connection;
 use key::{key, key_among};
-#[cfg(feature = "cluster")]
-use redis::cluster::ClusterClient;
-use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
+use redis::{Cmd, RedisError, Script};
 use reply::is_of_the_server;
-#[cfg(feature = "sentinel")]
-use sentinels::Sentinels;
 use server::{Server, is_broken, reply_kind, silent, unreachable};
 use shard::Shard;
 use std::fmt;
@@ -156,80 +156,6 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to the store `name` on the server at `url`, such as `redis://user:password@host:6379/0`.
-    ///
-    /// # Errors
-    ///
-    /// A [`StoreError`] if the URL is invalid, the name is empty or longer than [`MAX_NAME`] bytes, or no server answers
-    /// there.
-    pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
-        let client = Client::open(url).map_err(misnamed)?;
-        Self::reach(Way::One(client), name).await
-    }
-
-    /// Connects to the store `name` on a cluster. `urls` are the addresses of some of its nodes. Needs the feature
-    /// `cluster`.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    #[cfg(feature = "cluster")]
-    pub async fn connect_cluster<U: IntoConnectionInfo>(
-        urls: impl IntoIterator<Item = U>,
-        name: &str,
-    ) -> Result<Self, StoreError> {
-        let client = ClusterClient::new(urls).map_err(misnamed)?;
-        Self::reach(Way::Cluster(Box::new(client)), name).await
-    }
-
-    /// Connects to the store `name` on the master reported by the sentinels at `urls`. `master` is the URL of the
-    /// master, with the sentinels' name for it as the host: `redis://user:password@mymaster/0`. Needs the
-    /// feature `sentinel`.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate_redis::RedisStore;
-    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
-    /// let store = RedisStore::connect_sentinels(sentinels, "redis://mymaster/", "user:42").await?;
-    /// # let _ = store; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    #[cfg(feature = "sentinel")]
-    pub async fn connect_sentinels<U: IntoConnectionInfo>(
-        urls: impl IntoIterator<Item = U>,
-        master: impl IntoConnectionInfo,
-        name: &str,
-    ) -> Result<Self, StoreError> {
-        let sentinels = Sentinels::new(urls, master).map_err(misnamed)?;
-        Self::reach(Way::Sentinels(Box::new(sentinels)), name).await
-    }
-
-    async fn reach(way: Way, name: &str) -> Result<Self, StoreError> {
-        check(name)?;
-        let store = Self {
-            server: Server::connect(way, ANSWER_TIMEOUT).await?,
-            script: Arc::new(Script::new(SCRIPT)),
-            key: format!("tollgate:{}", key(name)).into(),
-            tally: Arc::default(),
-            outage: Outage::Wait,
-            quota_version: 0,
-            answer_timeout: ANSWER_TIMEOUT,
-        };
-        if let Some(policy) = store.server.eviction(ANSWER_TIMEOUT).await {
-            store.tally.warn(
-                &store,
-                format!(
-                    "`maxmemory-policy` is `{policy}`, so the server may evict the keys of this store, and each eviction \
-                     grants a burst again: set it to `noeviction`"
-                ),
-            );
-        }
-        Ok(store)
-    }
-
     /// Returns another store on the same server or cluster, over the same connections.
     ///
     /// # Errors
@@ -452,8 +378,4 @@ fn check(name: &str) -> Result<(), StoreError> {
         return Err(StoreError::Misnamed(text));
     }
     Ok(())
-}
-
-fn misnamed(error: RedisError) -> StoreError {
-    StoreError::Misnamed(error.to_string())
 }

@@ -10,6 +10,7 @@ pub(super) struct Sentinels {
     name: String,
     /// The login and TLS mode for the master.
     login: SentinelNodeConnectionInfo,
+    user: Option<String>,
 }
 
 impl Sentinels {
@@ -33,7 +34,13 @@ impl Sentinels {
                     .into()),
             };
         Sentinel::build(addresses.clone())?;
-        Ok(Self { addresses, name: name.to_string(), login })
+        let user = master.redis_settings().username().map(str::to_owned);
+        Ok(Self { addresses, name: name.to_string(), login, user })
+    }
+
+    /// The user's name on the master.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     /// Returns the master reported by the first sentinel that answers. All sentinels are asked at once: a sentinel

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Way};
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
+use crate::probe::probe;
 use crate::race::first;
 use crate::reply::{is_of_the_server, kind_of};
 use futures_util::future::Either;
@@ -56,19 +57,28 @@ impl Shards {
 }
 
 impl Server {
-    /// Connects to the server, and learns the slots of a cluster.
-    pub(super) async fn connect(way: Way, answer_timeout: Duration) -> Result<Arc<Self>, StoreError> {
-        let server = Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) };
+    /// A server without a connection: the first request makes one.
+    pub(super) fn new(way: Way) -> Self {
+        Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) }
+    }
+
+    /// Connects to the server, checks that it can keep the store of `key`, and learns the slots of a cluster.
+    pub(super) async fn connect(&self, key: &str, answer_timeout: Duration) -> Result<(), StoreError> {
         let began = Instant::now();
-        match timeout(answer_timeout, server.renew()).await {
-            Ok(Ok(connection)) => {
-                server.install(connection);
-                server.learn_slots(answer_timeout).await;
-                Ok(Arc::new(server))
-            }
-            Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(silent(answer_timeout, began.elapsed())),
+        let connected = async {
+            let connection = match self.renew().await {
+                Ok(connection) => connection,
+                Err(error) => return Err(self.way.why_not(error).await),
+            };
+            probe(connection.clone(), key, self.way.user()).await?;
+            Ok(connection)
+        };
+        match timeout(answer_timeout, connected).await {
+            Ok(connection) => self.install(connection?),
+            Err(_) => return Err(silent(answer_timeout, began.elapsed())),
         }
+        self.learn_slots(answer_timeout).await;
+        Ok(())
     }
 
     /// Returns the shard that keeps `key`.

@@ -248,7 +248,8 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let estimate = self.predict(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
+        let at = self.predict(rovers, cost).or_else(|| self.not_before(rovers, cost));
+        let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }
     }

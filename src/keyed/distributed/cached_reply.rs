@@ -1,11 +1,11 @@
 //! The last reply of a key's store. Pure: no lock, no clock, no network.
 //!
 //! The reply contains the number of tokens in the store. Since then the store has minted at its rate, and other nodes
-//! can only have taken some. Tokens that cannot be available by this calculation are not worth a request. (Tokens
-//! returned by other nodes can be available earlier; they are found when this calculation allows the next request.) A
-//! wrong or forgotten reply costs a round trip or the time of a token, and never grants anything.
+//! have taken tokens, or given back some that they kept. Tokens that cannot be available by minting are not worth a
+//! request, except for a caller that may only wait for a limited time: see [`CachedReply::not_before`]. A wrong or
+//! forgotten reply costs a round trip or the time of a token, and never grants anything.
 
-use crate::distributed::{Lease, LeaseGrant, Pace, QuotaTerms};
+use crate::distributed::{Horizon, LeaseGrant, QuotaTerms};
 
 /// With this many requests within [`SPELL`] nanoseconds, a key gets a limiter of its own, which takes about three
 /// requests to start and end.
@@ -23,10 +23,7 @@ pub(super) struct CachedReply {
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    at: u64,
-    /// Available tokens; below 0, tokens promised that are not minted yet.
-    tokens: i64,
-    part: u64,
+    horizon: Horizon,
     /// When the bucket is full, if no node takes tokens.
     full: u64,
 }
@@ -40,11 +37,8 @@ impl CachedReply {
     /// Records the store's answer, which arrived at `now`. (The store computed it earlier. The calculation is therefore
     /// late rather than early: a caller that is denied and retries at the reported instant finds its tokens.)
     pub(super) fn record_answer(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64) {
-        // Nothing was promised for later, so the level is the remaining tokens, less those promised to other nodes.
-        let tokens = answer.remaining as i64 - answer.queued_before as i64;
-        let mut level = Level { at: now, tokens, part: answer.phase, full: 0 };
-        level.full = level.earliest(terms, terms.burst());
-        self.level = Some(level);
+        let horizon = Horizon::new(answer, terms, now, false);
+        self.level = Some(Level { horizon, full: horizon.minted(terms, terms.burst()) });
     }
 
     /// Counts a request. Returns false if the key is requested so often that it should have a limiter.
@@ -56,31 +50,30 @@ impl CachedReply {
         self.asks < OFTEN
     }
 
-    /// The earliest instant at which `cost` tokens can be available; 0 if they are available by the last reply, or if
-    /// there is no reply.
+    /// The earliest instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by
+    /// the last reply, or if there is no reply.
     pub(super) fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
-        self.level.map_or(0, |level| level.earliest(terms, cost))
+        self.level.map_or(0, |level| level.horizon.minted(terms, cost))
+    }
+
+    /// The instant before which `cost` tokens cannot be available, whatever other nodes do; 0 if they may be available.
+    pub(super) fn not_before(&self, terms: &QuotaTerms, cost: u64) -> u64 {
+        self.level.map_or(0, |level| level.horizon.earliest(terms, cost))
+    }
+
+    /// What the last reply says, if there is one.
+    pub(super) fn horizon(&self) -> Option<Horizon> {
+        Some(self.level?.horizon)
     }
 
     /// How many tokens there were by the last reply.
     pub(super) fn remaining(&self) -> u64 {
-        self.level.map_or(0, |level| level.tokens.max(0) as u64)
+        self.level.map_or(0, |level| level.horizon.remaining())
     }
 
     /// Whether the reply is useless now: the bucket is full by now, and the key has few requests.
     pub(super) fn is_stale(&self, now: u64) -> bool {
         self.level.is_none_or(|level| level.full <= now) && now.saturating_sub(self.began) >= SPELL
-    }
-}
-
-impl Level {
-    fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
-        let need = cost.saturating_sub(self.tokens.max(0) as u64);
-        if need == 0 {
-            return 0;
-        }
-        let behind = (-self.tokens).max(0) as u64;
-        Lease::new(self.at, Pace::of(terms, self.part), behind, need).instant(need).unwrap_or(u64::MAX)
     }
 }
 
@@ -117,6 +110,25 @@ mod tests {
         let cached = cached(&terms, 0, 7, 0, 0);
         assert_eq!(cached.earliest(&terms, 1), 80 * MILLI);
         assert_eq!(cached.remaining(), 0);
+    }
+
+    #[test]
+    fn tokens_that_other_nodes_keep_may_come_at_once_unless_the_store_owes_some() {
+        let terms = QuotaTerms::of(&Quota::per_second(100).burst(20), 0).unwrap();
+        let not_before = |behind, nodes, cost| {
+            let mut cached = CachedReply::nothing(0);
+            let answer = LeaseGrant { queued_before: behind, nodes, ..LeaseGrant::default() };
+            cached.record_answer(&terms, &answer, 0);
+            cached.not_before(&terms, cost) / MILLI
+        };
+        assert_eq!(
+            [(0, 0, 1), (0, 1, 10), (0, 1, 11)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
+            [10, 0, 10]
+        );
+        assert_eq!(
+            [(7, 0, 1), (7, 1, 1), (7, 1, 11)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
+            [80, 70, 80]
+        );
     }
 
     #[test]

@@ -50,13 +50,13 @@ where
         }
         match self.map.route(self.key, self.hash, &terms, cost, self.since) {
             Route::Limiter(limiter) => self.wait_in_queue(limiter),
-            Route::Later { at, .. } => {
-                let next = self.wait_until(at);
-                if matches!(next, Step::Done(Err(ConsumeError::TooLate { .. }))) {
-                    self.map.spare();
-                }
-                next
+            Route::Later { not_before, .. } if self.is_too_late(not_before) => {
+                self.map.spare();
+                self.too_late(not_before)
             }
+            // Other nodes may have given back tokens since the reply.
+            Route::Later { at, .. } if self.is_too_late(at) && cost <= terms.burst() => self.ask(terms),
+            Route::Later { .. } => self.wait(),
             Route::Paused => self.wait(),
             // So many tokens are never available at once.
             Route::Request if cost > terms.burst() => self.wait(),
@@ -97,7 +97,8 @@ where
                 let terms = self.map.terms(self.key);
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
-                    Route::Later { at, .. } => self.wait_until(at),
+                    Route::Later { at, .. } if self.is_too_late(at) => self.too_late(at),
+                    Route::Later { .. } => self.wait(),
                     Route::Request | Route::Paused => self.wait(),
                 }
             }
@@ -115,17 +116,17 @@ where
         Step::Done(Ok(Taken::Level { left: Left::whole(remaining) }))
     }
 
-    /// Waits for tokens that come at `at` at the earliest, if the allowed wait covers that.
-    fn wait_until(&self, at: u64) -> Step {
+    /// Whether tokens that come at `at` come after the allowed wait.
+    fn is_too_late(&self, at: u64) -> bool {
+        self.allowed.is_some_and(|allowed| Duration::from_nanos(at.saturating_sub(self.since)) > allowed)
+    }
+
+    /// Refuses a claim whose tokens come at `at`.
+    fn too_late(&self, at: u64) -> Step {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
-        match self.allowed {
-            Some(allowed) if estimate > allowed => {
-                // A distributed key has one quota, and it has no name.
-                let refusal = ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None };
-                Step::Done(Err(refusal))
-            }
-            _ => self.wait(),
-        }
+        let allowed = self.allowed.unwrap_or(Duration::MAX);
+        // A distributed key has one quota, and it has no name.
+        Step::Done(Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None }))
     }
 
     /// Waits in the queue of the key's limiter.

@@ -208,7 +208,7 @@ where
         let now = self.time.now();
         let limiter = match self.route(key, hash, &terms, cost, now) {
             Route::Limiter(limiter) => Some(limiter),
-            Route::Later { at, remaining } => {
+            Route::Later { at, remaining, .. } => {
                 self.spare();
                 let retry_after = Some(Duration::from_nanos(at - now));
                 return Err(Denied::new(retry_after, remaining, Bound::Quota(0)).into());

@@ -66,8 +66,9 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
 pub(super) enum Route {
     /// The key's limiter serves the claim.
     Limiter(Limiter),
-    /// No route: by the cached reply, the tokens come at `at` at the earliest, and `remaining` tokens are left.
-    Later { at: u64, remaining: u64 },
+    /// No route: by the cached reply, the tokens come at `at` at the earliest, and `remaining` tokens are left. If other
+    /// nodes give tokens back, they may come earlier, but not before `not_before`.
+    Later { at: u64, not_before: u64, remaining: u64 },
     /// The claim sends its own request to the store.
     Request,
     /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
@@ -202,7 +203,8 @@ where
 
     fn route_by(&self, cached: &CachedReply, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Route> {
         let at = cached.earliest(terms, cost);
-        (at > now).then(|| Route::Later { at, remaining: cached.remaining() })
+        let not_before = cached.not_before(terms, cost);
+        (at > now).then(|| Route::Later { at, not_before, remaining: cached.remaining() })
     }
 
     /// Returns the key's limiter, if it has one.
@@ -222,6 +224,7 @@ where
         if self.excess_length(key).is_some() {
             return None;
         }
+        let reply = if let Found::CachedReply(cached) = self.shards.find(key, hash) { cached.horizon() } else { None };
         let entered = self.host.enter();
         let builder = Limiter::builder().quota(self.quota(key)).shared_through(self.store(key));
         let builder = builder.observed_by(self.observers.clone());
@@ -231,6 +234,9 @@ where
         };
         let limiter = builder.build().unwrap_or_else(|error| bad_quota(&error));
         drop(entered);
+        if let Some(reply) = reply {
+            limiter.core().know(reply, &self.time);
+        }
         let limiter = self.shards.put(key, hash, limiter, must)?;
         if self.is_closed() {
             limiter.close();

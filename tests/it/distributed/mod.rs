@@ -12,3 +12,4 @@ mod memory;
 mod nodes;
 mod versions;
 mod way;
+mod within;

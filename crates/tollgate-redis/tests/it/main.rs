@@ -8,6 +8,7 @@ mod failover;
 #[path = "../../../../tests/it/distributed/law.rs"]
 #[allow(dead_code, reason = "the tests with the store in memory use the rest")]
 mod law;
+mod lazy;
 mod masters;
 #[path = "../../../../tests/it/distributed/nodes.rs"]
 #[allow(dead_code, reason = "the tests with the store in memory use the rest")]

@@ -4,7 +4,7 @@ use super::nodes::limiter;
 use super::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{Limiter, Quota};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
 
 /// Has `tasks` tasks of each limiter consume one token at a time until `tokens` are granted in total. Returns the
 /// tokens of each limiter.
@@ -56,4 +56,42 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
             "{tokens}, {snapshot:?}"
         );
     }
+}
+
+/// Nothing is asked and nothing is waited for: the store's last answer said until when all tokens are promised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_on_an_exhausted_quota_is_refused_at_once_with_the_known_wait() {
+    let Some(server) = Server::start() else { return };
+    let quota = Quota::per_hour(3_600).burst(10);
+    let store = line(&server.url(), "exhausted").await;
+    let (one, other) = (limiter(&store, quota), limiter(&store, quota));
+    drop(one.consume(10).await.unwrap());
+    let waiting = tokio::spawn(async move { one.wait(100).await });
+    while store.snapshot().granted < 110 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let first = other.clone();
+    let first = tokio::spawn(async move { first.wait(1).await });
+    while store.snapshot().granted < 111 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let asks = store.snapshot().round_trips;
+    let error = other.wait(5).within(Duration::from_secs(60)).await.unwrap_err();
+    let ConsumeError::TooLate { estimate, .. } = error else { panic!("{error}") };
+    // 100 tokens of the one node and one of this node come first; a slow machine may have taken a while to ask.
+    assert!((Duration::from_secs(60)..=Duration::from_secs(106)).contains(&estimate), "{estimate:?}");
+    assert_eq!(store.snapshot().round_trips, asks);
+    // Nor for a key, of which the first call asks.
+    let keys = KeyedLimiter::builder().quota(quota).distributed(line(&server.url(), "keys").await).build().unwrap();
+    keys.wait(&1, 10).await.unwrap();
+    let limiter = keys.limiter(&1).unwrap();
+    let waiter = tokio::spawn(async move { limiter.wait(50).await });
+    while keys.snapshot().store.unwrap().granted < 60 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let asks = keys.snapshot().store.unwrap().round_trips;
+    let error = keys.wait(&1, 1).within(Duration::from_secs(20)).await.unwrap_err();
+    assert!(matches!(error, ConsumeError::TooLate { .. }), "{error}");
+    assert_eq!(keys.snapshot().store.unwrap().round_trips, asks);
+    [first, waiting, waiter].iter().for_each(|task| task.abort());
 }

@@ -1,9 +1,29 @@
 //! What `connect` checks.
 
+use super::masters::masters;
 use super::server::{Server, line};
 use tollgate::Quota;
-use tollgate::distributed::{LeaseRequest, MAX_NAME, QuotaTerms, Store, StoreError};
+use tollgate::distributed::{LeaseRequest, MAX_NAME, Missing, QuotaTerms, Store, StoreError};
 use tollgate_redis::RedisStore;
+
+/// All rights that a store needs.
+const RIGHTS: &[&str] =
+    &["~tollgate:*", "+eval", "+evalsha", "+time", "+hmget", "+hgetall", "+hset", "+hdel", "+pexpire"];
+
+/// Makes the user `limits` with these rights, and returns its URL.
+fn user_with(server: &Server, rights: &[&str]) -> String {
+    server.say(&[&["ACL", "SETUSER", "limits", "reset", "on", ">secret"], rights].concat());
+    format!("redis://limits:secret@127.0.0.1:{}/", server.port())
+}
+
+/// What is missing, and the message.
+fn missing(connected: Result<RedisStore, StoreError>) -> (Missing, String) {
+    match connected {
+        Err(StoreError::Setup { missing, message }) => (missing, message),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it has connected"),
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_evict_the_keys_is_a_warning() {
@@ -26,8 +46,7 @@ async fn a_user_who_may_not_read_the_policy_connects_without_a_warning() {
     let Some(server) = Server::start_with(&["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]) else {
         return;
     };
-    server.say(&["ACL", "SETUSER", "limits", "on", ">secret", "~tollgate:*", "+eval", "+evalsha"]);
-    let url = format!("redis://limits:secret@127.0.0.1:{}/", server.port());
+    let url = user_with(&server, RIGHTS);
     assert_eq!(line(&url, "no rights").await.snapshot().warning, None);
 }
 
@@ -59,4 +78,77 @@ async fn the_documented_rights_are_enough() {
     let mut ask = LeaseRequest::new(2, 1, QuotaTerms::of(&Quota::per_hour(20), 0).unwrap().with_version(1));
     ask.leave = true;
     store.ask(ask).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_right_is_named_with_the_line_that_gives_it() {
+    let Some(server) = Server::start() else { return };
+    for without in RIGHTS {
+        let rights: Vec<&str> = RIGHTS.iter().copied().filter(|right| right != without).collect();
+        let (what, message) = missing(RedisStore::connect(user_with(&server, &rights), "rights").await);
+        assert_eq!(what, Missing::Rights, "{without}: {message}");
+        let named = without.strip_prefix('+').map_or("the keys `tollgate:*`".to_owned(), |name| format!("`{name}`"));
+        assert!(message.contains(&format!("no right to {named}: run `ACL")), "{without}: {message}");
+        // The line that the message recommends.
+        let line = message.split('`').find(|text| text.starts_with("ACL SETUSER")).unwrap();
+        server.say(&line.split(' ').collect::<Vec<_>>());
+        let url = format!("redis://limits:secret@127.0.0.1:{}/", server.port());
+        RedisStore::connect(url, "rights").await.unwrap();
+    }
+    assert_eq!(server.knows("tollgate:{rights}"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_missing_or_wrong_is_named() {
+    let Some(server) = Server::start() else { return };
+    let port = server.port();
+    user_with(&server, RIGHTS);
+    server.say(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
+    for login in ["", ":wrong@", "limits:wrong@", "unknown:secret@"] {
+        let url = format!("redis://{login}127.0.0.1:{port}/");
+        let (what, message) = missing(RedisStore::connect(url, "password").await);
+        assert_eq!(what, Missing::Authentication, "{login}: {message}");
+        assert!(message.contains("redis://user:password@host/"), "{message}");
+    }
+    let cluster = RedisStore::connect_cluster([format!("redis://:wrong@127.0.0.1:{port}/")], "password").await;
+    assert_eq!(missing(cluster).0, Missing::Authentication);
+    RedisStore::connect(format!("redis://limits:secret@127.0.0.1:{port}/"), "password").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_way_to_connect_that_the_server_needs_is_named() {
+    let (Some(server), Some(replica)) = (Server::start(), Server::start()) else { return };
+    let Some(sentinel) = Server::start_sentinel("main", &server) else { return };
+    let cluster = RedisStore::connect_cluster([server.url()], "way").await;
+    let (what, message) = missing(cluster);
+    assert!(what == Missing::Cluster && message.contains("use `connect`"), "{what:?}: {message}");
+
+    let (what, message) = missing(RedisStore::connect(sentinel.url(), "way").await);
+    assert!(what == Missing::Scripts && message.contains("`connect_sentinels`"), "{what:?}: {message}");
+
+    for (address, master) in [(sentinel.url(), "redis://other/"), (server.url(), "redis://main/")] {
+        let (what, message) = missing(RedisStore::connect_sentinels([address], master, "way").await);
+        assert!(what == Missing::Sentinel && message.contains("name"), "{what:?}: {message}");
+    }
+    RedisStore::connect_sentinels([sentinel.url()], "redis://main/", "way").await.unwrap();
+
+    replica.follow(&server);
+    let (what, message) = missing(RedisStore::connect(replica.url(), "way").await);
+    assert!(what == Missing::Master && message.contains("replica"), "{what:?}: {message}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_of_a_cluster_is_named_unless_it_keeps_the_store() {
+    let Some(masters) = masters() else { return };
+    let mut keepers = 0;
+    for master in &masters {
+        match RedisStore::connect(master.url(), "node").await {
+            Ok(_) => keepers += 1,
+            refused => {
+                let (what, message) = missing(refused);
+                assert!(what == Missing::OtherNodes && message.contains("`connect_cluster`"), "{what:?}: {message}");
+            }
+        }
+    }
+    assert_eq!(keepers, 1);
 }

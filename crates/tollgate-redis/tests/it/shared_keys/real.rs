@@ -79,6 +79,8 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
 async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     let Some(server) = Server::start() else { return };
     let lines = line(&server.url(), "users").await;
+    // Connecting runs scripts too.
+    server.say(&["CONFIG", "RESETSTAT"]);
     let users = node(&lines, Quota::per_hour(5));
     for number in 0..1_000 {
         drop(users.consume(&format!("{number}}}{{\r\n"), 5).await.unwrap());
