@@ -43,13 +43,14 @@ impl Core {
     /// ticket that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
-        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(wakes));
+        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(0, wakes));
     }
 
     /// The parent has granted the front claim of this queue, and waits to learn which claim is next. The parent is not
     /// served here: its next claim is served as of the instant of that grant.
     pub(super) fn answer_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
+        let mut before = None;
         for round in 0.. {
             // The first round finds the grant, the second has read the time since.
             if wakes.is_full() || round > 1 {
@@ -60,8 +61,9 @@ impl Core {
             if !parent.state.awaits(self) {
                 return;
             }
+            let before = *before.get_or_insert_with(|| child.state.supply.synced());
             if child.settle(Reach::Held, wakes) {
-                Both { child, parent, parent_link }.serve_front(wakes);
+                Both { child, parent, parent_link }.serve_front(before, wakes);
             }
             let is_answered = !parent.state.awaits(self);
             queues.iter_mut().for_each(|queue| _ = queue.interrupt());
@@ -178,10 +180,11 @@ impl Both<'_, '_> {
         }
     }
 
-    fn serve_front(&mut self, wakes: &mut Wakes) {
+    /// `before` is the instant up to which the child had been served before the parent asked it.
+    fn serve_front(&mut self, before: u64, wakes: &mut Wakes) {
         let is_awaited = self.parent.state.awaits(self.child.core);
         while let Some(cost) = self.child.state.ready_front() {
-            if is_awaited && self.is_ahead() {
+            if is_awaited && self.is_ahead(before) {
                 // Not yet ready at the instant up to which the parent has been served. It enters once the parent is.
                 break;
             }
@@ -216,10 +219,13 @@ impl Both<'_, '_> {
         }
     }
 
-    /// Whether the child has been served up to a later instant than the parent: that at which its front became ready.
-    fn is_ahead(&self) -> bool {
-        let seen = self.parent.core.time.translate(&self.child.core.time, self.child.state.supply.synced());
-        self.parent_link.one_clock && seen > i128::from(self.parent.state.supply.synced())
+    /// Whether the front of the child became ready later than the instant up to which the parent has been served. A child
+    /// that stood at a later instant `before` it was asked does not count: other callers had served it while the parent
+    /// was behind, as `settle` does, and its next claim has waited since.
+    fn is_ahead(&self, before: u64) -> bool {
+        let synced = self.child.state.supply.synced();
+        let seen = self.parent.core.time.translate(&self.child.core.time, synced);
+        self.parent_link.one_clock && synced > before && seen > i128::from(self.parent.state.supply.synced())
     }
 
     /// Enters a ticket for the front claim, in the place of the last one.

@@ -197,3 +197,26 @@ fn tags_do_not_overflow() {
     }
     assert_eq!(picked.iter().filter(|leaf| **leaf == idle).count(), 3, "{picked:?}");
 }
+
+/// A class of a large weight is backlogged: the virtual time stands nearly still, and keys that were served are ahead of it.
+#[cfg(feature = "keyed")]
+#[test]
+fn keys_that_leave_without_a_grant_leave_nothing() {
+    let (limiter, clock) = limiter(Quota::per_second(1_000).burst(10).initial(0));
+    let heavy = limiter.class("heavy", Share::weight(1_000_000)).expect("free");
+    let light = limiter.class("light", Share::weight(1)).expect("free");
+    let mut waiting: Vec<_> = (0..100).map(|_| spawn(heavy.consume(1))).collect();
+    waiting.extend((0..2).map(|_| spawn(light.consume(10))));
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    clock.advance(Duration::from_millis(50));
+    limiter.tick();
+    assert!(waiting[100].is_woken() && !waiting[101].is_woken());
+    let keyed: crate::KeyedLimiter<usize> =
+        crate::KeyedLimiter::builder().clock(clock).max_keys(10).parent(&limiter).build().expect("valid");
+    for key in 0..1_000 {
+        assert!(spawn(keyed.consume(&key, 1)).poll().is_pending());
+    }
+    drop(keyed);
+    let retained = limiter.core().state.lock().classes().map(|classes| classes.retained(ROOT));
+    assert_eq!(retained, Some(0));
+}

@@ -67,6 +67,7 @@ impl Tree {
                 ceiling.take(pick.tokens);
             }
             node.start.raise(virtual_time);
+            node.idle_start = None;
             let begun = node.start.tag;
             node.start.charge(pick.tokens, &node.weight);
             // A service by floor is not held against the class for long.
@@ -98,7 +99,9 @@ impl Tree {
         let mut child = node.first_child;
         while child != NEW {
             let node = self.node_mut(child);
-            node.start.tag = node.start.tag.saturating_sub(by);
+            for start in node.idle_start.iter_mut().chain([&mut node.start]) {
+                start.tag = start.tag.saturating_sub(by);
+            }
             child = node.next;
         }
     }
@@ -149,6 +152,7 @@ impl Tree {
             let virtual_time = self.node(parent).virtual_time;
             let node = self.node_mut(child);
             let behind = if node.is_key { node.weight.span(node.front.unwrap_or(0).min(node.most)) } else { 0 };
+            node.idle_start = node.is_key.then_some(node.start);
             node.start.raise(virtual_time.saturating_add(behind));
             node.since = since;
             let parent_node = self.node_mut(parent);
@@ -161,7 +165,12 @@ impl Tree {
     }
 
     /// No claim waits in the leaf any more. All children of a class without claims are even again.
+    ///
+    /// A key that was not served has not used anything. Its tag must not tell it from a new key: otherwise each key that
+    /// comes and leaves would be remembered until the virtual time gets there.
     fn leave(&mut self, leaf: ClassId) {
+        let node = self.node_mut(leaf);
+        node.start = node.idle_start.take().unwrap_or(node.start);
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
@@ -170,7 +179,8 @@ impl Tree {
             if parent_node.backlogged > 0 {
                 break;
             }
-            parent_node.virtual_time = parent_node.largest;
+            // A key that was picked and left can have moved the virtual time further: it never moves back.
+            parent_node.virtual_time = parent_node.virtual_time.max(parent_node.largest);
             child = parent;
         }
     }

@@ -92,6 +92,8 @@ pub(super) struct Node {
     pub(super) is_key: bool,
     /// In the virtual time of the parent.
     pub(super) start: StartTag,
+    /// The class of a key that was not served since it was idle: the tag it had then, which it has again if it leaves.
+    pub(super) idle_start: Option<StartTag>,
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
     pub(super) ceiling: Option<Box<Ceiling>>,
@@ -141,6 +143,7 @@ impl Node {
             weight: Weight::new(weight),
             is_key: false,
             start: StartTag::at(tag),
+            idle_start: None,
             since: 0,
             ceiling: None,
             former_ceiling: None,
@@ -400,7 +403,7 @@ impl Tree {
     pub(crate) fn set_weight(&mut self, id: ClassId, weight: u64, now: u64) {
         let node = self.node_mut(id);
         node.weight = Weight::new(weight);
-        node.start.drop_rest();
+        node.idle_start.iter_mut().chain([&mut node.start]).for_each(StartTag::drop_rest);
         self.refresh(id, now);
     }
 

@@ -232,6 +232,8 @@ impl State {
         schedule.head = tail.wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
         self.supply.enforce_quota(index, schedule, self.front_ticket());
+        // Without quotas to enforce it may have grown beyond any limit.
+        self.stride.shorten(self.supply.least_burst() / 64);
         if !is_needed {
             self.role.remove(Role::DRY_RUN);
             self.rare().dry_run = None;

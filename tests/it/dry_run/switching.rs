@@ -157,3 +157,20 @@ fn a_limiter_that_leaves_dry_run_has_its_fast_path_back() {
     limiter.set_dry_run(0, false).unwrap();
     assert_eq!(published(&limiter), 9, "ten were published, and one was taken without the lock");
 }
+
+/// The stride of the fast path grows with the pace of the calls, and a dry run holds back none of them.
+#[test]
+fn a_busy_dry_run_that_ends_costs_no_tokens() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(100).burst(10);
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).dry_run().build().unwrap();
+    for _ in 0..20 {
+        clock.advance(Duration::from_nanos(100));
+        limiter.try_acquire(1_000).unwrap().forget();
+    }
+    clock.advance(Duration::from_nanos(100));
+    limiter.set_dry_run(0, false).unwrap();
+    (0..10).for_each(|_| limiter.try_acquire(1).unwrap().forget());
+    clock.advance(50 * MILLI);
+    limiter.try_acquire(5).unwrap().forget();
+}

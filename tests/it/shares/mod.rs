@@ -10,6 +10,8 @@ pub(crate) mod fraction;
 mod histories;
 #[cfg(feature = "keyed")]
 mod keys;
+#[cfg(feature = "keyed")]
+mod late_parents;
 mod laws;
 mod ledger;
 mod limits;

@@ -1,0 +1,69 @@
+//! Keys are served at a later instant than their parent, which is behind: that costs them nothing there.
+
+use std::time::Duration;
+use tokio_test::assert_pending;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedKeyedGrant, Quota};
+
+type Line = Vec<Spawn<KeyedConsumeOwned<usize>>>;
+
+/// Two keys with a line each, under a parent that is served once in ten grants. Just before that, each time, a caller does
+/// something with the first key. Returns how many claims of each key were granted.
+fn grants(
+    quota: Option<Quota>,
+    call: impl Fn(&KeyedLimiter<usize>, &mut Line, &mut OwnedKeyedGrant<usize>),
+) -> [usize; 2] {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota(Quota::per_second(100).burst(10));
+    let parent = parent.classes().clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&parent);
+    let builder = quota.into_iter().fold(builder, |builder, quota| builder.quota(quota));
+    let keyed: KeyedLimiter<usize> = builder.build().unwrap();
+    let mut held = keyed.clone().try_acquire_owned(0, 10).unwrap();
+    let mut lines: [Line; 2] =
+        std::array::from_fn(|key| (0..200).map(|_| spawn(keyed.clone().consume_owned(key, 1))).collect());
+    lines.iter_mut().flatten().for_each(|claim| assert_pending!(claim.poll()));
+    for _ in 0..10 {
+        clock.advance(Duration::from_millis(100));
+        call(&keyed, &mut lines[0], &mut held);
+        parent.tick();
+    }
+    lines.each_ref().map(|line| line.iter().filter(|claim| claim.is_woken()).count())
+}
+
+#[test]
+fn a_key_that_is_served_before_its_parent_keeps_its_share() {
+    for quota in [None, Some(Quota::per_second(1_000))] {
+        let fair = |[first, second]: [usize; 2]| assert!(first.abs_diff(second) <= 2, "{first} {second}");
+        fair(grants(quota, |_, _, _| ()));
+        fair(grants(quota, |_, line, _| drop(line.pop())));
+        fair(grants(quota, |keyed, _, _| keyed.pause_for(&0, Duration::ZERO)));
+        let [first, second] = grants(quota, |_, _, held| held.settle(held.cost() - 1));
+        assert!(
+            first.abs_diff(second) <= 2 && first + second == 110,
+            "{first} {second}, with ten tokens that came back"
+        );
+    }
+}
+
+/// Two keys come in turns, are picked while there are no tokens, and leave without a grant. That costs them nothing.
+#[test]
+fn keys_that_left_without_a_grant_are_even_with_new_ones() {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota(Quota::per_second(100).burst(10).initial(0));
+    let parent = parent.classes().clock(clock.clone()).build().unwrap();
+    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
+    let wait = |key, cost| {
+        let mut claim = spawn(keyed.clone().consume_owned(key, cost));
+        assert_pending!(claim.poll());
+        claim
+    };
+    let mut last = wait(0, 10);
+    (1..100).for_each(|turn| last = wait(turn % 2, 10));
+    drop(last);
+    let lines: [Line; 2] = [0, 2].map(|key| (0..50).map(|_| wait(key, 1)).collect());
+    clock.advance(Duration::from_millis(400));
+    parent.tick();
+    let granted = lines.each_ref().map(|line| line.iter().filter(|claim| claim.is_woken()).count());
+    assert!(granted[0].abs_diff(granted[1]) <= 2, "{granted:?}");
+}
