@@ -140,16 +140,7 @@ impl DryRun {
     /// Serves the simulated queue up to `now`, each claim at the instant that the schedule gives it.
     pub(crate) fn serve(&mut self, now: u64) {
         let now = now.max(self.supply.synced());
-        while let Some(entry) = self.queue.front() {
-            let cost = match *entry {
-                Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => cost,
-                Entry::Debt(tokens) => {
-                    self.supply.claim(tokens);
-                    self.tokens -= tokens;
-                    self.queue.pop_front();
-                    continue;
-                }
-            };
+        while let Some(cost) = self.front() {
             let ticket = self.supply.claimed().wrapping_add(cost);
             let Some(at) = self.supply.scheduled(ticket).filter(|at| *at <= now) else {
                 return self.supply.mint(now, Some(ticket));
@@ -160,6 +151,20 @@ impl DryRun {
         }
         (self.ahead, self.largest) = (Ahead::Stale, 0);
         self.supply.mint(now, None);
+    }
+
+    /// Charges the debts in front of all claims. Returns the cost of the front claim.
+    fn front(&mut self) -> Option<u64> {
+        loop {
+            match *self.queue.front()? {
+                Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => return Some(cost),
+                Entry::Debt(tokens) => {
+                    self.supply.claim(tokens);
+                    self.tokens -= tokens;
+                    self.queue.pop_front();
+                }
+            }
+        }
     }
 
     /// Removes the front claim, which costs `cost`.
@@ -321,7 +326,8 @@ impl DryRun {
             (self.waiting, self.tokens) = (self.waiting - 1, self.tokens - cost);
             self.ahead = Ahead::Stale;
             if index == 0 {
-                // Tokens above the burst that were saved for this claim.
+                // Tokens above the burst that were saved for this claim are lost, after the debts behind it.
+                self.front();
                 self.supply.cut(None);
                 self.serve(now);
             }

@@ -296,3 +296,23 @@ fn the_largest_claims_and_debts_do_not_overflow_the_simulation() {
     limiter.set_dry_run(0, true).unwrap();
     assert!(limiter.try_acquire(1).is_ok());
 }
+
+/// A pause holds back a claim for which tokens above the burst are saved, with a debt behind it. When it leaves, the
+/// debt takes its tokens before those above the burst are lost. Found by a random history.
+#[test]
+fn a_debt_behind_a_claim_that_leaves_is_paid_from_the_tokens_saved_for_it() {
+    let level = |is_dry: bool| {
+        let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(1));
+        let (limiter, clock) = crate::scenes::built(if is_dry { builder.dry_run() } else { builder });
+        let mut first = limiter.try_acquire(1).unwrap();
+        limiter.pause_for(10 * MILLI);
+        let mut claim = spawn(limiter.consume(4));
+        assert_pending!(claim.poll());
+        first.settle(2);
+        clock.advance(8 * MILLI);
+        limiter.tick();
+        drop(claim);
+        limiter.snapshot().quotas[0].level
+    };
+    assert_eq!((level(true), level(false)), (1, 1));
+}
