@@ -43,8 +43,8 @@ pub(crate) struct Rejected {
 }
 
 impl Claim {
-    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell. Takes no
-    /// tokens.
+    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell, or that finds
+    /// too many others. Takes no tokens.
     pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
         let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
@@ -57,7 +57,8 @@ impl Claim {
             }
             Rejected { by: Outcome::RefusedEach, why }
         })?;
-        let all = too_late(limits.shares.estimate(client, *cost), *allowed);
+        let all = limits.shares.check_full(client, *cost).map_err(Refused::from);
+        let all = all.and_then(|()| too_late(limits.shares.estimate(client, *cost), *allowed));
         all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
     }
 
