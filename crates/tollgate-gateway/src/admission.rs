@@ -43,19 +43,22 @@ pub(crate) struct Rejected {
 }
 
 impl Claim {
-    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell. Takes no
-    /// tokens.
+    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell, or that finds
+    /// too many others. Takes no tokens.
     pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
         let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
-        too_late(limits.each.of(client).estimate(client, *cost), *allowed).map_err(|why| {
+        // In dry run this is the wait that there would be.
+        let own = limits.each.of(client).estimate(client, *cost).filter(|_| !limits.config().keys.dry_run);
+        too_late(own, *allowed).map_err(|why| {
             // The limiter counts the refusals of each client.
             if let Some(Ok(grant)) = limits.each.of(client).consume(client, *cost).within(*allowed).now_or_never() {
                 drop(Unused(Some(grant)));
             }
             Rejected { by: Outcome::RefusedEach, why }
         })?;
-        let all = too_late(limits.shares.estimate(client, *cost), *allowed);
+        let all = limits.shares.check_full(client, *cost).map_err(Refused::from);
+        let all = all.and_then(|()| too_late(limits.shares.estimate(client, *cost), *allowed));
         all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
     }
 

@@ -40,6 +40,7 @@ impl Each {
         let build = |bounded: KeyedBuilder<Client>| {
             let each = bounded.quota(config.keys.quota).max_waiting(config.fixed.max_waiting.value).top(TOP_WINDOW);
             // A key with tokens in flight takes more memory than one without. So there is no large cap by default.
+            let each = if config.keys.dry_run { each.dry_run() } else { each };
             match config.fixed.key_in_flight.value {
                 Some(tokens) => each.max_in_flight(tokens).build(),
                 None => each.build(),
@@ -100,6 +101,10 @@ impl Each {
     /// Panics if a quota of `new` was not checked.
     pub(crate) fn change(&self, old: &Config, new: &Config) {
         let checked = "the quota was checked, and there is space for all listed keys";
+        if new.keys.dry_run != old.keys.dry_run {
+            let each = [&self.listed, &self.unlisted];
+            each.iter().for_each(|each| each.set_dry_run(new.keys.dry_run).expect("no parent, and not distributed"));
+        }
         if new.keys.quota != old.keys.quota {
             self.listed.set_quota(new.keys.quota).expect(checked);
             self.unlisted.set_quota(new.keys.quota).expect(checked);

@@ -34,6 +34,8 @@ pub(crate) struct Keys {
     pub(crate) weights: BTreeMap<Name, u64>,
     /// The quota of all unlisted clients together.
     pub(crate) unlisted_quota: Option<Quota>,
+    /// Whether the quotas of the clients hold back no request, and only report what they would have done.
+    pub(crate) dry_run: bool,
 }
 
 /// The bucket of a request that has no key, or a key that is not listed.

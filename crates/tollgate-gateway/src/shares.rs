@@ -65,12 +65,8 @@ impl Shares {
         cost: u64,
         allowed: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
+        self.check_full(client, cost)?;
         let group = self.of(client);
-        let waiting = self.waiting_with(client);
-        // No request passes the ones that wait. A request that costs nothing does not wait.
-        if cost > 0 && waiting > 0 && waiting >= self.max_waiting {
-            return Err(ConsumeError::QueueFull { waiting });
-        }
         let mut claim = pin!(group.clients.clone().consume_owned(*client, cost).within(allowed));
         if let Poll::Ready(granted) = poll!(claim.as_mut()) {
             return granted;
@@ -80,6 +76,13 @@ impl Shares {
         }
         let _waits = Waits::of(&group.waiting);
         claim.await
+    }
+
+    /// Refuses a request that finds too many others, which it could not pass. One that costs nothing does not wait.
+    pub(crate) fn check_full(&self, client: &Client, cost: u64) -> Result<(), ConsumeError> {
+        let waiting = self.waiting_with(client);
+        let is_full = cost > 0 && waiting > 0 && waiting >= self.max_waiting;
+        if is_full { Err(ConsumeError::QueueFull { waiting }) } else { Ok(()) }
     }
 
     /// How long a request would wait for the limit of all; `None` while others wait, because they share it.

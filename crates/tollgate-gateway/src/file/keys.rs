@@ -28,6 +28,8 @@ pub(super) struct KeysTable {
     pub(super) max_keys: Spanned<u64>,
     overflow: Option<Spanned<Quota>>,
     unlisted_quota: Option<Spanned<Quota>>,
+    #[serde(default)]
+    dry_run: bool,
     #[serde(default = "default_listed_weight")]
     listed_weight: Spanned<u64>,
     #[serde(default)]
@@ -92,8 +94,20 @@ impl KeysTable {
         }
         let (quota, unlisted) = (self.quota.into_inner(), self.unlisted);
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
-        let unlisted_quota = self.unlisted_quota.map(Spanned::into_inner);
-        Ok(Keys { header, quota, overflow, unlisted, proxies, names, quotas, listed_weight, weights, unlisted_quota })
+        let (unlisted_quota, dry_run) = (self.unlisted_quota.map(Spanned::into_inner), self.dry_run);
+        Ok(Keys {
+            header,
+            quota,
+            overflow,
+            unlisted,
+            proxies,
+            names,
+            quotas,
+            listed_weight,
+            weights,
+            unlisted_quota,
+            dry_run,
+        })
     }
 
     fn check_unlisted_quota(&self, source: &Source<'_>) -> Result<(), Problem> {

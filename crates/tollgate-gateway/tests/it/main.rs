@@ -19,6 +19,7 @@ mod process;
 mod proxying;
 mod raw;
 mod refusing;
+mod rehearsing;
 mod reloading;
 mod restarting;
 mod sharing;

@@ -88,6 +88,7 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("burst 20\"", "burst 20\"\nlisted_weight = 0", 11, &["`listed_weight` is 0", "between 1 and 1000000"]),
         ("k-app\"", "k-app\"\nweight = 1000001", 18, &["`weight` is 1000001", "between 1 and 1000000"]),
         ("k-app\"", "k-app\"\nweight = \"high\"", 18, &["invalid type: string \"high\", expected u64"]),
+        ("burst 20\"", "burst 20\"\ndry_run = \"yes\"", 11, &["invalid type: string \"yes\", expected a boolean"]),
         ("burst 20\"", "burst 20\"\nunlisted_quota = \"0/s\"", 11, &["amount of 0", "at least 1"]),
         ("burst 20\"", "burst 20\"\nunlisted_quota = \"manual 9\"", 11, &["manual", "give it a rate"]),
         (

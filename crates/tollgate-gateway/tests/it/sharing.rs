@@ -1,6 +1,7 @@
 //! How clients share the limit of all requests: listed keys and unlisted clients by weight, each client by itself.
 
 use super::app::config::Config;
+use super::raw::Raw;
 use super::world::*;
 
 use reqwest::StatusCode;
@@ -116,6 +117,22 @@ async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
     assert_eq!(ann, 2);
     until("one waits", || world.waiting() == (0, 1)).await;
     let _again = world.wait(&["k-bob"]).await;
+}
+
+/// The body of a request that finds too many others is neither read nor asked for.
+#[tokio::test]
+async fn a_full_queue_refuses_an_upload_before_its_body() {
+    let world = World::new(&limits(&format!("{SLOW}max_waiting = 1\n"), "")).await;
+    world.drain().await;
+    let _theirs = world.wait(&["stranger"]).await;
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\nx-api-key: ";
+    let mut refused = Raw::sent(world.address, format!("{head}other\r\n\r\n")).await;
+    let answer = refused.head().await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    let mut listed = Raw::sent(world.address, format!("{head}k-ann\r\n\r\n")).await;
+    assert!(listed.head().await.starts_with("HTTP/1.1 100 "));
+    let counts = world.gateway.counters.counts();
+    assert_eq!((counts.refused_all, counts.refused_each), (1, 0));
 }
 
 #[tokio::test]
