@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum ReplyKind {
-    /// `OOM`: the server is at its `maxmemory` and may not evict anything.
+    /// `OOM`: the server is at its `maxmemory` and may not evict anything. PostgreSQL: class 53, insufficient resources.
     OutOfMemory,
     /// `WRONGTYPE`: the store's key holds another type of value.
     WrongType,
-    /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key.
+    /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key. PostgreSQL: 42501 or class 28.
     NoPermission,
-    /// `BUSY`: the server runs a script that does not end.
+    /// `BUSY`: the server runs a script that does not end. PostgreSQL: the row of the store stays locked (55P03, class 40).
     Busy,
     /// `NOSCRIPT`: the server had forgotten the script, and it was sent again. This alone is not a failure.
     NoScript,
-    /// `READONLY`: the server is a replica.
+    /// `READONLY`: the server is a replica. PostgreSQL: 25006.
     ReadOnly,
     /// `LOADING`, `MASTERDOWN`, `CLUSTERDOWN` or `TRYAGAIN`: the server does not serve the key at the moment.
     Unavailable,
@@ -48,10 +48,16 @@ impl ReplyKind {
 
     fn advice(self) -> &'static str {
         match self {
-            Self::OutOfMemory => "raise `maxmemory`, or allow eviction of other keys",
+            Self::OutOfMemory => {
+                "raise `maxmemory`, or allow eviction of other keys (PostgreSQL: give it more memory or disk)"
+            }
             Self::WrongType => "rename the store, or delete the key that holds something else",
-            Self::NoPermission => "allow the user EVAL, EVALSHA and the keys `tollgate:*`",
-            Self::Busy => "end the running script with SCRIPT KILL",
+            Self::NoPermission => {
+                "allow the user EVAL, EVALSHA and the keys `tollgate:*` (PostgreSQL: grant the rights on the table `tollgate`)"
+            }
+            Self::Busy => {
+                "end the running script with SCRIPT KILL (PostgreSQL: end the transaction that locks the store's row)"
+            }
             Self::NoScript => "the script is sent again",
             Self::ReadOnly => "point the address to the master",
             Self::Unavailable => "the request is repeated until the server serves the key",

@@ -1,0 +1,127 @@
+//! The pool of connections, and what the server must have.
+
+use crate::reply::{Failed, chain};
+use deadpool_postgres::tokio_postgres::types::ToSql;
+use deadpool_postgres::tokio_postgres::{Config, NoTls, Row, Statement};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tollgate::distributed::{ReplyKind, StoreError};
+
+/// The migration: one table and two functions. It can run again, and while limiters run.
+pub const MIGRATION: &str = include_str!("store.sql");
+
+/// The request of a node.
+pub(super) const ASK: &str = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+
+/// The largest number of connections of [`pool`]. One backend of the server answers some thousands of requests a second,
+/// and requests for one store wait for each other in any case.
+const CONNECTIONS: usize = 8;
+
+/// The key of the advisory lock that keeps two migrations apart.
+const MIGRATION_LOCK: i64 = 0x746f_6c6c_6761_7465;
+
+/// Makes a pool of at most eight connections to the server at `address`, without TLS. No connection is made yet.
+///
+/// # Errors
+///
+/// [`StoreError::Misnamed`] if the address is invalid.
+pub fn pool(address: &str) -> Result<Pool, StoreError> {
+    let mut config: Config = address.parse().map_err(|error| StoreError::Misnamed(chain(&error)))?;
+    if config.get_application_name().is_none() {
+        config.application_name("tollgate");
+    }
+    // The check that a connection is alive costs no round trip: a dead one is noticed by its request, which is repeated.
+    let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let built = Pool::builder(manager).max_size(CONNECTIONS).runtime(Runtime::Tokio1).build();
+    built.map_err(|error| StoreError::Misnamed(chain(&error)))
+}
+
+/// Runs the [`MIGRATION`]. The user needs the right to create in the schema.
+///
+/// # Errors
+///
+/// A [`StoreError`] if the server does not answer, or refuses.
+pub async fn migrate(pool: &Pool) -> Result<(), StoreError> {
+    let lent = Lent::from(pool).await.map_err(Failed::into_error)?;
+    let text = format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK});\n{MIGRATION};\nCOMMIT");
+    lent.batch(&text).await.map_err(Failed::into_error)
+}
+
+/// Checks what requests need: the migration, the rights, and a server that writes.
+pub(super) async fn probe(pool: &Pool) -> Result<(), StoreError> {
+    let lent = Lent::from(pool).await.map_err(Failed::into_error)?;
+    lent.prepare(ASK).await.map_err(Failed::into_error)?;
+    let rights = "SELECT pg_is_in_recovery(), array(
+        SELECT needed FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
+        WHERE NOT has_table_privilege('tollgate', needed))";
+    let row = lent.call(rights, &[]).await.map_err(Failed::into_error)?;
+    let (is_standby, missing): (bool, Vec<String>) = (row.get(0), row.get(1));
+    if is_standby {
+        let message = "the server is a standby, which cannot write".to_owned();
+        return Err(StoreError::Reply { kind: ReplyKind::ReadOnly, message });
+    }
+    if !missing.is_empty() {
+        let message = format!("the user lacks the rights {} on the table `tollgate`", missing.join(", "));
+        return Err(StoreError::Reply { kind: ReplyKind::NoPermission, message });
+    }
+    Ok(())
+}
+
+/// A connection of the pool. It goes back if its request was answered. Otherwise it is closed: a request that was not
+/// answered in time would delay all others on it.
+pub(super) struct Lent(Option<Object>);
+
+impl Lent {
+    pub(super) async fn from(pool: &Pool) -> Result<Self, Failed> {
+        match pool.get().await {
+            Ok(object) => Ok(Self(Some(object))),
+            Err(PoolError::Backend(error)) => Err(Failed::of(&error)),
+            Err(error) => Err(Failed::Broken(chain(&error))),
+        }
+    }
+
+    fn object(&self) -> &Object {
+        self.0.as_ref().expect("the connection is there until it goes back")
+    }
+
+    /// Prepares a statement, once for each connection.
+    pub(super) async fn prepare(&self, text: &str) -> Result<Statement, Failed> {
+        self.object().prepare_cached(text).await.map_err(|error| Failed::of(&error))
+    }
+
+    /// Runs a statement that returns one row, and gives the connection back.
+    pub(super) async fn run(
+        mut self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Row, Failed> {
+        let result = self.object().query_one(statement, parameters).await;
+        self.judge(result)
+    }
+
+    pub(super) async fn call(self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Failed> {
+        let statement = self.prepare(text).await?;
+        self.run(&statement, parameters).await
+    }
+
+    async fn batch(mut self, text: &str) -> Result<(), Failed> {
+        let result = self.object().batch_execute(text).await;
+        self.judge(result)
+    }
+
+    /// Gives the connection back, unless it is broken or leads to a server that cannot write.
+    fn judge<T>(&mut self, result: Result<T, deadpool_postgres::tokio_postgres::Error>) -> Result<T, Failed> {
+        let result = result.map_err(|error| Failed::of(&error));
+        if !matches!(result, Err(Failed::Broken(_) | Failed::Reply(ReplyKind::ReadOnly, _))) {
+            drop(self.0.take());
+        }
+        result
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+-- The migration of tollgate-postgres: one table and one function. It can run again, and while limiters run.
+--
+-- A store is one row with an empty node, the bucket, and a row for each node:
+--   bucket: numbers = level stamp part swept epoch busy was clock held nodes ends
+--           quota = amount period burst initial stepped version
+--     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total time for which the bucket
+--     has minted, which does not step back; held, nodes: the sum of all allowances and the number of nodes)
+--   node:   numbers = number allowance until epoch once later behind part at
+-- The numbers are tokens, or microseconds of the server's clock. A missing bucket is full, and no node holds anything.
+CREATE TABLE IF NOT EXISTS tollgate (
+  store bytea NOT NULL,
+  node bytea NOT NULL,
+  numbers bigint[] NOT NULL,
+  quota bigint[],
+  PRIMARY KEY (store, node)
+) WITH (fillfactor = 50); -- updates find space on the same page, and leave the index alone
+
+-- Answers one request. The rules are those of `SharedBucket` of the crate tollgate (src/distributed/bucket.rs), equal to
+-- the integer. The lock of the bucket's row is held until the transaction ends, so each request should be one.
+--
+-- Returns the numbers of the answer, or a refusal: -1 and the tokens owed, -2 and the number of the later request, -3 and
+-- the quota of the store.
+CREATE OR REPLACE FUNCTION tollgate_ask_1(
+  name bytea, id bytea, request bigint, leave boolean, at_once boolean, asked bigint[], ttl bigint, want bigint,
+  ahead bigint, banked bigint, hold bigint, minimum bigint, held_still bigint, back bigint
+) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+  EPOCH_LENGTH constant bigint := 250000;
+  IDLE constant bigint := 3600000000;
+  MOST_DEBT constant bigint := 4503599627370496;
+  EXACT constant double precision := 9007199254740992;
+  MARGIN constant double precision := 1 + 1 / 1125899906842624::double precision;
+  bucket bigint[];
+  has bigint[];
+  mine bigint[];
+  known boolean;
+  now bigint;
+  amount bigint; period bigint; burst bigint; stepped boolean;
+  level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
+  held bigint; nodes bigint;
+  most bigint; minted bigint; total bigint; this bigint;
+  rest double precision; owed double precision; to_part double precision;
+  refused boolean := false;
+  before bigint := 0; had bigint := 0; seen bigint := -1; once bigint := 0; later bigint := 0; behind bigint := 0;
+  phase bigint := 0; at bigint; others bigint; half bigint; fair bigint; more bigint; tokens bigint; keep bigint;
+  answer bigint[];
+BEGIN
+  LOOP
+    SELECT numbers, quota INTO bucket, has FROM tollgate WHERE store = name AND node = '' FOR UPDATE;
+    EXIT WHEN FOUND;
+    INSERT INTO tollgate VALUES (name, '', '{}', asked) ON CONFLICT DO NOTHING;
+  END LOOP;
+  -- Read under the lock, so that a later request has a later time.
+  now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  IF cardinality(bucket) = 0 OR bucket[11] < now THEN
+    IF cardinality(bucket) > 0 THEN
+      DELETE FROM tollgate WHERE store = name AND node <> '';
+    END IF;
+    has := asked;
+    bucket := ARRAY[asked[4], now, 0, now, 0, 0, 0, 0, 0, 0, now];
+  END IF;
+  level := bucket[1]; stamp := bucket[2]; part := bucket[3]; swept := bucket[4]; epoch := bucket[5]; busy := bucket[6];
+  was := bucket[7]; clock := bucket[8]; held := bucket[9]; nodes := bucket[10];
+  IF has[6] = asked[6] AND (has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5]) THEN
+    RETURN -3::bigint || has;
+  END IF;
+  SELECT numbers INTO mine FROM tollgate WHERE store = name AND node = id;
+  known := FOUND;
+  IF known AND request < mine[1] THEN
+    RETURN ARRAY[-2, mine[1]];
+  END IF;
+
+  -- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock has
+  -- stepped back, no node is remembered for longer than its time to live from now.
+  IF now >= swept + (ttl + 3) / 4 OR now < swept THEN
+    IF nodes > 0 THEN
+      DELETE FROM tollgate WHERE store = name AND node <> '' AND numbers[3] <= now;
+      UPDATE tollgate SET numbers[3] = now + ttl WHERE store = name AND node <> '' AND numbers[3] > now + ttl;
+      SELECT coalesce(sum(numbers[2]), 0), count(*) INTO held, nodes FROM tollgate WHERE store = name AND node <> '';
+      SELECT numbers INTO mine FROM tollgate WHERE store = name AND node = id;
+      known := FOUND;
+    END IF;
+    swept := now;
+  END IF;
+
+  -- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
+  -- already full. If the clock has stepped back, time continues from there. More periods than fill the bucket are not
+  -- counted, so that no product overflows.
+  amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] = 1;
+  most := greatest(0, burst - held);
+  IF stepped THEN
+    minted := greatest(0, least(now / period - stamp / period, (burst - level) / amount + 2)) * amount;
+    level := greatest(level, least(most, level + minted));
+  ELSIF now > stamp THEN
+    total := (now - stamp) % period * amount + part;
+    minted := greatest(0, least((now - stamp) / period, (burst - level) / amount + 2)) * amount + total / period;
+    part := total % period;
+    IF level + minted > most OR (level + minted = most AND part >= amount) THEN part := 0; END IF;
+    level := greatest(level, least(most, level + minted));
+  ELSIF level >= most AND part >= amount THEN
+    part := 0;
+  END IF;
+  clock := clock + greatest(0, now - stamp);
+  stamp := now;
+
+  -- A newer quota replaces that of the store. Tokens stay, as far as the new burst allows. Promised instants stay too: the
+  -- debt becomes as many tokens as the new quota mints in the time in which the old one would have minted the debt.
+  IF asked[6] > has[6] THEN
+    IF asked[1] <> amount OR asked[2] <> period OR asked[5] <> has[5] THEN
+      owed := -level;
+      to_part := 0;
+      IF level < 0 THEN
+        IF stepped THEN
+          rest := ceil(owed / amount) * period - now % period;
+        ELSE
+          rest := owed * period - part;
+          rest := CASE WHEN rest > EXACT THEN ceil(rest / amount * MARGIN) ELSE ceil(rest / amount) END;
+        END IF;
+        IF asked[5] = 1 THEN
+          owed := floor((rest + now % asked[2]) / asked[2]) * asked[1];
+        ELSE
+          owed := rest * asked[1];
+          owed := CASE WHEN owed > EXACT THEN ceil(owed / asked[2] * MARGIN) ELSE ceil(owed / asked[2]) END;
+          -- The part of a token by which the debt was rounded up, if that is exact.
+          IF owed * asked[2] <= EXACT THEN to_part := owed * asked[2] - rest * asked[1]; END IF;
+        END IF;
+      ELSIF NOT stepped AND asked[5] = 0 THEN
+        -- Two parts less than the doubles say, in case they were rounded up.
+        to_part := greatest(0, floor(part * (asked[2]::double precision / period)) - 2);
+      END IF;
+      refused := owed > MOST_DEBT;
+      IF NOT refused THEN
+        level := -owed::bigint;
+        part := to_part::bigint;
+        -- A promise that is repeated would be read by the new rate.
+        UPDATE tollgate SET numbers[6] = 0 WHERE store = name AND node <> '' AND numbers[6] <> 0;
+        IF known THEN mine[6] := 0; END IF;
+      END IF;
+    END IF;
+    IF NOT refused THEN
+      has := asked;
+      amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] = 1;
+      most := greatest(burst - held, least(level, 0));
+      IF level > most THEN level := most; part := 0; END IF;
+    END IF;
+  END IF;
+
+  at := clock;
+  IF known THEN
+    before := mine[1]; had := mine[2]; seen := mine[4]; once := mine[5]; later := mine[6]; behind := mine[7];
+    phase := mine[8]; at := mine[9];
+  END IF;
+  others := held - had;
+  IF refused THEN
+    NULL; -- A newer quota is not taken over: its debt could not be counted exactly.
+  ELSIF known AND request = before THEN
+    hold := had; -- The answer was lost: repeat it.
+  ELSIF NOT at_once AND (want > 0 OR ahead > 0) AND level - want < -MOST_DEBT THEN
+    refused := true; -- A larger debt could not be counted exactly. What was swept and minted is kept.
+  ELSE
+    IF known THEN
+      -- Returned tokens must have been held and be held no more. While the bucket owes tokens, they are lost.
+      IF level >= 0 THEN level := level + greatest(0, least(back, had - held_still)); END IF;
+    ELSE
+      nodes := nodes + 1;
+      held_still := 0;
+    END IF;
+    -- A request for tokens at once gets all of them or none.
+    IF at_once AND level < want THEN want := 0; ahead := 0; END IF;
+    -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
+    half := burst / 2;
+    fair := greatest(1, burst / (2 * (nodes + 1)));
+    hold := greatest(held_still, least(greatest(least(hold, fair), minimum), half - others));
+    more := greatest(0, least(ahead, hold - banked));
+    IF want = 0 THEN more := least(more, greatest(level, minimum, 0)); END IF;
+    tokens := want + more;
+    -- The allowance is no larger than the tokens there are to keep.
+    hold := greatest(held_still, least(hold, banked + more));
+    once := greatest(0, least(level, tokens));
+    later := tokens - once;
+    behind := greatest(0, -level);
+    phase := CASE WHEN stepped THEN now % period ELSE part END;
+    at := clock;
+    level := level - tokens;
+    most := greatest(burst - others - hold, least(level, 0));
+    IF level > most THEN
+      level := most;
+      part := 0;
+    END IF;
+    -- Counts the nodes with waiters, in each epoch anew.
+    this := now / EPOCH_LENGTH;
+    IF this <> epoch THEN
+      was := CASE WHEN this = epoch + 1 THEN busy ELSE 0 END;
+      busy := 0;
+      epoch := this;
+    END IF;
+    IF want > 0 AND NOT at_once AND seen <> this THEN
+      busy := busy + 1;
+      seen := this;
+    END IF;
+  END IF;
+
+  IF refused THEN
+    NULL; -- The node stays as it was.
+  ELSIF leave THEN
+    IF known THEN DELETE FROM tollgate WHERE store = name AND node = id; END IF;
+    held := others;
+    nodes := nodes - 1;
+    hold := 0;
+  ELSE
+    held := others + hold;
+    mine := ARRAY[request, hold, now + ttl, seen, once, later, behind, phase, at];
+    IF known THEN
+      UPDATE tollgate SET numbers = mine WHERE store = name AND node = id;
+    ELSE
+      INSERT INTO tollgate VALUES (name, id, mine);
+    END IF;
+  END IF;
+  -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
+  -- would not begin full is kept for one hour longer.
+  keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, MOST_DEBT)::bigint;
+  keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END, ttl);
+  UPDATE tollgate SET quota = has, numbers = ARRAY[
+    level, stamp, part, swept, epoch, busy, was, clock, held, nodes, now + ((keep + 999) / 1000 + 1) * 1000
+  ] WHERE store = name AND node = '';
+
+  IF refused THEN
+    RETURN ARRAY[-1, greatest(0, -level)];
+  END IF;
+  answer := ARRAY[before, clock - at, once, later, behind, phase, hold, nodes, greatest(1, busy, was), greatest(0, level)];
+  IF has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5] THEN
+    answer := answer || has;
+  END IF;
+  RETURN answer;
+END $$;
+
+-- Deletes the stores that may be forgotten, at most `most_stores` of them, and returns how many it has deleted.
+CREATE OR REPLACE FUNCTION tollgate_sweep_1(most_stores bigint) RETURNS bigint LANGUAGE sql AS $$
+  WITH ended AS (
+    SELECT store, node FROM tollgate
+    WHERE node = '' AND numbers[11] < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    LIMIT most_stores FOR UPDATE SKIP LOCKED
+  ), buckets AS (
+    DELETE FROM tollgate USING ended WHERE tollgate.store = ended.store AND tollgate.node = ended.node
+    RETURNING tollgate.store
+  ), nodes AS (
+    DELETE FROM tollgate USING ended WHERE tollgate.store = ended.store AND tollgate.node <> ''
+  )
+  SELECT count(*) FROM buckets
+$$;

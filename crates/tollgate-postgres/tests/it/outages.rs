@@ -1,0 +1,102 @@
+//! The server ends, refuses, or loses its connections.
+
+use super::nodes::limiter;
+use super::server::{FOR_EVER, Server};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
+use tollgate::{ConsumeError, Quota};
+use tollgate_postgres::{PostgresStore, pool};
+
+fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
+    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
+    ask.want = want;
+    ask
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_crashes_and_comes_back_continues_to_the_token() {
+    let Some(mut server) = Server::start().await else { return };
+    let store = server.store("crash").await;
+    assert_eq!(store.ask(ask(1, 1, 30)).await.unwrap().remaining, 70);
+    server.stop();
+    let quick = store.clone().answer_timeout(Duration::from_millis(300));
+    let error = quick.ask(ask(1, 2, 20)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)), "{error:?}");
+    server.restart().await;
+    let grant = store.ask(ask(1, 2, 20)).await.unwrap();
+    assert_eq!((grant.before, grant.remaining), (1, 50));
+    assert_eq!(store.ask(ask(1, 2, 20)).await.unwrap().remaining, 50, "a repeat is counted once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_see_an_outage_as_its_policy_says() {
+    let Some(mut server) = Server::start().await else { return };
+    let quota = Quota::per_second(100).burst(10);
+    let store = server.store("outage").await.answer_timeout(Duration::from_millis(500));
+    let waits = limiter(&store, quota);
+    let fails = limiter(&store.clone().outage(Outage::Fail), quota);
+    let shares = limiter(&store.clone().outage(Outage::Share(Quota::per_second(1_000).burst(1))), quota);
+    for limiter in [&waits, &fails, &shares] {
+        drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
+    }
+    server.stop();
+    // More than the limiters may have kept.
+    let error = timeout(FOR_EVER, fails.consume(50)).await.expect("the claim hangs").map(drop).unwrap_err();
+    assert!(matches!(error, ConsumeError::Unreachable), "{error:?}");
+    drop(timeout(FOR_EVER, shares.consume(50)).await.expect("the claim hangs").unwrap());
+    assert!(store.snapshot().is_out, "{:?}", store.snapshot());
+    let waiting = tokio::spawn(async move { waits.consume(50).await.map(drop) });
+    sleep(Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished());
+    server.restart().await;
+    timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap().unwrap();
+}
+
+/// Servers and proxies end connections that were idle for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_ended_are_no_outage() {
+    let Some(server) = Server::start().await else { return };
+    let store = server.store("ended").await;
+    for number in 1..=5 {
+        let grant = store.ask(ask(1, number, 1)).await.unwrap();
+        assert_eq!(grant.remaining, 100 - number);
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
+        assert!(server.count(&format!("{end} AND query LIKE 'SELECT tollgate_ask_1%'")).await > 0);
+    }
+}
+
+/// A person who holds the lock of a store does not pile up connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_store_is_a_typed_error_and_leaks_no_connection() {
+    let Some(server) = Server::start().await else { return };
+    let store = server.store("locked").await;
+    store.ask(ask(1, 1, 1)).await.unwrap();
+    let mut holder = pool(&server.address()).unwrap().get().await.unwrap();
+    let lock = holder.transaction().await.unwrap();
+    lock.batch_execute("SELECT * FROM tollgate FOR UPDATE").await.unwrap();
+    let error = store.ask(ask(1, 2, 1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Busy, .. }), "{error:?}");
+    // Other stores are served.
+    store.beside("free").unwrap().ask(ask(1, 1, 1)).await.unwrap();
+    drop(lock);
+    drop(holder);
+    assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
+    let connections = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT tollgate_ask_1%'";
+    assert!(server.count(connections).await <= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_write_is_unreachable_and_its_connections_are_replaced() {
+    let Some(server) = Server::start().await else { return };
+    let store = PostgresStore::connect(&server.address(), "demoted").await.unwrap().answer_timeout(FOR_EVER);
+    store.ask(ask(1, 1, 1)).await.unwrap();
+    server.say("ALTER ROLE owner SET default_transaction_read_only = on").await;
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
+    server.count(&format!("{end} AND query LIKE 'SELECT tollgate_ask_1%'")).await;
+    let error = store.ask(ask(1, 2, 1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    assert_eq!(store.snapshot().error_replies.read_only, 1);
+    server.say("BEGIN READ WRITE; ALTER ROLE owner RESET default_transaction_read_only; COMMIT").await;
+    assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
+}
