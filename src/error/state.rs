@@ -26,7 +26,7 @@ pub enum StateError {
         known: u16,
     },
     /// The state is that of another type: of a limiter instead of a keyed limiter, or the reverse.
-    #[error("this is the saved state of a {found}: pass it to the builder of a {found}")]
+    #[error("this is the saved state of a {found}: read it with `{}`", reader_of(found))]
     OtherType {
         /// `Limiter` or `KeyedLimiter`.
         found: &'static str,
@@ -53,6 +53,13 @@ pub enum StateError {
         built: String,
     },
     /// A distributed limiter has nothing to save: its store keeps the tokens.
-    #[error("a distributed limiter has no state of its own: its store keeps the tokens")]
+    #[error(
+        "a distributed limiter has no state of its own: its store keeps the tokens, leave out saving and restoring"
+    )]
     Distributed,
+}
+
+/// Reads the state of a `Limiter` or of a `KeyedLimiter`.
+fn reader_of(found: &str) -> &'static str {
+    if found == "Limiter" { "LimiterState::from_bytes" } else { "KeyedState::read_from" }
 }

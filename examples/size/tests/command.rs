@@ -122,14 +122,16 @@ fn malformed_lines_are_counted_and_shown() {
 #[test]
 fn bad_input_is_named_with_what_to_write() {
     let folder = Folder::new("bad_input");
+    folder.write("nothing.csv", "");
     folder.write("empty.csv", "instant,key\n");
     folder.write("odd.csv", "time,user\n1,ann\n");
     folder.write("keyless.csv", "instant\n1\n");
     folder.write("millis.csv", "instant\n1700000000123\n");
     folder.write("keys.csv", "instant,key\n1,ann\n");
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["keys.csv", "--per-key", "--quota", "9/s, initial 0"], "initial"),
         (&["gone.csv", "--wait-p99", "1s"], "cannot open the trace `gone.csv`: No such file"),
+        (&["nothing.csv", "--wait-p99", "1s"], "the trace is empty: write a header"),
         (&["empty.csv", "--wait-p99", "1s"], "the trace has no calls: write at least one line"),
         (&["odd.csv", "--wait-p99", "1s"], "`time,user`, names no column `instant`: write a header such as"),
         (&["millis.csv", "--wait-p99", "1s"], "say with --unit ms, us or ns"),

@@ -99,7 +99,9 @@ impl<K: StateKey> KeyedState<K> {
         loop {
             let contents = bytes::read_frame(from)?;
             match contents.first() {
-                Some(&SHARD) => state.add(contents).ok_or(StateError::Damaged { part: "a key" })?,
+                Some(&SHARD) => state
+                    .add(contents)
+                    .ok_or(StateError::Damaged { part: "a key, or its keys are not of this type" })?,
                 Some(&LAST) => {
                     let mut last = Contents(&contents[1..]);
                     let (frames, keys) = (last.number(), last.number());
@@ -185,7 +187,7 @@ impl<K> KeyedState<K> {
                 _ => false,
             };
             if !is_same {
-                let other = if which == "overflow" { "none" } else { "chosen by `quota_by`" };
+                let other = if which == "overflow" { "none" } else { "quota_by" };
                 let text = |quotas: Option<&Quotas>| quotas.map_or(other.to_owned(), Quotas::to_string);
                 return Err(StateError::OtherQuota { which: which.to_owned(), saved: text(saved), built: text(built) });
             }

@@ -39,6 +39,11 @@ pub(super) fn read(input: impl Read, unit: Unit, collector: &mut Collector) -> R
 impl Columns {
     fn of(header: &StringRecord) -> Result<Self, Failure> {
         let find = |name| header.iter().position(|column| column.trim().eq_ignore_ascii_case(name));
+        if header.is_empty() {
+            return Err(
+                "the trace is empty: write a header such as `instant,key,cost`, and a line for each call".into()
+            );
+        }
         let missing = || {
             let found = header.iter().collect::<Vec<_>>().join(",");
             format!("the first line, `{found}`, names no column `instant`: write a header such as `instant,key,cost`")
