@@ -45,25 +45,3 @@ fn a_key_that_is_served_before_its_parent_keeps_its_share() {
         );
     }
 }
-
-/// Two keys come in turns, are picked while there are no tokens, and leave without a grant. That costs them nothing.
-#[test]
-fn keys_that_left_without_a_grant_are_even_with_new_ones() {
-    let clock = ManualClock::new();
-    let parent = Limiter::builder().quota(Quota::per_second(100).burst(10).initial(0));
-    let parent = parent.classes().clock(clock.clone()).build().unwrap();
-    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
-    let wait = |key, cost| {
-        let mut claim = spawn(keyed.clone().consume_owned(key, cost));
-        assert_pending!(claim.poll());
-        claim
-    };
-    let mut last = wait(0, 10);
-    (1..100).for_each(|turn| last = wait(turn % 2, 10));
-    drop(last);
-    let lines: [Line; 2] = [0, 2].map(|key| (0..50).map(|_| wait(key, 1)).collect());
-    clock.advance(Duration::from_millis(400));
-    parent.tick();
-    let granted = lines.each_ref().map(|line| line.iter().filter(|claim| claim.is_woken()).count());
-    assert!(granted[0].abs_diff(granted[1]) <= 2, "{granted:?}");
-}
