@@ -45,9 +45,9 @@ fn cpu(server: u32) -> u64 {
     let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter_map(|id| {
         let text = stat(id)?;
-        // After the name, in parentheses: state, parent, ..., 11 further on the times in hundredths of a second.
+        // After the name, in parentheses: a space, the state, the parent, and ten fields further on the times in hundredths of a second.
         let fields: Vec<u64> =
-            text.rsplit(')').next()?.split(' ').skip(3).map(|field| field.parse().unwrap_or(0)).collect();
+            text.rsplit(')').next()?.split(' ').skip(2).map(|field| field.parse().unwrap_or(0)).collect();
         (id == server || fields[0] == u64::from(server)).then(|| (fields[10] + fields[11]) * 10_000)
     })
     .sum()
@@ -58,7 +58,9 @@ async fn measure(stores: &[Arc<dyn Store>], is_keyed: bool, time: Duration, serv
     let asks = Arc::new(AtomicU64::new(0));
     let (used, began) = (cpu(server), Instant::now());
     let mut callers = Vec::new();
-    for caller in 0..CALLERS {
+    for _ in 0..CALLERS {
+        // Nodes of an earlier line are not forgotten yet.
+        let node = u128::from(fastrand::u64(1..));
         let (stores, asks) = (stores.to_vec(), Arc::clone(&asks));
         callers.push(tokio::spawn(async move {
             let mut took = Vec::new();
@@ -66,7 +68,7 @@ async fn measure(stores: &[Arc<dyn Store>], is_keyed: bool, time: Duration, serv
                 if began.elapsed() > time {
                     break;
                 }
-                let mut ask = LeaseRequest::new(u128::from(caller) + 1, number, terms);
+                let mut ask = LeaseRequest::new(node, number, terms);
                 ask.want = 1;
                 (ask.leave, ask.at_once) = (is_keyed, is_keyed);
                 let sent = Instant::now();
