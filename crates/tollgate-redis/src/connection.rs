@@ -2,16 +2,11 @@
 
 #[cfg(feature = "sentinel")]
 use super::sentinels::Sentinels;
-#[cfg(feature = "sentinel")]
-use crate::probe::why_no_master;
-use crate::probe::why_not_connected;
-use crate::server::unreachable;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisFuture, Value};
-use tollgate::distributed::StoreError;
 #[cfg(feature = "cluster")]
 use {
-    crate::server::reply_kind,
+    crate::reply::reply_kind,
     redis::cluster::ClusterClient,
     redis::cluster_async::ClusterConnection,
     redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
@@ -42,7 +37,7 @@ impl Cluster {
     }
 
     /// The first error that one of the nodes replies with: the cluster's client does not tell.
-    async fn refusal(&self) -> Option<RedisError> {
+    pub(super) async fn refusal(&self) -> Option<RedisError> {
         for node in &self.nodes {
             let Ok(client) = Client::open(node.clone()) else { continue };
             let asked = async {
@@ -94,22 +89,6 @@ impl Way {
             Self::Sentinels(sentinels) => sentinels.user(),
         };
         user.unwrap_or("default")
-    }
-
-    /// The reason why no connection could be made.
-    pub(super) async fn why_not(&self, error: RedisError) -> StoreError {
-        let error = match self {
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.refusal().await.unwrap_or(error),
-            _ => error,
-        };
-        #[cfg(feature = "sentinel")]
-        if matches!(self, Self::Sentinels(_))
-            && let Some(missing) = why_no_master(&error)
-        {
-            return missing;
-        }
-        why_not_connected(&error, self.user()).unwrap_or_else(|| unreachable(&error))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `connect` checks: that the server accepts the user, and lets it do what the script does.
 
-use super::connection::Connection;
+use super::connection::{Connection, Way};
 use redis::{ErrorKind, RedisError, Script};
 use tollgate::distributed::{Missing, StoreError};
 
@@ -26,23 +26,29 @@ pub(super) async fn probe(mut connection: Connection, key: &str, user: &str) -> 
     judge(&failed, user).map_or(Ok(()), Err)
 }
 
-/// The error for a connection that could not be made, if something is missing.
-pub(super) fn why_not_connected(error: &RedisError, user: &str) -> Option<StoreError> {
-    if error.kind() == ErrorKind::AuthenticationFailed {
-        return Some(no_authentication(&error.to_string()));
+/// The error for a connection that could not be made because of `error`, if something is missing.
+pub(super) async fn why_not_connected(way: &Way, error: &RedisError) -> Option<StoreError> {
+    #[cfg(feature = "cluster")]
+    if let Way::Cluster(cluster) = way
+        && let Some(error) = cluster.refusal().await
+    {
+        return of_refusal(&error, way.user());
     }
-    if error.kind() == ErrorKind::MasterNameNotFoundBySentinel {
-        return Some(no_sentinel(&error.to_string()));
+    #[cfg(feature = "sentinel")]
+    if matches!(way, Way::Sentinels(_))
+        && (error.kind() == ErrorKind::InvalidClientConfig || text_of(error).contains("unknown command"))
+    {
+        return Some(no_sentinel(&text_of(error)));
     }
-    judge(&[(String::new(), text_of(error))], user)
+    of_refusal(error, way.user())
 }
 
-/// The error for sentinels of which none told the master, because of `error`.
-#[cfg(feature = "sentinel")]
-pub(super) fn why_no_master(error: &RedisError) -> Option<StoreError> {
-    let text = text_of(error);
-    let is_no_sentinel = error.kind() == ErrorKind::InvalidClientConfig || text.contains("unknown command");
-    is_no_sentinel.then(|| no_sentinel(&text))
+fn of_refusal(error: &RedisError, user: &str) -> Option<StoreError> {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => Some(no_authentication(&error.to_string())),
+        ErrorKind::MasterNameNotFoundBySentinel => Some(no_sentinel(&error.to_string())),
+        _ => judge(&[(String::new(), text_of(error))], user),
+    }
 }
 
 /// The code and the text of an error reply.

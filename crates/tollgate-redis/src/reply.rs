@@ -1,6 +1,19 @@
 //! Error replies of Redis, by kind.
 
+use redis::{ErrorKind, RedisError};
 use tollgate::distributed::ReplyKind;
+
+/// The kind of error that the server replied with; `None` if the server did not reply.
+pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            let text = error.detail().unwrap_or_default();
+            Some(kind_of(error.code().unwrap_or_default(), text))
+        }
+        ErrorKind::AuthenticationFailed => Some(ReplyKind::NoPermission),
+        _ => None,
+    }
+}
 
 /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there the
 /// code is `ERR`, and the text names the error.

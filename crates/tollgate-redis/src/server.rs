@@ -3,18 +3,18 @@
 use super::connection::{Connection, Way};
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
-use crate::probe::probe;
+use crate::probe::{probe, why_not_connected};
 use crate::race::first;
-use crate::reply::{is_of_the_server, kind_of};
+use crate::reply::{is_of_the_server, reply_kind};
 use futures_util::future::Either;
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{ReplyKind, StoreError, backoff};
+use tollgate::distributed::{StoreError, backoff};
 
 /// One connection, shared by all stores. It is kept for as long as it is alive. A request that timed out does not prove
 /// otherwise: the server answers in order and may just be slow. The connection is replaced only after an error of the
@@ -68,7 +68,10 @@ impl Server {
         let connected = async {
             let connection = match self.renew().await {
                 Ok(connection) => connection,
-                Err(error) => return Err(self.way.why_not(error).await),
+                Err(error) => {
+                    let missing = why_not_connected(&self.way, &error).await;
+                    return Err(missing.unwrap_or_else(|| unreachable(&error)));
+                }
             };
             probe(connection.clone(), key, self.way.user()).await?;
             Ok(connection)
@@ -323,18 +326,6 @@ impl Repair {
                 Ok(())
             }
         }
-    }
-}
-
-/// The kind of error that the server replied with; `None` if the server did not reply.
-pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
-    match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => {
-            let text = error.detail().unwrap_or_default();
-            Some(kind_of(error.code().unwrap_or_default(), text))
-        }
-        ErrorKind::AuthenticationFailed => Some(ReplyKind::NoPermission),
-        _ => None,
     }
 }
 
