@@ -20,7 +20,7 @@ const RATE: u64 = 100_000;
 const TIME: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 5;
 
-/// How many classes, and by how much a grant may cost more than without: the must.
+/// The number of classes, and the largest ratio to the cost of a grant without classes.
 const CASES: [(usize, f64); 3] = [(2, 1.2), (100, 1.4), (10_000, 2.0)];
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-/// The cost of a grant while all tasks wait, as many in each line.
+/// Returns the CPU time of a grant while all tasks wait, equally many in each queue.
 fn per_grant<L: AsLimiter>(limiter: &Limiter, lines: &[L]) -> f64 {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let local = LocalSet::new();

@@ -6,7 +6,8 @@
 //! node distributes them itself: no caller waits for the network while the node has tokens.
 //!
 //! * `RedisStore` of the crate [`tollgate-redis`](https://docs.rs/tollgate-redis) keeps the quota in Redis or Valkey.
-//! * [`MemoryStore`] keeps it in memory, for tests and simulations. It gives the same answers as Redis, to the integer.
+//! * `PostgresStore` of the crate [`tollgate-postgres`](https://docs.rs/tollgate-postgres) keeps it in PostgreSQL.
+//! * [`MemoryStore`] keeps it in memory, for tests and simulations. All three give the same answers, to the integer.
 //! * Your own implementation of [`Store`] keeps it anywhere else: [`SharedBucket`] has the rules, as a state machine that
 //!   needs one compare-and-swap or one transaction, and `conformance` (feature `conformance`) tests the result.
 //!

@@ -1,7 +1,7 @@
 //! The handles of a limiter and of a class: what callers clone, and make claims through.
 //!
-//! The verbs of the handles are in `limiter.rs` and `class.rs`. The futures and grants that these return know the
-//! handles from here.
+//! The public methods are in `limiter.rs` and `class.rs`. The modules of futures and grants depend on this module and not
+//! on those two.
 
 use crate::core::Core;
 use crate::core::classes::{ClassFlags, ClassId};

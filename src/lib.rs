@@ -125,6 +125,7 @@
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
+//! | `conformance` | `distributed::conformance`: tests for implementations of the `Store` trait |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
@@ -139,6 +140,8 @@
 //! |---|---|
 //! | [`tollgate-tower`](https://docs.rs/tollgate-tower) | `LimitLayer` for axum, tonic, hyper and reqwest, in flight to the end of the body; refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
 //! | [`tollgate-redis`](https://docs.rs/tollgate-redis) | `RedisStore`, which keeps distributed quotas in Redis or Valkey |
+//! | [`tollgate-postgres`](https://docs.rs/tollgate-postgres) | `PostgresStore`, which keeps them in PostgreSQL |
+//! | `tollgate-gateway` | a reverse proxy with limits from a file |
 //!
 //! # When not to use it
 //!
@@ -166,7 +169,8 @@
 //!
 //! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `rate_limit.cost`,
 //! `rate_limit.class.name`, `error.type` and `rate_limit.retry_after`. A refusal by a [dry run](Builder::dry_run) has
-//! `rate_limit.reason` instead of `error.type`, for it is no error, and a wait has `rate_limit.would_wait`.
+//! `rate_limit.reason` instead of `error.type`, because it is no error. A wait under a dry run has
+//! `rate_limit.would_wait`.
 //!
 //! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
 //! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait

@@ -253,13 +253,16 @@ impl SharedBucket {
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
-    /// The instant after which the store may forget the record: the bucket is full by then, and all nodes have reached the
-    /// end of their time to live, so a new bucket is the same.
+    /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then
+    /// the
+    /// bucket is full and all nodes have reached the end of their time to live. With `initial` tokens below the burst
+    /// it is
+    /// an hour later, because a new bucket would have fewer tokens.
     pub fn ends(&self) -> i64 {
         self.ends
     }
 
-    /// Whether the store may forget the record: the bucket is full and no node holds anything.
+    /// Returns whether the store may delete the record at `now`: whether [`ends`](Self::ends) has passed.
     pub fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
     }

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum ReplyKind {
-    /// `OOM`: the server is at its `maxmemory` and may not evict anything. PostgreSQL: class 53, insufficient resources.
+    /// `OOM`: the server is at its `maxmemory` and may not evict anything. PostgreSQL: class 53 except 53300.
     OutOfMemory,
     /// `WRONGTYPE`: the store's key holds another type of value.
     WrongType,
     /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key. PostgreSQL: 42501 or class 28.
     NoPermission,
-    /// `BUSY`: the server runs a script that does not end. PostgreSQL: the row of the store stays locked (55P03, class 40).
+    /// `BUSY`: the server runs a script that does not end. PostgreSQL: the row of the store stays locked (55P03), a
+    /// statement timeout (57014), class 40.
     Busy,
     /// `NOSCRIPT`: the server had forgotten the script, and it was sent again. This alone is not a failure.
     NoScript,

@@ -30,7 +30,7 @@ pub enum InstrumentKind {
     Counter,
     /// A sum that grows and shrinks, and that makes sense added up over limiters and machines. A gauge of the facade.
     UpDownCounter,
-    /// A value that does not.
+    /// A value whose sum over limiters or machines has no meaning.
     Gauge,
     /// The distribution of single values.
     Histogram,

@@ -30,7 +30,8 @@
 //! waited for.
 //!
 //! With `synchronous_commit = on`, the lock is held until the disk has the transaction, and one store answers no more
-//! requests than the disk can flush. `options=-c synchronous_commit=off` in the address of the server lifts that. A crash
+//! requests than the disk can flush. `?options=-c%20synchronous_commit=off` at the end of the server's address lifts
+//! that. A crash
 //! of the server then loses the grants of the last fraction of a second; they are granted again, at most a burst, as after
 //! the failover of an asynchronous replica.
 //!
@@ -74,6 +75,9 @@ use tollgate::distributed::{
 
 /// How long an answer may take, unless the user sets another time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time for [`PostgresStore::sweep`], which may delete many rows.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// No number of a request is larger: levels and debts are exact in doubles.
 const MOST: u64 = 1 << 53;
@@ -213,13 +217,13 @@ impl PostgresStore {
         self.tally.snapshot()
     }
 
-    /// Deletes stores that equal new ones: those of keys that were not used since their buckets were full again. Returns
-    /// how many it has deleted. PostgreSQL does not expire rows, so call this now and then, or `tollgate_sweep_1` from a
-    /// job of the database, if there are many keys.
+    /// Deletes at most `most` stores of the table whose buckets are full again and that no limiter has used since (for an
+    /// hour, if the quota has `initial` tokens below its burst). Returns how many it has deleted. PostgreSQL does not
+    /// expire rows, so call this now and then, or `tollgate_sweep_1` from a job of the database, if there are many keys.
     ///
     /// # Errors
     ///
-    /// A [`StoreError`] if the server does not answer.
+    /// A [`StoreError`] if the server does not answer within a minute.
     pub async fn sweep(&self, most: u32) -> Result<u64, StoreError> {
         let swept = async {
             let lent = Lent::from(&self.pool).await.map_err(Failed::into_error)?;
@@ -227,9 +231,7 @@ impl PostgresStore {
                 lent.call("SELECT tollgate_sweep_1($1)", &[&i64::from(most)]).await.map_err(Failed::into_error)?;
             Ok(row.get::<_, i64>(0) as u64)
         };
-        timeout(ANSWER_TIMEOUT.max(Duration::from_secs(60)), swept)
-            .await
-            .unwrap_or_else(|_| Err(silent(ANSWER_TIMEOUT)))
+        timeout(SWEEP_TIMEOUT, swept).await.unwrap_or_else(|_| Err(silent(SWEEP_TIMEOUT)))
     }
 
     /// Sends a request, and repeats it once if the connection broke: servers and proxies end connections that were idle

@@ -1,4 +1,4 @@
--- The migration of tollgate-postgres: one table and one function. It can run again, and while limiters run.
+-- The migration of tollgate-postgres: one table and two functions. It can run again, and while limiters run.
 --
 -- A store is one row with an empty node, the bucket, and a row for each node:
 --   bucket: numbers = level stamp part swept epoch busy was clock held nodes ends
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS tollgate (
 CREATE OR REPLACE FUNCTION tollgate_ask_1(
   name bytea, id bytea, request bigint, leave boolean, at_once boolean, asked bigint[], ttl bigint, want bigint,
   ahead bigint, banked bigint, hold bigint, minimum bigint, held_still bigint, back bigint
-) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
   EPOCH_LENGTH constant bigint := 250000;
   IDLE constant bigint := 3600000000;

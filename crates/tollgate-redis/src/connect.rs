@@ -29,7 +29,7 @@ impl RedisStore {
     }
 
     /// Makes the store `name` on the server at `url`, without connecting to it: for a process that has to start while
-    /// Redis is down. Call it on a tokio runtime, or use the store on one.
+    /// Redis is down. The limiter must be built on a tokio runtime.
     ///
     /// The first request connects. Until that succeeds, callers get what the store's [`Outage`] says, as in any outage.
     /// Nothing is checked: if something is missing, requests fail with the server's reply

@@ -66,7 +66,7 @@ async fn connections_that_were_ended_are_no_outage() {
     }
 }
 
-/// A person who holds the lock of a store does not pile up connections.
+/// Another session that holds the lock of a store does not make connections pile up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_store_is_a_typed_error_and_leaks_no_connection() {
     let Some(server) = Server::start().await else { return };

@@ -1,4 +1,4 @@
-//! The node's clock, by which the instants of its grants are known as the schedule gave them, not as its tasks see them.
+//! A clock for a node's limiter that records the instant of each grant by the schedule, however late its task runs.
 //!
 //! A limiter grants each waiter as of the instant of the schedule, and the waiter's task runs later: on a busy machine, by
 //! a burst's time and more. So whenever the limiter reads this clock, the clock first lets the limiter serve its queue in
