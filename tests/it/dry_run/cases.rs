@@ -303,7 +303,8 @@ fn the_largest_claims_and_debts_do_not_overflow_the_simulation() {
 fn a_debt_behind_a_claim_that_leaves_is_paid_from_the_tokens_saved_for_it() {
     let level = |is_dry: bool| {
         let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(1));
-        let (limiter, clock) = crate::scenes::built(if is_dry { builder.dry_run() } else { builder });
+        let (builder, clock) = (if is_dry { builder.dry_run() } else { builder }, ManualClock::new());
+        let limiter = builder.clock(clock.clone()).build().unwrap();
         let mut first = limiter.try_acquire(1).unwrap();
         limiter.pause_for(10 * MILLI);
         let mut claim = spawn(limiter.consume(4));
