@@ -71,8 +71,14 @@ impl<L: AsLimiter> Target for L {
 }
 
 impl Driven for Limiter {
-    fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.set_quota(0, quota)
+    /// A ceiling above a floor bounds the burst, and not the rate. Each refusal names a smaller burst.
+    fn set_rate(&self, mut quota: Quota) -> Result<(), ConfigError> {
+        loop {
+            match self.set_quota(0, quota) {
+                Err(ConfigError::CeilingBelowBurst { burst, .. }) => quota = quota.burst(burst),
+                done => return done,
+            }
+        }
     }
 
     fn pause(&self, pause: Duration) {

@@ -94,3 +94,28 @@ fn classes_nest_and_need_a_limiter_with_classes() {
     let plain = Adaptive::between("1/s", "1000/s").build().unwrap();
     assert_eq!(plain.class("none", Share::weight(1)).unwrap_err(), ConfigError::NoClasses);
 }
+
+#[test]
+fn ceilings_above_floors_bound_the_burst_and_not_the_rate() {
+    let (api, _, clock) = shared();
+    let _classes = [("first", 5), ("second", 3)].map(|(name, burst)| {
+        let share = Share::weight(1).floor(Quota::per_second(1)).ceiling(Quota::per_second(200).burst(burst));
+        api.class(name, share).unwrap()
+    });
+    // The default burst of a rate is what comes in 10 ms.
+    let mut highest = 0.0;
+    while api.tokens_per_second() < 900.0 {
+        let claims = [(); 100].map(|()| spawn(api.consume(1)));
+        for mut claim in claims {
+            while claim.poll().is_pending() {
+                clock.advance(Duration::from_millis(50));
+                api.limiter().tick();
+            }
+        }
+        assert!(api.tokens_per_second() >= highest);
+        highest = api.tokens_per_second();
+    }
+    let seen = api.limiter().snapshot().quotas[0].quota;
+    assert_eq!((seen.amount(), seen.period()), (api.snapshot().rate.amount(), api.snapshot().rate.period()));
+    assert_eq!(seen.capacity(), 3);
+}
