@@ -29,7 +29,7 @@ fn main() {
     for round in 0..ROUNDS {
         let quota = Quota::per_second(RATE).burst(100);
         let limiter = Limiter::new(quota).expect("a quota");
-        let alone = per_grant(&limiter, &[limiter.clone()]);
+        let alone = per_grant(&limiter, std::slice::from_ref(&limiter));
         println!("{:<14} {alone:>14.2} {:>8}", format!("one queue, {round}"), 1);
         for ((classes, must), ratios) in CASES.iter().zip(&mut ratios) {
             let limiter = Limiter::builder().quota(quota).classes().build().expect("a quota");
