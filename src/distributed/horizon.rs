@@ -6,9 +6,10 @@ use super::{Lease, LeaseGrant, Pace, QuotaTerms};
 ///
 /// The store mints at the rate, and promised instants are fixed: tokens that nodes give back while the store owes tokens are
 /// lost. So no node gets another token before all promised ones have come. After that, other nodes can give back what they
-/// keep, which is at most half of the burst less this node's allowance, and nothing if there are no other nodes. All other
-/// tokens have to be minted. So the instants here are lower bounds, as long as the store keeps its state and the quota is
-/// not replaced by a faster one.
+/// keep, and nothing if there are no other nodes. After a change of the quota they may keep more than half of the burst.
+/// But the store cuts returned tokens to the burst less the allowances that remain, so all returns together bring at most
+/// one burst: see docs/distributed.md. All other tokens have to be minted. So the instants here are lower bounds, as long as the store keeps its state, this node gives nothing
+/// back, and the quota is not replaced by one with a higher rate or a larger burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Horizon {
     /// When the store answered, or earlier: the limiter's nanoseconds, less `before`.
@@ -18,17 +19,23 @@ pub(crate) struct Horizon {
     level: i64,
     /// The progress towards the next token: see [`LeaseGrant::phase`].
     part: u64,
-    /// The most tokens that other nodes may give back.
+    /// The most tokens that other nodes may give back, one after the other.
     others: u64,
 }
 
 impl Horizon {
-    /// By an answer that was made at `at` or later. `is_remembered` tells whether the store counts the asking node.
+    /// By an answer, not a repeated one, that was made at `at` or later. `is_remembered` tells whether the store counts the asking node.
     pub(crate) fn new(answer: &LeaseGrant, terms: &QuotaTerms, at: u64, is_remembered: bool) -> Self {
         let level = answer.remaining as i64 - (answer.queued_before + answer.promised) as i64;
         let is_alone = answer.nodes <= u64::from(is_remembered);
-        let others = if is_alone { 0 } else { (terms.burst / 2).saturating_sub(answer.allowance) };
+        let others = if is_alone { 0 } else { terms.burst };
         Self { at, before: 0, level, part: answer.phase, others }
+    }
+
+    /// The same, as if the store had answered `nanos` nanoseconds later.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn later_by(self, nanos: u64) -> Self {
+        Self { at: self.at.saturating_add(nanos), ..self }
     }
 
     /// The same by another clock, on which it is `at`, possibly before its origin.

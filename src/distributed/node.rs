@@ -60,6 +60,10 @@ impl State {
                 leases.give_up();
             }
             ask.back = leases.take_spares();
+            if ask.back > 0 {
+                // The store may have these tokens before it answers, and give them to this node again.
+                planner.horizon = None;
+            }
             if ask.want > 0 && planner.allowance < hold {
                 // The ask lowers the allowance, and its number of wanted tokens was computed with the old one: compute
                 // it anew.

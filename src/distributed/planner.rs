@@ -367,8 +367,9 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        let made = sent.saturating_sub(answer.age.saturating_mul(1_000));
-        self.horizon = Some(Horizon::new(answer, &self.terms, made, !ask.leave));
+        // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
+        let is_repeated = answer.before == ask.number;
+        self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         self.short = answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would

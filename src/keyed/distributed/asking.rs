@@ -91,7 +91,7 @@ where
                 store.tally().round_trip_nanos.store(took, Relaxed);
                 // A cached reply is read by the terms of this limiter.
                 if answer.terms.is_none() {
-                    self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now));
+                    self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now, took));
                 }
                 Self::outcome(cost, &answer)
             }

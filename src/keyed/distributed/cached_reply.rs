@@ -23,7 +23,10 @@ pub(super) struct CachedReply {
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
+    /// What the store said, as of the request: the store computed it then or later.
     horizon: Horizon,
+    /// The time from the request to the arrival of the reply.
+    took: u64,
     /// When the bucket is full, if no node takes tokens.
     full: u64,
 }
@@ -34,11 +37,11 @@ impl CachedReply {
         Self { level: None, asks: 0, began: now }
     }
 
-    /// Records the store's answer, which arrived at `now`. (The store computed it earlier. The calculation is therefore
-    /// late rather than early: a caller that is denied and retries at the reported instant finds its tokens.)
-    pub(super) fn record_answer(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64) {
-        let horizon = Horizon::new(answer, terms, now, false);
-        self.level = Some(Level { horizon, full: horizon.minted(terms, terms.burst()) });
+    /// Records the store's answer, which arrived at `now`, `took` nanoseconds after the request. The store computed it
+    /// in between.
+    pub(super) fn record_answer(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64, took: u64) {
+        let horizon = Horizon::new(answer, terms, now.saturating_sub(took), false);
+        self.level = Some(Level { horizon, took, full: horizon.later_by(took).minted(terms, terms.burst()) });
     }
 
     /// Counts a request. Returns false if the key is requested so often that it should have a limiter.
@@ -50,9 +53,15 @@ impl CachedReply {
         self.asks < OFTEN
     }
 
-    /// The earliest instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by
-    /// the last reply, or if there is no reply.
+    /// The instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by the last
+    /// reply, or if there is no reply. It counts from the arrival of the reply, so it is late rather than early: a caller
+    /// that is denied and retries at this instant finds its tokens.
     pub(super) fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
+        self.level.map_or(0, |level| level.horizon.later_by(level.took).minted(terms, cost))
+    }
+
+    /// The instant before which `cost` tokens cannot be available if other nodes give none back; 0 as above.
+    pub(super) fn minted(&self, terms: &QuotaTerms, cost: u64) -> u64 {
         self.level.map_or(0, |level| level.horizon.minted(terms, cost))
     }
 
@@ -90,6 +99,7 @@ mod tests {
             terms,
             &LeaseGrant { remaining: left, queued_before: behind, phase: part, ..LeaseGrant::default() },
             at,
+            0,
         );
         cached
     }
@@ -118,17 +128,26 @@ mod tests {
         let not_before = |behind, nodes, cost| {
             let mut cached = CachedReply::nothing(0);
             let answer = LeaseGrant { queued_before: behind, nodes, ..LeaseGrant::default() };
-            cached.record_answer(&terms, &answer, 0);
+            cached.record_answer(&terms, &answer, 0, 0);
             cached.not_before(&terms, cost) / MILLI
         };
         assert_eq!(
-            [(0, 0, 1), (0, 1, 10), (0, 1, 11)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
+            [(0, 0, 1), (0, 1, 20), (0, 1, 21)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
             [10, 0, 10]
         );
         assert_eq!(
-            [(7, 0, 1), (7, 1, 1), (7, 1, 11)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
+            [(7, 0, 1), (7, 1, 20), (7, 1, 21)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
             [80, 70, 80]
         );
+    }
+
+    #[test]
+    fn the_lower_bounds_count_from_the_request_and_the_retry_from_the_reply() {
+        let terms = QuotaTerms::of(&Quota::per_second(100).burst(20), 0).unwrap();
+        let mut cached = CachedReply::nothing(0);
+        cached.record_answer(&terms, &LeaseGrant::default(), 50 * MILLI, 40 * MILLI);
+        let instants = [cached.earliest(&terms, 1), cached.minted(&terms, 1), cached.not_before(&terms, 1)];
+        assert_eq!(instants, [60 * MILLI, 20 * MILLI, 20 * MILLI]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ where
                 let terms = self.map.terms(self.key);
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
-                    Route::Later { at, .. } if self.is_too_late(at) => self.too_late(at),
+                    Route::Later { minted, .. } if self.is_too_late(minted) => self.too_late(minted),
                     Route::Later { .. } => self.wait(),
                     Route::Request | Route::Paused => self.wait(),
                 }

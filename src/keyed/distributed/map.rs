@@ -66,9 +66,9 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
 pub(super) enum Route {
     /// The key's limiter serves the claim.
     Limiter(Limiter),
-    /// No route: by the cached reply, the tokens come at `at` at the earliest, and `remaining` tokens are left. If other
-    /// nodes give tokens back, they may come earlier, but not before `not_before`.
-    Later { at: u64, not_before: u64, remaining: u64 },
+    /// No route: by the cached reply, the tokens are there at `at`, and `remaining` tokens are left. They come before
+    /// `minted` only if other nodes give tokens back, and never before `not_before`.
+    Later { at: u64, minted: u64, not_before: u64, remaining: u64 },
     /// The claim sends its own request to the store.
     Request,
     /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
@@ -203,8 +203,8 @@ where
 
     fn route_by(&self, cached: &CachedReply, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Route> {
         let at = cached.earliest(terms, cost);
-        let not_before = cached.not_before(terms, cost);
-        (at > now).then(|| Route::Later { at, not_before, remaining: cached.remaining() })
+        let (minted, not_before) = (cached.minted(terms, cost), cached.not_before(terms, cost));
+        (at > now).then(|| Route::Later { at, minted, not_before, remaining: cached.remaining() })
     }
 
     /// Returns the key's limiter, if it has one.
