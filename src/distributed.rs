@@ -182,7 +182,7 @@ pub struct LeaseRequest {
     pub held: u64,
     /// Tokens that the node returns. They are lost if the store owes tokens: promised instants are fixed.
     pub back: u64,
-    /// How long the store remembers the node without further requests, in microseconds.
+    /// How long the store remembers the node without further requests, in microseconds: at most 2^52.
     pub ttl: u64,
     /// The store may forget the node: it keeps no tokens.
     pub leave: bool,

@@ -144,7 +144,7 @@ impl SharedBucket {
         {
             return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
-        let ttl = ask.ttl as i64;
+        let ttl = time_to_live(ask);
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now, ttl);
         }
@@ -344,7 +344,7 @@ impl SharedBucket {
         Node {
             number: ask.number,
             allowance,
-            until: now + ask.ttl as i64,
+            until: now + time_to_live(ask),
             epoch: seen,
             once,
             later: tokens - once,
@@ -369,6 +369,11 @@ fn owes(owed: i64) -> StoreError {
 /// Converts a number of a request. Lua would round larger numbers, and no valid node requests so much.
 fn exact(number: u64) -> i64 {
     number.min(1 << 53) as i64
+}
+
+/// For how long the node is remembered: no longer than a bucket may take to fill up, so that its end can be recorded.
+fn time_to_live(ask: &LeaseRequest) -> i64 {
+    ask.ttl.min(LONGEST) as i64
 }
 
 fn div_ceil(a: i64, b: i64) -> i64 {

@@ -125,7 +125,7 @@ pub enum Case {
     /// Stores with different names have nothing in common.
     Names,
     /// Random requests are answered as [`SharedBucket`](super::SharedBucket) answers them; the passing of time is not
-    /// tested.
+    /// tested. A history in which an answer is lost starts again.
     History,
     /// The same for random requests at random instants, to the microsecond. Needs [`Subject::ask_at`].
     TimedHistory,
@@ -167,7 +167,8 @@ pub struct Failure {
 pub struct Report {
     /// Cases that the store passed.
     pub passed: Vec<Case>,
-    /// Cases that were not run, because the subject lacks what they need.
+    /// Cases that were not run, because the subject lacks what they need, or not to the end, because too many answers were
+    /// lost.
     pub skipped: Vec<Case>,
     /// Cases that the store did not pass.
     pub failures: Vec<Failure>,
@@ -196,7 +197,7 @@ pub async fn run_all(subject: &impl Subject) -> Report {
     report
 }
 
-/// Runs one case. Returns false if the subject lacks what it needs.
+/// Runs one case. Returns false if the subject lacks what it needs, or too many answers are lost.
 ///
 /// # Errors
 ///

@@ -58,6 +58,7 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     }
     let terms = QuotaTerms::from_text(lines.next()?)?;
     let [level, stamp, part, swept, epoch, busy, was, clock, ends] = numbers(lines.next()?)?;
+    let is_progress = |part: i64| (0..terms.period as i64).contains(&part);
     let mut nodes = HashMap::new();
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
@@ -65,7 +66,10 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         let [allowance, until, epoch, once, later, behind, part, at] = numbers(rest)?;
         let number = number.parse().ok()?;
         let node = Node { number, allowance, until, epoch, once, later, behind, part, at };
+        // After a change of the quota nothing is promised, and the progress may be that by the old one.
         if [allowance, once, later, behind, part].iter().any(|count| *count < 0)
+            || later > 0 && !is_progress(part)
+            || !(0..=clock).contains(&at)
             || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
         {
             return None;
@@ -73,7 +77,7 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     }
     let held =
         nodes.values().try_fold(0_i64, |held, node| held.checked_add(node.allowance)).filter(|held| *held <= MOST)?;
-    if part < 0 || [busy, was, clock].iter().any(|count| *count < 0) {
+    if !is_progress(part) || [busy, was, clock].iter().any(|count| *count < 0) {
         return None;
     }
     Some(SharedBucket { terms, level, stamp, part, swept, epoch, busy, was, clock, held, nodes, ends })
@@ -118,6 +122,23 @@ mod tests {
         assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
     }
 
+    /// A record of such a bucket is no damaged one.
+    #[test]
+    fn a_node_is_remembered_for_centuries_at_most() {
+        let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+        for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
+            let mut bucket = SharedBucket::new(terms, NOW);
+            for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
+                for node in [1, 2] {
+                    let ask = LeaseRequest { ttl, ..LeaseRequest::new(node, now as u64, terms) };
+                    bucket.answer(&ask, now).unwrap();
+                }
+                assert_eq!(bucket.nodes.len(), 2, "{ttl} at {now}");
+                assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket.clone()), "{ttl}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_record_is_an_error_and_no_bucket() {
         let text = String::from_utf8(bucket().to_bytes()).unwrap();
@@ -127,6 +148,12 @@ mod tests {
         wrong.push(text.replace("-8 ", "-9007199254740993 "));
         wrong.push(text.replace(" 1 3 ", " 1 -3 "));
         wrong.push(text.replace("0000007 ", "000000g "));
+        // Progress of a period or more, for the bucket and for a promise, and an answer that is yet to come.
+        wrong.push(text.replace("1700000000000001 0 17", "1700000000000001 100000 17"));
+        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 100000 1"));
+        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 0 2"));
+        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 0 -1"));
+        assert!(wrong.iter().all(|wrong| *wrong != text));
         // A record that was cut off.
         wrong.extend(
             (0..text.len())

@@ -244,12 +244,12 @@ impl PostgresStore {
                 answered => answered,
             }
         };
-        let error = match timeout(self.answer_timeout, answered).await {
-            Ok(Ok(row)) => return read(row.get(0), &ask),
-            Ok(Err(failed)) => failed.into_error(),
-            Err(_) => silent(self.answer_timeout),
+        let answer = match timeout(self.answer_timeout, answered).await {
+            Ok(Ok(row)) => read(&row, &ask),
+            Ok(Err(failed)) => Err(failed.into_error()),
+            Err(_) => Err(silent(self.answer_timeout)),
         };
-        Err(match error {
+        answer.map_err(|error| match error {
             StoreError::Reply { kind, message } => {
                 self.tally.count_error_reply(kind);
                 match kind {
@@ -303,8 +303,12 @@ impl PostgresStore {
     }
 }
 
-/// Reads the numbers that the function returns.
-fn read(numbers: Vec<i64>, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
+/// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.
+fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
+    let numbers: Vec<i64> = row.try_get(0).map_err(|error| StoreError::Reply {
+        kind: ReplyKind::Damaged,
+        message: format!("a row of the store was overwritten: {}", reply::chain(&error)),
+    })?;
     let quota = |numbers: &[i64]| -> Option<QuotaTerms> {
         let numbers: [i64; 6] = numbers.try_into().ok()?;
         QuotaTerms::from_numbers(numbers.map(|number| number as u64))

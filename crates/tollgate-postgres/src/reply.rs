@@ -40,14 +40,14 @@ fn is_missing(code: &SqlState) -> bool {
 }
 
 fn kind_of(code: &SqlState) -> ReplyKind {
-    let (class, code) = (&code.code()[..2], code.code());
-    match (class, code) {
+    let code = code.code();
+    match (code.get(..2).unwrap_or_default(), code) {
         // Read-only transaction: a standby.
         (_, "25006") => ReplyKind::ReadOnly,
         // Insufficient privilege; invalid authorization.
         (_, "42501") | ("28", _) => ReplyKind::NoPermission,
-        // Too many connections; shutdown, crash, start.
-        (_, "53300") | (_, "57P01" | "57P02" | "57P03") | ("08", _) => ReplyKind::Unavailable,
+        // Too many connections; shutdown, crash, start; the session was idle for too long.
+        (_, "53300") | (_, "57P01" | "57P02" | "57P03" | "57P05") | ("08", _) => ReplyKind::Unavailable,
         // Out of memory or of space on the disk.
         ("53", _) => ReplyKind::OutOfMemory,
         // The row stays locked; a statement timeout; a conflict with another transaction.
@@ -82,10 +82,15 @@ mod tests {
             ("53200", ReplyKind::OutOfMemory),
             ("53300", ReplyKind::Unavailable),
             ("57P01", ReplyKind::Unavailable),
+            ("57P05", ReplyKind::Unavailable),
             ("55P03", ReplyKind::Busy),
             ("40P01", ReplyKind::Busy),
             ("22003", ReplyKind::Damaged),
             ("42P01", ReplyKind::Other),
+            // No codes of PostgreSQL: something between answers.
+            ("5", ReplyKind::Other),
+            ("", ReplyKind::Other),
+            ("5\u{1f600}", ReplyKind::Other),
         ] {
             assert_eq!(kind_of(&SqlState::from_code(code)), kind, "{code}");
         }

@@ -42,7 +42,9 @@ pub fn pool(address: &str) -> Result<Pool, StoreError> {
 /// A [`StoreError`] if the server does not answer, or refuses.
 pub async fn migrate(pool: &Pool) -> Result<(), StoreError> {
     let lent = Lent::from(pool).await.map_err(Failed::into_error)?;
-    let text = format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK});\n{MIGRATION};\nCOMMIT");
+    // Statements in one string are one transaction, which an error ends. An explicit BEGIN would leave a failed transaction
+    // on the connection that goes back to the pool.
+    let text = format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK});\n{MIGRATION}");
     lent.batch(&text).await.map_err(Failed::into_error)
 }
 

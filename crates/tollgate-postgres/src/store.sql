@@ -27,6 +27,7 @@ CREATE OR REPLACE FUNCTION tollgate_ask_1(
 DECLARE
   EPOCH_LENGTH constant bigint := 250000;
   IDLE constant bigint := 3600000000;
+  LONGEST constant bigint := 4503599627370496;
   MOST_DEBT constant bigint := 4503599627370496;
   EXACT constant double precision := 9007199254740992;
   MARGIN constant double precision := 1 + 1 / 1125899906842624::double precision;
@@ -52,6 +53,7 @@ BEGIN
   END LOOP;
   -- Read under the lock, so that a later request has a later time.
   now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  ttl := least(ttl, LONGEST);
   IF cardinality(bucket) = 0 OR bucket[11] < now THEN
     IF cardinality(bucket) > 0 THEN
       DELETE FROM tollgate WHERE store = name AND node <> '';
@@ -218,7 +220,7 @@ BEGIN
   END IF;
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
   -- would not begin full is kept for one hour longer.
-  keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, MOST_DEBT)::bigint;
+  keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, LONGEST)::bigint;
   keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END, ttl);
   UPDATE tollgate SET quota = has, numbers = ARRAY[
     level, stamp, part, swept, epoch, busy, was, clock, held, nodes, now + ((keep + 999) / 1000 + 1) * 1000

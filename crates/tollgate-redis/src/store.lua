@@ -21,6 +21,7 @@ local at_once = ARGV[13] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local EPOCH, IDLE, LONGEST, MOST_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
+ttl = math.min(ttl, LONGEST)
 
 local function numbers(text)
   local list = {}

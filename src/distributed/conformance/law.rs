@@ -1,9 +1,9 @@
 //! The rate law, and the debt of promised tokens.
 
-use super::client::{ask, at_once, slow, terms, try_ask, want};
+use super::client::{Answer, ask, at_once, slow, terms, try_ask, want};
 use super::ledger::Ledger;
 use super::{Outcome, Subject, Trial};
-use crate::distributed::StoreError;
+use crate::distributed::{QuotaTerms, StoreError};
 use crate::quota::Quota;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -39,8 +39,8 @@ async fn the_rate_is_kept(trial: &Trial<'_, impl Subject>) -> Outcome {
     let terms = terms(Quota::per_second(2_000).burst(50));
     let mut ledger = Ledger::default();
     let first = ask(&*store, want(1, 1, terms, 80)).await?;
-    ledger.note(&first, &terms);
-    let (mut total, mut last, mut asked) = (80, first, 0);
+    note(&mut ledger, &first, &terms, 80, 0)?;
+    let (mut total, mut last, mut asked, mut was_paid_off) = (80, first, 0, false);
     while last.received - first.received < Duration::from_millis(500) {
         asked += 1;
         let owed = last.grant.queued_before + last.grant.promised;
@@ -48,10 +48,9 @@ async fn the_rate_is_kept(trial: &Trial<'_, impl Subject>) -> Outcome {
         let tokens = if owed > 150 { 1 } else { 100 + asked % 7 };
         let store = if asked % 2 == 0 { &store } else { &other };
         last = ask(&**store, want(2 + u128::from(asked % 3), 1 + asked / 3, terms, tokens)).await?;
-        ledger.note(&last, &terms);
-        let grant = last.grant;
-        ensure!(grant.now + grant.promised == tokens, "a request for {tokens} gets {grant:?}");
+        note(&mut ledger, &last, &terms, tokens, owed)?;
         total += tokens;
+        was_paid_off |= last.grant.now > 0;
         sleep(Duration::from_millis(5)).await;
     }
     if let Some((window, tokens, most)) = ledger.excess(&terms) {
@@ -61,15 +60,23 @@ async fn the_rate_is_kept(trial: &Trial<'_, impl Subject>) -> Outcome {
     let minted = (total - owed).saturating_sub(50);
     let in_time = |time: Duration| terms.minted_in(time.as_nanos() as u64);
     let (short, long) = (last.sent - first.received, last.received - first.sent);
-    let (least, most) = (in_time(short - short / 1_000), in_time(long + long / 1_000));
-    // A bucket that could pay off its whole debt between two requests may have been full.
-    if last.grant.now == 0 {
-        ensure!(
-            (least.saturating_sub(1)..=most + 1).contains(&minted),
-            "{minted} tokens are minted in {short:?} to {long:?}, where it must be {least} to {most}"
-        );
-    }
+    // A bucket that could pay off its whole debt between two requests may have been full, and mints nothing then.
+    let least = if was_paid_off { 0 } else { in_time(short - short / 1_000) };
+    let most = in_time(long + long / 1_000);
+    ensure!(
+        (least.saturating_sub(1)..=most + 1).contains(&minted),
+        "{minted} tokens are minted in {short:?} to {long:?}, where it must be {least} to {most}"
+    );
     Ok(true)
+}
+
+/// Records the answer to a request for `tokens` of a store that owed `owed` tokens at most.
+fn note(ledger: &mut Ledger, answer: &Answer, terms: &QuotaTerms, tokens: u64, owed: u64) -> Result<(), String> {
+    let grant = answer.grant;
+    ensure!(grant.now + grant.promised == tokens, "a request for {tokens} gets {grant:?}");
+    ensure!(grant.queued_before <= owed, "a store that owes {owed} tokens at most says {grant:?}");
+    ledger.note(answer, terms);
+    Ok(())
 }
 
 async fn a_full_bucket_mints_nothing(trial: &Trial<'_, impl Subject>) -> Outcome {

@@ -100,3 +100,17 @@ async fn a_server_that_cannot_write_is_unreachable_and_its_connections_are_repla
     server.say("BEGIN READ WRITE; ALTER ROLE owner RESET default_transaction_read_only; COMMIT").await;
     assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_something_else_wrote_is_a_typed_error() {
+    let Some(server) = Server::start().await else { return };
+    let store = server.store("edited").await;
+    for edit in ["numbers = '{1,2}'", "quota = NULL", "numbers = '{NULL}'"] {
+        let edited = store.beside(edit).unwrap();
+        edited.ask(ask(1, 1, 1)).await.unwrap();
+        server.say(&format!("UPDATE tollgate SET {edit} WHERE node = ''")).await;
+        let error = edited.ask(ask(1, 2, 1)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Damaged, .. }), "{edit}: {error:?}");
+        assert_eq!(edited.snapshot().error_replies.damaged, 1, "{edit}");
+    }
+}

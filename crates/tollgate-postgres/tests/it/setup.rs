@@ -77,3 +77,18 @@ async fn names_are_any_text_up_to_their_bound() {
     }
     assert!(matches!(PostgresStore::connect("mysql://x", "x").await, Err(StoreError::Misnamed(_))));
 }
+
+/// A pool may have other users: they must not get a connection whose transaction has failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_fails_leaves_no_transaction_behind() {
+    let Some(server) = Server::start_bare().await else { return };
+    server.say("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE limits LOGIN").await;
+    let pool = pool(&server.address_of("limits")).unwrap();
+    let error = migrate(&pool).await.unwrap_err();
+    assert_eq!(kind(&error), Some(ReplyKind::NoPermission), "{error}");
+    pool.get().await.unwrap().query_one("SELECT 1", &[]).await.unwrap();
+    server.say("GRANT CREATE ON SCHEMA public TO limits").await;
+    migrate(&pool).await.unwrap();
+    let store = PostgresStore::over(pool, "x").await.unwrap();
+    assert_eq!(store.ask(ask(1)).await.unwrap().remaining, 6);
+}
