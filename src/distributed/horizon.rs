@@ -8,8 +8,9 @@ use super::{Lease, LeaseGrant, Pace, QuotaTerms};
 /// lost. So no node gets another token before all promised ones have come. After that, other nodes can give back what they
 /// keep, and nothing if there are no other nodes. After a change of the quota they may keep more than half of the burst.
 /// But the store cuts returned tokens to the burst less the allowances that remain, so all returns together bring at most
-/// one burst: see docs/distributed.md. All other tokens have to be minted. So the instants here are lower bounds, as long as the store keeps its state, this node gives nothing
-/// back, and the quota is not replaced by one with a higher rate or a larger burst.
+/// one burst: see docs/distributed.md. All other tokens have to be minted. So the instants here are lower bounds, as long
+/// as the store keeps its state, this node gives nothing back, and the quota is not replaced by one with a higher rate or
+/// a larger burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Horizon {
     /// When the store answered, or earlier: the limiter's nanoseconds, less `before`.
@@ -24,7 +25,8 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
-    /// By an answer, not a repeated one, that was made at `at` or later. `is_remembered` tells whether the store counts the asking node.
+    /// By an answer, not a repeated one, that was made at `at` or later. `is_remembered` tells whether the store counts the
+    /// asking node.
     pub(crate) fn new(answer: &LeaseGrant, terms: &QuotaTerms, at: u64, is_remembered: bool) -> Self {
         let level = answer.remaining as i64 - (answer.queued_before + answer.promised) as i64;
         let is_alone = answer.nodes <= u64::from(is_remembered);

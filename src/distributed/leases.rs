@@ -62,8 +62,9 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// The pace of a store's quota, of which `part` has elapsed.
+    /// The pace of a store's quota, of which `part` has elapsed. It is less than a period, whatever the store says.
     pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
+        let part = part.min(terms.period.saturating_sub(1));
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
         if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
     }
