@@ -82,7 +82,7 @@ impl Handle for Limiter {
 /// * *Installments.* A claim that costs more than a burst is paid in installments of at most a burst, in turn with the
 ///   other classes, and is granted with the last one. If it leaves before that, what was set aside for it goes back as
 ///   far as the quotas allow: never so far that other claims could exceed `burst + rate x window`.
-/// * *Floors and ceilings.* See [`Share`]. A class that its ceiling holds back holds up no class outside of it.
+/// * *Floors and ceilings.* See [`Share`](crate::Share). A class that its ceiling holds back holds up no class outside of it.
 ///
 /// The scheduler is hierarchical start-time fair queueing (Goyal, Vin and Cheng, 1996) with reservations and limits.
 ///

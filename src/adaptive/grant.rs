@@ -172,7 +172,7 @@ impl<T: Target> AdaptiveGrant<T> {
     }
 }
 
-impl<L: AsLimiter> AdaptiveGrant<L> {
+impl<L: AsLimiter + Target<Grant = OwnedGrant<L>>> AdaptiveGrant<L> {
     /// Waits for `tokens` more; see [`Grant::grow_within`](crate::Grant::grow_within).
     pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
         self.grant.grow_within(tokens)

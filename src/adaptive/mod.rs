@@ -157,7 +157,7 @@ impl Adaptive {
     }
 }
 
-impl<L: AsLimiter> Adaptive<L> {
+impl<L: AsLimiter + Target> Adaptive<L> {
     /// Returns the limiter that is driven.
     pub fn limiter(&self) -> &Limiter {
         self.target.limiter()

@@ -5,7 +5,7 @@ use crate::consume::ConsumeOwned;
 use crate::error::{ConfigError, ConsumeError};
 use crate::grant::OwnedGrant;
 use crate::handle::Handle;
-use crate::{Limiter, Quota};
+use crate::{Class, Limiter, Quota};
 use std::future::Future;
 use std::time::Duration;
 
@@ -50,25 +50,33 @@ pub trait Settle: sealed::Sealed {
     fn settle(&mut self, actual: u64);
 }
 
-impl<L: AsLimiter> sealed::Sealed for L {}
+/// The same for both: rustdoc would list the hidden methods of an implementation for all `AsLimiter`.
+macro_rules! target {
+    ($handle:ty) => {
+        impl sealed::Sealed for $handle {}
 
-impl<L: AsLimiter> Target for L {
-    type Driven = Limiter;
-    type Claim = ConsumeOwned<L>;
-    type Grant = OwnedGrant<L>;
+        impl Target for $handle {
+            type Driven = Limiter;
+            type Claim = ConsumeOwned<Self>;
+            type Grant = OwnedGrant<Self>;
 
-    fn driven(&self) -> Limiter {
-        self.limiter().clone()
-    }
+            fn driven(&self) -> Limiter {
+                self.limiter().clone()
+            }
 
-    fn claim(&self, cost: u64) -> ConsumeOwned<L> {
-        self.clone().consume_owned(cost)
-    }
+            fn claim(&self, cost: u64) -> Self::Claim {
+                self.clone().consume_owned(cost)
+            }
 
-    fn within(claim: ConsumeOwned<L>, allowed: Duration) -> ConsumeOwned<L> {
-        claim.within(allowed)
-    }
+            fn within(claim: Self::Claim, allowed: Duration) -> Self::Claim {
+                claim.within(allowed)
+            }
+        }
+    };
 }
+
+target!(Limiter);
+target!(Class);
 
 impl Driven for Limiter {
     /// A ceiling above a floor bounds the burst, and not the rate. Each refusal names a smaller burst.
