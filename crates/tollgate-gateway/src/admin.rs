@@ -7,13 +7,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
+use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
 use axum::http::{Request, StatusCode};
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
 use tower::{ServiceExt, service_fn};
@@ -24,13 +22,11 @@ use super::counters::Counters;
 use super::limits::Limits;
 use super::meters::Meters;
 use super::network::parse_address;
+use super::observed::Observed;
+use super::page;
 use super::sample::Samples;
 use super::server::Answers;
 use super::status::Status;
-
-/// The page may connect to its own origin only.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
-                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(Clone)]
 pub(crate) struct AdminState {
@@ -39,6 +35,7 @@ pub(crate) struct AdminState {
     pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
     pub(crate) samples: Arc<Samples>,
+    pub(crate) observed: Arc<Observed>,
 }
 
 /// The service of a connection. It answers to its own names only: a page of another site whose name resolves to this
@@ -75,21 +72,14 @@ fn check_host(request: &Request<Body>, names: &[String]) -> Result<(), (StatusCo
 
 fn router(admin: AdminState) -> Router {
     Router::new()
-        .route("/", get(page))
+        .route("/", get(page::html))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script))
+        .route("/charts.js", get(page::charts))
         .route("/events", get(events))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .with_state(admin)
-}
-
-async fn page() -> impl IntoResponse {
-    let headers = [
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (REFERRER_POLICY, "no-referrer"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (CACHE_CONTROL, "no-cache"),
-    ];
-    (headers, Html(include_str!("page.html")))
 }
 
 async fn events(State(admin): State<AdminState>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
@@ -109,5 +99,6 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.meters.render(&admin.counters, &admin.status))
+    let text = admin.meters.render(&admin.counters, &admin.status, &admin.observed);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -57,6 +57,16 @@ impl Client {
     }
 }
 
+impl Client {
+    /// As the access log names it: without any part of a key that is not listed.
+    pub(crate) fn in_log(&self) -> String {
+        match self {
+            Self::Key { digest, .. } => format!("key:{:016x}", digest[0]),
+            Self::Listed(_) | Self::Address(_) | Self::Overflow => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
+use super::access_log::Destination;
 use super::keys::Keys;
 use super::problem::{At, Problem};
 use super::route::Routes;
@@ -48,6 +49,10 @@ pub(crate) struct Fixed {
     pub(crate) state: At<Option<PathBuf>>,
     /// How often that file is written.
     pub(crate) state_every: At<Duration>,
+    /// `None`: no access log.
+    pub(crate) access_log: At<Option<Destination>>,
+    /// Whether its paths have their queries.
+    pub(crate) access_log_query: At<bool>,
 }
 
 impl Config {
@@ -68,6 +73,8 @@ impl Config {
             ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),
             ("state", new.state.line, new.state.value != old.state.value),
             ("state_every", new.state_every.line, new.state_every.value != old.state_every.value),
+            ("access_log", new.access_log.line, new.access_log.value != old.access_log.value),
+            ("access_log_query", new.access_log_query.line, new.access_log_query.value != old.access_log_query.value),
             ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
         ];
         let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };

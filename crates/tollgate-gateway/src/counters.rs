@@ -38,10 +38,14 @@ impl Outcome {
         (Outcome::Failed, "failed"),
         (Outcome::Left, "left"),
     ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// The number of shards. Up to this many threads each write to a shard of their own.
-const SHARDS: usize = 16;
+pub(crate) const SHARDS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters([CachePadded<Shard>; SHARDS]);
@@ -117,17 +121,22 @@ impl Counters {
     }
 
     fn own_shard(&self) -> &Shard {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static OWN: Cell<Option<usize>> = const { Cell::new(None) };
-        }
-        let number = OWN.get().unwrap_or_else(|| {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            OWN.set(Some(number));
-            number
-        });
-        &self.0[number % SHARDS]
+        &self.0[own_shard()]
     }
+}
+
+/// The number of the shard that this thread writes to.
+pub(crate) fn own_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    let number = OWN.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        OWN.set(Some(number));
+        number
+    });
+    number % SHARDS
 }
 
 /// One request, until the head of its response is there.

@@ -48,7 +48,7 @@ pub(crate) async fn run(
     };
     let ending = super::Ending::new(seconds)?;
     let gateway = Gateway::start(Limits::new(config)?, place, true).await?;
-    super::announce(&gateway);
+    gateway.announce();
     let limits = Arc::clone(&gateway.limits);
     let clients = Clients::start(gateway.address);
     ending.come().await;

@@ -1,8 +1,10 @@
 //! The TOML file as it is written, and the rules that it must follow. Parsing has no effects: a file that is refused
 //! changes nothing.
 
+mod access_log;
 mod checks;
 mod keys;
+mod rewording;
 mod routes;
 mod values;
 
@@ -15,11 +17,13 @@ use super::config::{Config, Fixed};
 use super::problem::{At, Problem, Source};
 use super::route::Routes;
 use super::timeouts::Timeouts;
+use access_log::check_access_log;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
 use keys::KeysTable;
+use rewording::reword;
 use routes::{Bounds, RouteTable};
-pub(crate) use values::Upstream;
-use values::{Address, Time, nowhere, seconds};
+pub(crate) use values::{Address, Upstream};
+use values::{Time, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -30,7 +34,7 @@ impl Config {
 
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
         let source = Source { path, text };
-        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
+        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), reword(error.message())))?;
         file.check(&source)
     }
 }
@@ -67,6 +71,9 @@ struct File {
     state: Option<Spanned<PathBuf>>,
     #[serde(default = "seconds::<60>")]
     state_every: Spanned<Time>,
+    access_log: Option<Spanned<String>>,
+    #[serde(default = "default_query")]
+    access_log_query: Spanned<bool>,
     quota: Spanned<Quota>,
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
@@ -94,6 +101,10 @@ fn default_waiting() -> Spanned<usize> {
 
 fn default_fields() -> Spanned<Fields> {
     nowhere(Fields::Refusals)
+}
+
+fn default_query() -> Spanned<bool> {
+    nowhere(false)
 }
 
 fn default_buffer() -> Spanned<u64> {
@@ -171,6 +182,8 @@ impl File {
                 value: check_timeout(source, "state_every", &self.state_every)?,
                 ..source.at(self.state_every.clone()).map(|Time(every)| every)
             },
+            access_log: check_access_log(source, self.access_log.as_ref(), &self.access_log_query)?,
+            access_log_query: source.at(self.access_log_query.clone()),
         })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use tokio::time::Instant;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -17,6 +18,8 @@ use super::client::Client;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::reason::Reason;
+use super::record::Record;
 use super::route::{Price, Undecidable};
 use super::server::Answers;
 use super::upload::{Upload, UploadError};
@@ -35,11 +38,23 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
-    let (response, outcome, pass) = match admit(&connection, request).await {
-        Err(Turned { outcome, response }) => (*response, outcome, None),
+    let mut entry = connection.access_log.open(&request);
+    let (response, outcome, pass) = match admit(&connection, request, &mut entry.record).await {
+        Err(Turned { outcome, response, reason }) => {
+            let reason = reason.or_else(|| Reason::without_limit(outcome));
+            entry.record.reason = reason;
+            if let Some(reason) = reason {
+                connection.observed.refusals.note(entry.record.client, reason);
+            }
+            (*response, outcome, None)
+        }
         Ok((claim, request, pass)) => {
+            let began = Instant::now();
             let mut response = connection.proxy.forward(request).await;
+            let took = began.elapsed();
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            connection.observed.calls.note(took, &response, outcome == Outcome::Answered);
+            entry.record.upstream = Some(took);
             if connection.limits.tells_always {
                 told(&connection, &claim).write(Format::Draft11, response.headers_mut());
             }
@@ -47,18 +62,22 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
         }
     };
     counted.end(outcome);
-    Ok(ToBody.hold(response, pass))
+    entry.record.outcome = outcome;
+    entry.record.status = Some(response.status());
+    Ok(ToBody.hold(entry.follow(response), pass))
 }
 
 /// A request that is not forwarded: how it is counted, and its response.
 struct Turned {
     outcome: Outcome,
     response: Box<Response<Body>>,
+    /// Of a refusal by a limit.
+    reason: Option<Reason>,
 }
 
 impl Turned {
     fn new(outcome: Outcome, response: Response<Body>) -> Self {
-        Self { outcome, response: Box::new(response) }
+        Self { outcome, response: Box::new(response), reason: None }
     }
 }
 
@@ -66,8 +85,10 @@ impl Turned {
 async fn admit(
     connection: &Arc<Connection>,
     request: Request<Body>,
+    record: &mut Record,
 ) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
     let mut claim = claim(connection, &request)?;
+    (record.client, record.cost) = (Some(claim.client), Some(claim.cost));
     let (head, body) = request.into_parts();
     let upload = if body.is_end_stream() {
         Upload::default()
@@ -77,8 +98,13 @@ async fn admit(
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
+    let began = Instant::now();
     let admitted = claim.admit(connection).await;
+    let waited = began.elapsed();
+    // A client without a bucket of its own has become the one that such clients share.
+    (record.client, record.waited) = (Some(claim.client), Some(waited));
     let pass = admitted.map_err(|rejected| refusal(connection, &claim, rejected))?;
+    connection.observed.waits.note(waited);
     Ok((claim, Request::from_parts(head, upload), pass))
 }
 
@@ -89,7 +115,7 @@ fn did_not_come(error: UploadError) -> Turned {
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
 /// keep an old configuration alive.
 fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
-    let invalid = |response| Turned { outcome: Outcome::Invalid, response };
+    let invalid = |response| Turned { outcome: Outcome::Invalid, response, reason: None };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let Some(client) = config.keys.client(request.headers(), connection.peer) else {
@@ -123,6 +149,7 @@ fn told(connection: &Connection, claim: &Claim) -> RateLimits {
 
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
+    let reason = Reason::of(turned.by, &turned.why);
     // The state of the common limit is reported only to a client that it refused.
     let refusal = if turned.by == Outcome::RefusedAll {
         let all = RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all"));
@@ -135,5 +162,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     };
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    Turned::new(turned.by, response)
+    Turned { reason: Some(reason), ..Turned::new(turned.by, response) }
 }

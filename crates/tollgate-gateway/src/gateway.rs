@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
+use super::access_log::{AccessLog, Destination};
 use super::addresses::Addresses;
 use super::admin::{self, AdminState};
 use super::connection::Connection;
@@ -20,8 +21,9 @@ use super::front::front;
 use super::limits::Limits;
 use super::log;
 use super::meters::{self, Meters};
+use super::observed::Observed;
 use super::proxy::Upstream;
-use super::sample::Samples;
+use super::sample::{Samples, Sources};
 use super::server::{Answers, Server};
 use super::status::Status;
 use super::timeouts::Timeouts;
@@ -48,6 +50,7 @@ pub(crate) struct Gateway {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
+    access_log: AccessLog,
     stop: oneshot::Sender<()>,
     front: JoinHandle<()>,
     /// The tasks that end with the gateway.
@@ -59,12 +62,18 @@ impl Gateway {
     pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
         let (limits, counters, status) = (Arc::new(limits), Arc::<Counters>::default(), Arc::new(Status::new()));
         let samples = Arc::new(Samples::new());
+        let access_log = {
+            let fixed = &limits.config().fixed;
+            AccessLog::start(fixed.access_log.value.as_ref(), fixed.access_log_query.value)?
+        };
+        let observed = Arc::new(Observed::new(access_log.lines()));
         let state = AdminState {
             meters: Meters::new(&limits).map_err(io::Error::other)?,
             limits: Arc::clone(&limits),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
+            observed: Arc::clone(&observed),
         };
         let meet = move |_| Some((admin::service(state.clone()), state.limits.config().timeouts));
         let admin_server = Server::bind(place.admin, meet, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
@@ -74,7 +83,7 @@ impl Gateway {
             // Dropping this handle stops the task.
             let _ = stopped.await;
         };
-        let clients = Clients::new(&limits, &counters);
+        let clients = Clients::new(&limits, &counters, &observed, &access_log);
         let (address, front) = if is_limited {
             let meet = move |peer| clients.meet(peer);
             let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
@@ -87,14 +96,32 @@ impl Gateway {
         let mut others = JoinSet::new();
         others.spawn(admin_server.run(std::future::pending()));
         others.spawn(meters::upkeep());
-        others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&counters), Arc::clone(&status)));
-        Ok(Self { address, admin, limits, counters, status, stop, front, others })
+        others.spawn(access_log.reopening()?);
+        let sources = Sources {
+            limits: Arc::clone(&limits),
+            counters: Arc::clone(&counters),
+            status: Arc::clone(&status),
+            observed,
+        };
+        others.spawn(samples.take(sources));
+        Ok(Self { address, admin, limits, counters, status, access_log, stop, front, others })
+    }
+
+    /// Whether the standard output is for the lines of the access log alone.
+    pub(crate) fn has_log_on_stdout(&self) -> bool {
+        self.limits.config().fixed.access_log.value == Some(Destination::Stdout)
+    }
+
+    /// Says where it is.
+    pub(crate) fn announce(&self) {
+        let greeting = format!("gateway: requests at http://{}, the page at http://{}/", self.address, self.admin);
+        if self.has_log_on_stdout() { eprintln!("{greeting}") } else { println!("{greeting}") }
     }
 
     /// Stops accepting connections, serves the requests that wait and those in flight for the grace period, then
     /// refuses the ones that still wait. Returns true if every request got a response.
     pub(crate) async fn shut_down(self) -> bool {
-        let Self { limits, status, stop, mut front, others, .. } = self;
+        let Self { limits, status, access_log, stop, mut front, others, .. } = self;
         status.end();
         drop(stop);
         let grace = limits.config().grace;
@@ -103,6 +130,7 @@ impl Gateway {
             limits.close();
             is_done = tokio::time::timeout(LAST_WORDS, front).await.is_ok();
         }
+        access_log.flush().await;
         // The admin server runs until here, so that the page shows the shutdown.
         drop(others);
         is_done
@@ -115,13 +143,16 @@ struct Clients {
     counters: Arc<Counters>,
     upstream: Upstream,
     addresses: Addresses,
+    observed: Arc<Observed>,
+    access_log: AccessLog,
 }
 
 impl Clients {
-    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>) -> Self {
+    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>, observed: &Arc<Observed>, access_log: &AccessLog) -> Self {
         let (limits, counters) = (Arc::clone(limits), Arc::clone(counters));
+        let (observed, access_log) = (Arc::clone(observed), access_log.clone());
         let addresses = Addresses::new(limits.config().fixed.max_connections_per_address.value);
-        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses }
+        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses, observed, access_log }
     }
 
     /// The service of a connection, unless its address has too many.
@@ -137,7 +168,15 @@ impl Clients {
             return None;
         };
         let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
-        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), _counted: counted };
+        let connection = Connection {
+            peer,
+            limits,
+            counters,
+            proxy: self.upstream.proxy(peer),
+            observed: Arc::clone(&self.observed),
+            access_log: self.access_log.clone(),
+            _counted: counted,
+        };
         Some((front(connection), config.timeouts))
     }
 

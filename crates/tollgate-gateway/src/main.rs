@@ -21,10 +21,14 @@
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
+pub(crate) mod access_log;
+mod access_writer;
 mod addresses;
 mod admin;
 pub(crate) mod admission;
+mod advice;
 mod answer;
+mod calls;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
@@ -37,16 +41,23 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod histogram;
 mod keys;
 pub(crate) mod limits;
 mod log;
+mod logged_body;
 mod meters;
 pub(crate) mod name;
 mod network;
+pub(crate) mod observed;
 mod options;
+mod page;
 pub(crate) mod problem;
 pub(crate) mod proxy;
 mod readings;
+mod reason;
+mod record;
+mod refusals;
 mod reload;
 mod route;
 mod sample;
@@ -57,6 +68,7 @@ mod stall;
 pub(crate) mod state;
 mod status;
 mod timeouts;
+mod trend;
 mod upload;
 
 use std::error::Error;
@@ -70,6 +82,7 @@ use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use config::Config;
+use file::Address;
 use gateway::{Gateway, Place};
 use limits::Limits;
 use options::{Command, Options};
@@ -113,7 +126,8 @@ async fn serve(options: Options) -> Result<bool, Failure> {
         return demo::echo(address).await.map(|()| true);
     }
     if options.demo {
-        return demo::run(options.seconds, options.listen, options.admin).await;
+        let [listen, admin] = [&options.listen, &options.admin].map(|address| address.as_ref().map(|to| to.0));
+        return demo::run(options.seconds, listen, admin).await;
     }
     limit(options).await
 }
@@ -144,8 +158,8 @@ async fn limit(options: Options) -> Result<bool, Failure> {
     };
     let connections = &config.fixed.max_connections;
     let place = Place {
-        listen: options.listen.unwrap_or(config.fixed.listen.value),
-        admin: options.admin.unwrap_or(config.fixed.admin.value),
+        listen: options.listen.map_or(config.fixed.listen.value, |Address(listen)| listen),
+        admin: options.admin.map_or(config.fixed.admin.value, |Address(admin)| admin),
         max_connections: files::fit(connections.value)
             .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
@@ -158,7 +172,7 @@ async fn limit(options: Options) -> Result<bool, Failure> {
         // A folder that cannot be written is told now, and not after the first minute.
         saver.save().map_err(|error| saver.failed(&error))?;
     }
-    announce(&gateway);
+    gateway.announce();
     let saving = async {
         match saver.clone() {
             Some(saver) => saver.run(every).await,
@@ -193,17 +207,16 @@ fn restored(config: Config, path: Option<&Path>) -> Result<Limits, Failure> {
     Ok(Limits::new(config)?)
 }
 
-fn announce(gateway: &Gateway) {
-    println!("gateway: requests at http://{}, the page at http://{}/", gateway.address, gateway.admin);
-}
-
 /// Returns true if every request got a response.
 async fn end(gateway: Gateway) -> bool {
     let grace = gateway.limits.config().grace;
     eprintln!("gateway: ending, with {grace:?} for the requests that wait and those in flight");
-    let counters = Arc::clone(&gateway.counters);
+    let (counters, is_quiet) = (Arc::clone(&gateway.counters), gateway.has_log_on_stdout());
     let is_done = gateway.shut_down().await;
-    println!("gateway: ended; {}", counters.counts());
+    match is_quiet {
+        true => eprintln!("gateway: ended; {}", counters.counts()),
+        false => println!("gateway: ended; {}", counters.counts()),
+    }
     is_done
 }
 

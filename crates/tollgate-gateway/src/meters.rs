@@ -11,6 +11,7 @@ use tollgate::metrics::{AlreadyMetered, Meter, describe};
 use super::client::Client;
 use super::counters::{Counters, Outcome};
 use super::limits::Limits;
+use super::observed::{self, Observed};
 use super::status::Status;
 
 /// The upper bounds of the histogram buckets of waits, in seconds.
@@ -22,10 +23,14 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A process has one recorder.
 static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
-    let waits = Matcher::Prefix("rate_limit_acquire_duration".to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(waits, &WAITS).expect("there are some");
+    let mut builder = PrometheusBuilder::new();
+    for waits in ["rate_limit_acquire_duration", "rate_limit_class_acquire_duration", "rate_limit_would_wait"] {
+        let waits = Matcher::Prefix(waits.to_owned());
+        builder = builder.set_buckets_for_metric(waits, &WAITS).expect("there are some");
+    }
     let handle = builder.install_recorder().expect("no other recorder is installed");
     describe();
+    observed::describe();
     describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
@@ -53,7 +58,7 @@ impl Meters {
         Ok(Self { all: Meter::new("all", &limits.all)?, each, shares })
     }
 
-    pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
+    pub(crate) fn render(&self, counters: &Counters, status: &Status, observed: &Observed) -> String {
         self.all.publish();
         self.each.iter().chain(&self.shares).for_each(Meter::publish);
         let (counts, now) = (counters.counts(), status.now());
@@ -65,7 +70,10 @@ impl Meters {
         counter!("gateway_loads_total", "result" => "refused").absolute(now.refused_loads);
         gauge!("gateway_up_seconds").set(status.up_for().as_secs_f64());
         gauge!("gateway_ending").set(u8::from(now.is_ending));
-        PROMETHEUS.render()
+        observed.publish();
+        let mut text = PROMETHEUS.render();
+        observed.write(&mut text).expect("a string takes all text");
+        text
     }
 }
 

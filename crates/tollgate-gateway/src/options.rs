@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use tollgate::Quota;
 
-use super::file::Upstream;
+use super::file::{Address, Upstream};
 
 /// Put limits before an HTTP API, and watch them at work
 #[derive(Parser)]
@@ -31,10 +31,10 @@ pub(crate) struct Options {
     pub(crate) seconds: Option<u64>,
     /// The address for clients, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: Option<Address>,
     /// The address of the page, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin: Option<Address>,
     /// Forward without limits, to measure their cost
     #[arg(long)]
     pub(crate) without_limits: bool,

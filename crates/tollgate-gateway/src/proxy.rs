@@ -14,15 +14,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, V
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::client::legacy::{self, Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
+use super::calls::Fault;
 use super::config::Config;
 use super::conformance;
 use super::counters::Outcome;
 use super::limits::Limits;
 use super::log;
+use super::observed;
 use super::stall::StallGuard;
 use super::upload::{Progress, Upload};
 
@@ -84,7 +86,7 @@ impl Proxy {
             biased;
             answer = client.request(request) => answer,
             () = is_late(progress.as_deref(), timeouts.upstream) => {
-                return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time");
+                return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Timeout, "the upstream did not answer in time");
             }
         };
         match answer {
@@ -100,7 +102,7 @@ impl Proxy {
     fn accept(&self, mut response: Response<Incoming>, idle: Duration) -> Response {
         if let Err(why) = conformance::check_response(&response) {
             log::UPSTREAM.line(format_args!("upstream {}: {why}", self.0.upstream.limits.config().upstream));
-            return failed(StatusCode::BAD_GATEWAY, "the upstream's response is malformed");
+            return failed(StatusCode::BAD_GATEWAY, Fault::Malformed, "the upstream's response is malformed");
         }
         drop_hop_by_hop(response.headers_mut());
         conformance::add_via(response.version(), response.headers_mut());
@@ -108,6 +110,7 @@ impl Proxy {
         *response.version_mut() = Version::HTTP_11;
         // The client sees that its response is incomplete, and the operator why.
         let broken = |error| {
+            observed::cut_off();
             log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
             error
         };
@@ -116,11 +119,13 @@ impl Proxy {
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
         if is_timeout(error) {
-            return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached");
+            return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Connect, "the upstream cannot be reached");
         }
         // The details go to the operator's log, and not to the client.
         log::UPSTREAM.line(format_args!("upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error)));
-        failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+        let client_error = error.downcast_ref::<legacy::Error>();
+        let fault = if client_error.is_some_and(legacy::Error::is_connect) { Fault::Connect } else { Fault::Broken };
+        failed(StatusCode::BAD_GATEWAY, fault, "the upstream did not answer")
     }
 }
 
@@ -132,8 +137,10 @@ async fn is_late(progress: Option<&Progress>, allowed: Duration) {
     }
 }
 
-fn failed(status: StatusCode, why: &'static str) -> Response {
-    counted(Outcome::Failed, status, why)
+fn failed(status: StatusCode, fault: Fault, why: &'static str) -> Response {
+    let mut response = counted(Outcome::Failed, status, why);
+    response.extensions_mut().insert(fault);
+    response
 }
 
 fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response {

@@ -8,20 +8,43 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
+use super::advice::Advice;
 use super::client::Client;
+use super::config::Config;
 use super::counters::{Counters, Counts};
 use super::each::TOP_WINDOW;
 use super::limits::Limits;
+use super::observed::Observed;
+use super::reason::Reason;
+use super::refusals::Count;
 use super::status::{Now, Status};
+use super::trend::{Recent, Trend};
 
 const PER_SECOND: u32 = 4;
 const KEPT: usize = 60 * PER_SECOND as usize;
 const SHOWN: usize = 12;
 
+/// What is kept of a sample for the charts.
 #[derive(serde::Serialize)]
-struct Sample {
+struct Point {
     /// Milliseconds since the start.
     at: u64,
+    /// The rovers of the limit of all, and its level.
+    tail: u64,
+    head: u64,
+    level: i64,
+    ceiling: Option<u64>,
+    /// Requests forwarded, and requests refused for whatever reason, since the start.
+    passed: u64,
+    refused: u64,
+}
+
+#[derive(serde::Serialize)]
+struct Sample {
+    #[serde(flatten)]
+    point: Point,
+    /// The time of the start, in seconds since 1970.
+    began_at: u64,
     all: Snapshot,
     /// Tokens per second.
     rate: f64,
@@ -29,8 +52,34 @@ struct Sample {
     in_flight_cap: Option<u64>,
     each: Each,
     counts: Counts,
+    /// The refusals of the last minute.
+    refusals: Refusals,
+    recent: Recent,
+    upstream: String,
     busiest: Vec<Busy>,
     status: Now,
+}
+
+/// The most refusals first.
+#[derive(serde::Serialize)]
+struct Refusals {
+    /// How long the time is that they are about, in milliseconds.
+    span: u64,
+    count: u64,
+    /// How many kinds of refusals there were: by client and reason.
+    kinds: usize,
+    shown: Vec<Refusal>,
+}
+
+#[derive(serde::Serialize)]
+struct Refusal {
+    client: String,
+    reason: &'static str,
+    count: u64,
+    /// Milliseconds since the last one.
+    ago: u64,
+    #[serde(flatten)]
+    advice: Advice,
 }
 
 /// All keys together.
@@ -54,9 +103,18 @@ struct Busy {
     quota: Quota,
 }
 
+/// What samples are taken from.
+pub(crate) struct Sources {
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) observed: Arc<Observed>,
+}
+
 /// Samples as JSON.
 pub(crate) struct Samples {
-    kept: Mutex<VecDeque<Arc<str>>>,
+    /// The points of the charts.
+    kept: Mutex<VecDeque<String>>,
     newest: watch::Sender<Arc<str>>,
 }
 
@@ -66,36 +124,39 @@ impl Samples {
     }
 
     /// Takes samples until it is dropped.
-    pub(crate) async fn take(self: Arc<Self>, limits: Arc<Limits>, counters: Arc<Counters>, status: Arc<Status>) {
+    pub(crate) async fn take(self: Arc<Self>, sources: Sources) {
+        let mut trend = Trend::default();
         let mut turns = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
         turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             turns.tick().await;
-            let json = serde_json::to_string(&look(&limits, &counters, &status)).expect("numbers and strings");
-            self.keep(json.into());
+            let sample = look(&sources, &mut trend);
+            let json = |value: serde_json::Result<String>| value.expect("numbers and strings");
+            self.keep(json(serde_json::to_string(&sample.point)), json(serde_json::to_string(&sample)).into());
         }
     }
 
-    fn keep(&self, sample: Arc<str>) {
+    fn keep(&self, point: String, sample: Arc<str>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();
         }
-        kept.push_back(Arc::clone(&sample));
+        kept.push_back(point);
         drop(kept);
         self.newest.send_replace(sample);
     }
 
-    /// The samples of the last minute as a JSON array, and a receiver of the later ones.
+    /// The points of the last minute as a JSON array, and a receiver of the later samples.
     pub(crate) fn follow(&self) -> (String, watch::Receiver<Arc<str>>) {
         let newest = self.newest.subscribe();
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: Vec<&str> = kept.iter().map(|sample| &**sample).collect();
+        let kept: Vec<&str> = kept.iter().map(|point| &**point).collect();
         (format!("[{}]", kept.join(",")), newest)
     }
 }
 
-fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
+fn look(sources: &Sources, trend: &mut Trend) -> Sample {
+    let Sources { limits, counters, status, observed } = sources;
     let config = limits.config();
     let mut all = limits.all.snapshot();
     // The limiter counts the clients that wait.
@@ -115,8 +176,21 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
             quota,
         }
     });
+    let counts = counters.counts();
     Sample {
-        at: status.up_for().as_millis() as u64,
+        point: Point {
+            at: status.up_for().as_millis() as u64,
+            tail: all.tail,
+            head: all.quotas[0].head,
+            level: all.quotas[0].level,
+            ceiling: config.in_flight.and(all.ceiling),
+            passed: counts.answered + counts.failed,
+            refused: Reason::ALL.into_iter().map(|reason| observed.refusals.total(reason)).sum(),
+        },
+        began_at: status.began_at(),
+        refusals: refusals(&config, &observed.refusals),
+        recent: trend.look(observed),
+        upstream: config.upstream.to_string(),
         rate: config.global.amount() as f64 / config.global.period().as_secs_f64(),
         burst: config.global.capacity(),
         in_flight_cap: config.in_flight,
@@ -126,8 +200,21 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
             waiting_tasks: sum(|each| each.waiting_tasks),
         },
         busiest: busiest.collect(),
-        counts: counters.counts(),
+        counts,
         all,
         status: status.now(),
     }
+}
+
+fn refusals(config: &Config, all: &super::refusals::Refusals) -> Refusals {
+    let (recent, span) = all.recent();
+    let count = recent.iter().map(|(.., count)| count.count).sum();
+    let shown = recent.iter().take(SHOWN).map(|(refusee, reason, Count { count, last })| Refusal {
+        client: refusee.to_string(),
+        reason: reason.name(),
+        count: *count,
+        ago: last.elapsed().as_millis() as u64,
+        advice: Advice::new(config, refusee, *reason),
+    });
+    Refusals { span: span.as_millis() as u64, count, kinds: recent.len(), shown: shown.collect() }
 }

@@ -8,6 +8,7 @@ use super::problem::Problem;
 #[derive(Debug)]
 pub(crate) struct Status {
     began: Instant,
+    began_at: u64,
     now: Mutex<Now>,
 }
 
@@ -28,7 +29,12 @@ pub(crate) struct Now {
 impl Status {
     pub(crate) fn new() -> Self {
         let now = Now { is_ending: false, loads: 1, loaded_at: unix_time(), refused_loads: 0, problem: None };
-        Self { began: Instant::now(), now: Mutex::new(now) }
+        Self { began: Instant::now(), began_at: unix_time(), now: Mutex::new(now) }
+    }
+
+    /// The time of the start, in seconds since 1970.
+    pub(crate) fn began_at(&self) -> u64 {
+        self.began_at
     }
 
     pub(crate) fn now(&self) -> Now {

@@ -20,13 +20,22 @@ pub(super) fn seconds<const SECONDS: u64>() -> Spanned<Time> {
 
 /// An address to listen on.
 #[derive(Clone)]
-pub(super) struct Address(pub(super) SocketAddr);
+pub(crate) struct Address(pub(crate) SocketAddr);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_| {
-            D::Error::custom(format!("`{text}` is not an address to listen on: write one like \"127.0.0.1:8080\""))
+            format!(
+                "`{text}` is not an address to listen on: write one like \"127.0.0.1:8080\", with a number and a port"
+            )
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -86,6 +87,50 @@ impl Browser {
         ChromeDevTools::new(self.driver.handle.clone()).execute_cdp_with_params(command, parameters).await.unwrap()
     }
 
+    /// Whether the browser asks for less motion.
+    pub async fn set_reduced_motion(&self, is_reduced: bool) {
+        let value = if is_reduced { "reduce" } else { "no-preference" };
+        let features = json!({ "features": [{ "name": "prefers-reduced-motion", "value": value }] });
+        self.tell("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// Presses and releases a key.
+    pub async fn press(&self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, None),
+            "Enter" => (13, Some("\r")),
+            " " => (32, Some(" ")),
+            _ => panic!("no such key here: {key}"),
+        };
+        let event = |kind: &str| json!({ "type": kind, "key": key, "windowsVirtualKeyCode": code });
+        let mut down = event("keyDown");
+        if let Some(text) = text {
+            down["text"] = text.into();
+        }
+        self.tell("Input.dispatchKeyEvent", down).await;
+        self.tell("Input.dispatchKeyEvent", event("keyUp")).await;
+    }
+
+    /// The processor time that all processes of the browser have taken.
+    pub fn cpu_time(&self) -> Duration {
+        let driver = self._chromedriver.id().expect("it runs");
+        let mut times = BTreeMap::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let Ok(text) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+            // After the name, which may contain spaces: the state, the parent, and at 11 and 12 the times in ticks.
+            let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+            let number = |place: usize| fields[place].parse::<u64>().unwrap();
+            times.insert(id, (number(1) as u32, number(11) + number(12)));
+        }
+        let is_below = |id: u32| {
+            std::iter::successors(Some(id), |id| times.get(id).map(|(parent, _)| *parent)).any(|id| id == driver)
+        };
+        let ticks: u64 = times.iter().filter(|(id, _)| **id != driver && is_below(**id)).map(|(_, time)| time.1).sum();
+        // Linux reports 100 ticks a second.
+        Duration::from_millis(ticks * 10)
+    }
+
     pub async fn resize(&self, width: u32, height: u32, scheme: &str, is_phone: bool) {
         let ratio = if is_phone { 2 } else { 1 };
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": ratio, "mobile": is_phone });
@@ -113,7 +158,7 @@ impl Browser {
             _ => None,
         });
         // The browser's own start page.
-        urls.map(|url| url.as_str().unwrap().to_owned()).filter(|url| !url.starts_with("chrome:")).collect()
+        urls.map(|url| url.as_str().unwrap().to_owned()).filter(|url| !url.starts_with("chrome")).collect()
     }
 
     /// The errors and warnings of the console.

@@ -3,7 +3,10 @@
 //! `GATEWAY` names the gateway's binary, `PICTURES` the folder for the screenshots.
 
 mod browser;
+mod cost;
+mod freshness;
 mod process;
+mod reading;
 
 use browser::Browser;
 use process::Process;
@@ -41,8 +44,8 @@ const SAME: [(&str, &str); 8] = [
 
 /// The values that the page shows at one moment.
 async fn said(browser: &Browser) -> BTreeMap<String, f64> {
-    let script = "const seen = {}; for (const b of document.querySelectorAll('#totals b')) seen[b.id] = b.textContent; \
-                  seen.granted = String(samples.at(-1).all.granted); seen.at = String(samples.at(-1).at); return seen;";
+    let script = "const seen = {}; for (const dd of document.querySelectorAll('#totals dd')) seen[dd.id] = dd.textContent; \
+                  seen.granted = String(shown.all.granted); seen.at = String(shown.at); return seen;";
     let seen = browser.run(script).await;
     let number = |value: &Value| value.as_str().unwrap().replace(',', "").parse().unwrap();
     seen.as_object().unwrap().iter().map(|(name, value)| (name.clone(), number(value))).collect()
@@ -55,7 +58,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     browser.open(&gateway.page).await;
     let is_busy = "return document.getElementById('state').textContent === 'live' \
                    && +document.getElementById('refused').textContent > 0 \
-                   && +document.getElementById('granted').textContent > 0";
+                   && +document.getElementById('passed').textContent > 0";
     browser.until("live, with a refusal", is_busy).await;
 
     // The numbers and the drawings change.
@@ -77,7 +80,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     for _ in 0..3 {
         let first = metrics(&gateway).await;
         let at = said(&browser).await["at"];
-        browser.until_with("newer samples", "return samples.at(-1).at > arguments[0] + 500", at.into()).await;
+        browser.until_with("newer samples", "return shown.at > arguments[0] + 500", at.into()).await;
         let page = said(&browser).await;
         let second = metrics(&gateway).await;
         for (id, name) in SAME {
@@ -86,8 +89,26 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
         }
         assert!(page["total-answered"] > 0.0 && page["total-refused_each"] > 0.0 && page["total-failed"] == 0.0);
     }
+    // What is drawn is what is printed: one sample.
+    let same = "return JSON.parse(drawn.rovers)[0] === shown.at && shownPoints.at(-1).at === shown.at \
+                && document.getElementById('tail').textContent === whole.format(shown.all.tail) \
+                && document.getElementById('refused').textContent === short(barsOf(shownPoints).at(-1).refused)";
+    assert_eq!(browser.run(same).await, true);
+    // What is refused, for which client and why, and which setting to change.
+    let refused = browser.run("return document.getElementById('refused-saying').textContent").await;
+    assert!(refused.as_str().unwrap().contains("from scraper"), "{refused}");
+    let first = browser.run("return document.querySelector('#refusals li').textContent").await;
+    for part in ["scraper", "asks for more than its quota", "keys.quota (20/s, burst 20)", "max_wait"] {
+        assert!(first.as_str().unwrap().contains(part), "{first}");
+    }
+    // The upstream of the demo takes 20 ms at least.
+    let upstream = "const { upstream, latency } = shown.recent; return upstream.state === 'up' && latency.p50 >= 15 \
+                    && latency.p99 >= latency.p50 && shown.recent.wait.p99 >= 0 \
+                    && document.getElementById('upstream-state').textContent === '\u{2713} up' \
+                    && document.getElementById('latency-p50').textContent === millis(latency.p50)";
+    browser.until("the upstream is up", upstream).await;
     // The values of the tiles are possible under the demo's limits.
-    let tiles = browser.run("return ['line', 'flight'].map(id => +document.getElementById(id).textContent)").await;
+    let tiles = browser.run("return ['waiting', 'flight'].map(id => +document.getElementById(id).textContent)").await;
     let [line, flight] = [0, 1].map(|index| tiles[index].as_f64().unwrap());
     assert!((0.0..=2_000.0).contains(&line) && (0.0..=60.0).contains(&flight), "{tiles}");
 

@@ -1,11 +1,13 @@
 //! 50 listed keys beside 1,500 clients that use a new key for each request, on simulated time.
 
+use super::app::access_log::{AccessLog, Lines};
 use super::app::admission::Claim;
 use super::app::client::Client;
 use super::app::config::Config;
 use super::app::connection::Connection;
 use super::app::limits::Limits;
 use super::app::name::Name;
+use super::app::observed::Observed;
 use super::app::proxy::Upstream;
 use super::world::{MILLI, SECOND, file};
 
@@ -66,7 +68,15 @@ async fn run(keys: &str, made_up: usize) -> Seen {
     let limits = limits(keys);
     let peer = "127.0.0.1:1".parse().unwrap();
     let proxy = Upstream::new(Arc::clone(&limits)).proxy(peer);
-    let connection = Arc::new(Connection { peer, limits, counters: Arc::default(), proxy, _counted: None });
+    let connection = Arc::new(Connection {
+        peer,
+        limits,
+        counters: Arc::default(),
+        proxy,
+        observed: Arc::new(Observed::new(Lines::default())),
+        access_log: AccessLog::default(),
+        _counted: None,
+    });
     let served = Arc::<AtomicU64>::default();
     let mut floods = JoinSet::new();
     for number in 0..made_up {
