@@ -122,9 +122,9 @@ function showRefusals({ count, kinds, span, shown }) {
   const byClient = new Map();
   for (const { client, count } of shown) byClient.set(client, (byClient.get(client) ?? 0) + count);
   const [most, share] = [...byClient].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
-  const part = Math.round(share / count * 100);
+  const percent = Math.floor(share / count * 100);
   set("refused-saying", count === 0 ? `No request was refused ${when}.`
-    : `${whole.format(count)} ${count === 1 ? "request was" : "requests were"} refused ${when}, ${share === count ? "all" : `${part} %`} of them from ${most}.`);
+    : `${whole.format(count)} ${count === 1 ? "request was" : "requests were"} refused ${when}, ${share === count ? "all" : `${percent} %`} of them from ${most}.`);
   const rows = shown.slice(0, 6), list = $("refusals");
   while (list.children.length > rows.length) list.lastChild.remove();
   while (list.children.length < rows.length) {

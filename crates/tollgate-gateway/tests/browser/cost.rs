@@ -24,12 +24,14 @@ async fn a_quiet_gateway_costs_a_browser_next_to_nothing() {
     browser.until("it shows numbers", "return shown !== null && shownPoints.length > 8").await;
     // No picture is drawn twice, and no frame is asked for.
     browser
-        .run("window.asked = 0; const ask = requestAnimationFrame; \
+        .run(
+            "window.asked = 0; const ask = requestAnimationFrame; \
               window.requestAnimationFrame = then => { window.asked++; return ask(then); }; \
               window.frames_drawn = 0; const clear = CanvasRenderingContext2D.prototype.setTransform; \
               CanvasRenderingContext2D.prototype.setTransform = function (...all) { \
               if (this.canvas.id === 'rates' || this.canvas.id === 'track') window.frames_drawn++; \
-              return clear.apply(this, all); };")
+              return clear.apply(this, all); };",
+        )
         .await;
     let at = browser.run("return shown.at").await;
     browser.until_with("later samples", "return shown.at > arguments[0] + 3000", at).await;

@@ -47,8 +47,12 @@ async fn all_texts_have_enough_contrast_in_each_state_and_both_schemes() {
     let browser = Browser::start().await;
     browser.open(&gateway.page).await;
     browser.until("refusals", "return shown !== null && shown.refusals.count > 0 && shown.busiest.length > 3").await;
-    browser.run("document.querySelector('details').open = true; document.getElementById('problem').hidden = false; \
-                 document.getElementById('problem').textContent = 'a problem'").await;
+    browser
+        .run(
+            "document.querySelector('details').open = true; document.getElementById('problem').hidden = false; \
+                 document.getElementById('problem').textContent = 'a problem'",
+        )
+        .await;
     for scheme in ["light", "dark"] {
         browser.resize(1180, 1060, scheme, false).await;
         for state in ["live", "paused"] {
