@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::Authority;
+use tokio_rustls::rustls::ServerConfig;
 use tollgate::Quota;
 
 use super::keys::Keys;
@@ -16,6 +18,8 @@ use super::timeouts::Timeouts;
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) fixed: Fixed,
+    /// The TLS of the clients' connections; `None`: they are not encrypted.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) upstream: Authority,
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
@@ -51,6 +55,11 @@ pub(crate) struct Fixed {
 }
 
 impl Config {
+    /// The scheme of the URLs that clients use.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// Checks that every difference from `old` can be applied without a restart.
     pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
         let new = &self.fixed;

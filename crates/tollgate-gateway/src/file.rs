@@ -4,6 +4,7 @@
 mod checks;
 mod keys;
 mod routes;
+mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
 use keys::KeysTable;
 use routes::{Bounds, RouteTable};
+use tls::TlsTable;
 pub(crate) use values::Upstream;
 use values::{Address, Time, nowhere, seconds};
 
@@ -32,6 +34,12 @@ impl Config {
         let source = Source { path, text };
         let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
         file.check(&source)
+    }
+
+    /// The other files that `text` names: a change of them is a change of the configuration.
+    pub(crate) fn named_files(text: &str) -> Vec<PathBuf> {
+        let file: Option<File> = toml::from_str(text).ok();
+        file.iter().flat_map(File::named).cloned().collect()
     }
 }
 
@@ -71,6 +79,7 @@ struct File {
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
+    tls: Option<TlsTable>,
     keys: KeysTable,
     #[serde(default)]
     routes: Vec<RouteTable>,
@@ -119,8 +128,10 @@ impl File {
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
+        let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
         Ok(Config {
             fixed,
+            tls,
             upstream: self.upstream.0,
             admin_hosts: admin_hosts.collect::<Result<_, _>>()?,
             max_wait: self.max_wait.as_ref().0,
@@ -131,6 +142,10 @@ impl File {
             keys,
             routes: Routes::new(routes, body_buffer),
         })
+    }
+
+    fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tls.iter().flat_map(TlsTable::files)
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {

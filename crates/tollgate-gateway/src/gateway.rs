@@ -23,8 +23,8 @@ use super::meters::{self, Meters};
 use super::proxy::Upstream;
 use super::sample::Samples;
 use super::server::{Answers, Server};
+use super::session::Session;
 use super::status::Status;
-use super::timeouts::Timeouts;
 use super::upload::Upload;
 
 /// The time after the grace period in which the requests that still wait get their refusal.
@@ -66,7 +66,10 @@ impl Gateway {
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let meet = move |_| Some((admin::service(state.clone()), state.limits.config().timeouts));
+        let meet = move |_| {
+            let timeouts = state.limits.config().timeouts;
+            Some(Session { service: admin::service(state.clone()), timeouts, tls: None })
+        };
         let admin_server = Server::bind(place.admin, meet, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
         let admin = admin_server.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -124,8 +127,8 @@ impl Clients {
         Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses }
     }
 
-    /// The service of a connection, unless its address has too many.
-    fn meet(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
+    /// The session of a connection, unless its address has too many.
+    fn meet(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
         let config = self.limits.config();
         let counted = if config.keys.proxies.trust(peer.ip()) {
             None
@@ -137,17 +140,19 @@ impl Clients {
             return None;
         };
         let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
-        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), _counted: counted };
-        Some((front(connection), config.timeouts))
+        let proxy = self.upstream.proxy(peer, config.scheme());
+        let connection = Connection { peer, limits, counters, proxy, _counted: counted };
+        Some(Session { service: front(connection), timeouts: config.timeouts, tls: config.tls.clone() })
     }
 
-    /// A service without limits, to measure their cost.
-    fn meet_unlimited(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
-        let proxy = self.upstream.proxy(peer);
+    /// A session without limits, to measure their cost.
+    fn meet_unlimited(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
+        let config = self.limits.config();
+        let proxy = self.upstream.proxy(peer, config.scheme());
         let service = service_fn(move |request: Request<Body>| {
             let proxy = proxy.clone();
             async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
         });
-        Some((service, self.limits.config().timeouts))
+        Some(Session { service, timeouts: config.timeouts, tls: config.tls.clone() })
     }
 }

@@ -16,8 +16,7 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1 and no TLS (put it behind a proxy that terminates TLS). It passes no WebSockets, and
-//! does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! The gateway speaks HTTP/1.1, to clients over TLS too. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
@@ -25,6 +24,7 @@ mod addresses;
 mod admin;
 pub(crate) mod admission;
 mod answer;
+mod certificate;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
@@ -52,6 +52,7 @@ mod route;
 mod sample;
 mod saver;
 mod server;
+mod session;
 mod shares;
 mod stall;
 pub(crate) mod state;
@@ -194,7 +195,8 @@ fn restored(config: Config, path: Option<&Path>) -> Result<Limits, Failure> {
 }
 
 fn announce(gateway: &Gateway) {
-    println!("gateway: requests at http://{}, the page at http://{}/", gateway.address, gateway.admin);
+    let scheme = gateway.limits.config().scheme();
+    println!("gateway: requests at {scheme}://{}, the page at http://{}/", gateway.address, gateway.admin);
 }
 
 /// Returns true if every request got a response.

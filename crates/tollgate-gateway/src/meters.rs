@@ -30,6 +30,7 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
     describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
+    describe_counter!("gateway_handshakes_failed_total", Unit::Count, "TLS handshakes of clients that failed.");
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
     describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
@@ -72,6 +73,11 @@ impl Meters {
 /// Counts a connection that was closed because its address has too many.
 pub(crate) fn refused_connection() {
     counter!("gateway_connections_refused_total").increment(1);
+}
+
+/// Counts a TLS handshake of a client that failed.
+pub(crate) fn failed_handshake() {
+    counter!("gateway_handshakes_failed_total").increment(1);
 }
 
 /// Runs until it is dropped.

@@ -48,6 +48,8 @@ pub(crate) struct Proxy(Arc<Way>);
 
 struct Way {
     peer: SocketAddr,
+    /// The scheme of the URLs that its client uses.
+    scheme: &'static str,
     upstream: Upstream,
 }
 
@@ -63,21 +65,21 @@ impl Upstream {
         Self { limits, client }
     }
 
-    /// The proxy for a connection from `peer`.
-    pub(crate) fn proxy(&self, peer: SocketAddr) -> Proxy {
-        Proxy(Arc::new(Way { peer, upstream: self.clone() }))
+    /// The proxy for a connection from `peer`, which uses URLs of this scheme.
+    pub(crate) fn proxy(&self, peer: SocketAddr, scheme: &'static str) -> Proxy {
+        Proxy(Arc::new(Way { peer, scheme, upstream: self.clone() }))
     }
 }
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
+        let Upstream { limits, client } = &self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        outward(&mut request, uri, *peer, &config);
+        self.outward(&mut request, uri, &config);
         drop(config);
         let progress = request.body().progress();
         let answer = tokio::select! {
@@ -112,6 +114,34 @@ impl Proxy {
             error
         };
         response.map(|body| Body::new(StallGuard::new(body, idle).map_err(broken)))
+    }
+
+    /// Makes the received request the one that is forwarded to `uri`.
+    fn outward(&self, request: &mut Request<Upload>, uri: Uri, config: &Config) {
+        let Way { peer, scheme, .. } = &*self.0;
+        // The host in the target of a request replaces that of the field.
+        let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
+        let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
+        let (method, length) = (request.method().clone(), request.body().size_hint().exact());
+        let headers = request.headers_mut();
+        let was_chunked = headers.contains_key(TRANSFER_ENCODING);
+        drop_hop_by_hop(headers);
+        // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
+        headers.remove(EXPECT);
+        let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
+        let host = headers.remove(HOST);
+        let host = named.as_ref().map_or(host, value);
+        config.keys.proxies.rewrite(headers, peer.ip(), host, scheme);
+        headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
+        conformance::count_forward(&method, headers);
+        conformance::add_via(version, headers);
+        match length {
+            // Without this field hyper sends no body with methods that rarely have one.
+            None => _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
+            // And none about a body that turned out to be empty.
+            Some(length) if was_chunked => _ = headers.insert(CONTENT_LENGTH, length.into()),
+            Some(_) => {}
+        }
     }
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
@@ -180,32 +210,6 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
-}
-
-/// Makes the received request the one that is forwarded to `uri`.
-fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &Config) {
-    // The host in the target of a request replaces that of the field.
-    let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
-    let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
-    let (method, length) = (request.method().clone(), request.body().size_hint().exact());
-    let headers = request.headers_mut();
-    let was_chunked = headers.contains_key(TRANSFER_ENCODING);
-    drop_hop_by_hop(headers);
-    // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
-    headers.remove(EXPECT);
-    let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
-    let host = headers.remove(HOST);
-    config.keys.proxies.rewrite(headers, peer.ip(), named.as_ref().map_or(host, value));
-    headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
-    conformance::count_forward(&method, headers);
-    conformance::add_via(version, headers);
-    match length {
-        // Without this field hyper sends no body with methods that rarely have one.
-        None => _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
-        // And none about a body that turned out to be empty.
-        Some(length) if was_chunked => _ = headers.insert(CONTENT_LENGTH, length.into()),
-        Some(_) => {}
-    }
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
