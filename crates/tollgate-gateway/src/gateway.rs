@@ -8,22 +8,24 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
 use super::addresses::Addresses;
 use super::admin::{self, AdminState};
+use super::config::Config;
 use super::connection::Connection;
 use super::counters::Counters;
 use super::front::front;
 use super::limits::Limits;
 use super::log;
 use super::meters::{self, Meters};
+use super::places::Places;
 use super::proxy::Upstream;
 use super::sample::Samples;
 use super::server::{Answers, Server};
-use super::session::Session;
+use super::session::{Session, Tls};
 use super::status::Status;
 use super::upload::Upload;
 
@@ -77,7 +79,7 @@ impl Gateway {
             // Dropping this handle stops the task.
             let _ = stopped.await;
         };
-        let clients = Clients::new(&limits, &counters);
+        let clients = Clients::new(&limits, &counters, place.max_connections);
         let (address, front) = if is_limited {
             let meet = move |peer| clients.meet(peer);
             let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
@@ -118,13 +120,23 @@ struct Clients {
     counters: Arc<Counters>,
     upstream: Upstream,
     addresses: Addresses,
+    /// The places of the requests of HTTP/2 connections.
+    requests: Arc<Semaphore>,
 }
 
 impl Clients {
-    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>) -> Self {
+    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>, max_connections: usize) -> Self {
         let (limits, counters) = (Arc::clone(limits), Arc::clone(counters));
         let addresses = Addresses::new(limits.config().fixed.max_connections_per_address.value);
-        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses }
+        let requests = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses, requests }
+    }
+
+    fn tls(&self, config: &Config, peer: SocketAddr) -> Option<Tls> {
+        let is_counted = !config.keys.proxies.trust(peer.ip());
+        let own = is_counted.then(|| (self.addresses.clone(), peer.ip()));
+        let places = || Places::new(Arc::clone(&self.requests), own);
+        config.tls.clone().map(|config| Tls { config, places: places() })
     }
 
     /// The session of a connection, unless its address has too many.
@@ -142,7 +154,7 @@ impl Clients {
         let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
         let proxy = self.upstream.proxy(peer, config.scheme());
         let connection = Connection { peer, limits, counters, proxy, _counted: counted };
-        Some(Session { service: front(connection), timeouts: config.timeouts, tls: config.tls.clone() })
+        Some(Session { service: front(connection), timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 
     /// A session without limits, to measure their cost.
@@ -153,6 +165,6 @@ impl Clients {
             let proxy = proxy.clone();
             async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
         });
-        Some(Session { service, timeouts: config.timeouts, tls: config.tls.clone() })
+        Some(Session { service, timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 }

@@ -38,6 +38,11 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether HTTP/1.1 needs the length of a body, which HTTP/2 need not say. Some servers answer a `POST` without one with 411.
+pub(crate) fn has_body(method: &Method, length: u64) -> bool {
+    length > 0 || matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
 /// Joins the parts of `Cookie`, which HTTP/2 may send apart and HTTP/1.1 must not. (RFC 9113, 8.2.3)
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let mut parts = headers.get_all(COOKIE).iter();

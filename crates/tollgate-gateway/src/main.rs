@@ -16,7 +16,7 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1, to clients over TLS too. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! The gateway speaks HTTP/1.1, and over TLS HTTP/2 to clients. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
@@ -37,6 +37,7 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod http2;
 mod keys;
 pub(crate) mod limits;
 mod log;
@@ -44,6 +45,7 @@ mod meters;
 pub(crate) mod name;
 mod network;
 mod options;
+mod places;
 pub(crate) mod problem;
 pub(crate) mod proxy;
 mod readings;
@@ -57,8 +59,10 @@ mod shares;
 mod stall;
 pub(crate) mod state;
 mod status;
+mod streams;
 mod timeouts;
 mod upload;
+mod whole;
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};

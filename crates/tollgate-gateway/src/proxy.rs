@@ -21,6 +21,7 @@ use super::answer;
 use super::config::Config;
 use super::conformance;
 use super::counters::Outcome;
+use super::http2;
 use super::limits::Limits;
 use super::log;
 use super::stall::StallGuard;
@@ -135,11 +136,19 @@ impl Proxy {
         headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
         conformance::count_forward(&method, headers);
         conformance::add_via(version, headers);
+        if version == Version::HTTP_2 {
+            http2::join_cookies(headers);
+        }
         match length {
             // Without this field hyper sends no body with methods that rarely have one.
-            None => _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
+            None => {
+                headers.remove(CONTENT_LENGTH);
+                headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
             // And none about a body that turned out to be empty.
-            Some(length) if was_chunked => _ = headers.insert(CONTENT_LENGTH, length.into()),
+            Some(length) if was_chunked || (version == Version::HTTP_2 && http2::has_body(&method, length)) => {
+                headers.insert(CONTENT_LENGTH, length.into());
+            }
             Some(_) => {}
         }
     }

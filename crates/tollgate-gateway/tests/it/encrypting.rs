@@ -27,7 +27,9 @@ async fn a_request_over_tls_is_forwarded_and_the_upstream_learns_the_scheme() {
 async fn protocols_are_negotiated() {
     let pair = Pair::new();
     let world = World::new(&format!("{LIMITS}{}", pair.table())).await;
-    for (offered, chosen) in [(&["http/1.1"][..], Some(&b"http/1.1"[..])), (&[], None)] {
+    for (offered, chosen) in
+        [(&["http/1.1", "h2"][..], Some(&b"h2"[..])), (&["http/1.1"], Some(b"http/1.1")), (&[], None)]
+    {
         let stream = pair.connect(world.address, offered).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), chosen, "{offered:?}");
     }

@@ -13,6 +13,8 @@ mod connecting;
 mod encrypting;
 mod ending;
 mod forwarding;
+mod frames;
+mod http2;
 mod malformed;
 mod overload;
 mod pricing;

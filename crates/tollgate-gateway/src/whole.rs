@@ -1,0 +1,42 @@
+//! A body that ends only where its sender ended it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Bytes, HttpBody};
+use hyper::body::{Frame, Incoming, SizeHint};
+use tower::BoxError;
+
+/// A body of HTTP/2. hyper takes a stream that is reset with `NO_ERROR` for one that has ended. So half a request would be
+/// forwarded as a whole one, and half a response too.
+pub(crate) struct Whole(Incoming);
+
+impl Whole {
+    pub(crate) fn new(body: Incoming) -> Self {
+        Self(body)
+    }
+}
+
+impl HttpBody for Whole {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match Pin::new(&mut self.0).poll_frame(cx) {
+            Poll::Ready(None) if !self.0.is_end_stream() => {
+                let error = io::Error::new(io::ErrorKind::ConnectionReset, "the stream was reset before its end");
+                Poll::Ready(Some(Err(error.into())))
+            }
+            frame => frame.map(|frame| frame.map(|frame| frame.map_err(Into::into))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
