@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::uri::Authority;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollgate::Quota;
 
 use super::keys::Keys;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::target::Target;
 use super::timeouts::Timeouts;
 
 /// A checked configuration.
@@ -20,7 +20,9 @@ pub(crate) struct Config {
     pub(crate) fixed: Fixed,
     /// The TLS of the clients' connections; `None`: they are not encrypted.
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) upstream: Authority,
+    pub(crate) upstream: Target,
+    /// The authorities that may vouch for upstreams.
+    pub(crate) roots: Arc<RootCertStore>,
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
     pub(crate) timeouts: Timeouts,
@@ -39,6 +41,10 @@ pub(crate) struct Config {
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
     pub(crate) admin: At<SocketAddr>,
+    /// Whether upstreams speak HTTP/2 without being asked.
+    pub(crate) upstream_http2: At<bool>,
+    /// The file of the authorities that may vouch for upstreams; `None`: those of the Web.
+    pub(crate) upstream_ca: At<Option<PathBuf>>,
     /// `None`: as many as the open files allow, up to a default.
     pub(crate) max_connections: At<Option<usize>>,
     pub(crate) max_connections_per_address: At<usize>,
@@ -66,6 +72,8 @@ impl Config {
         let changed = [
             ("listen", new.listen.line, new.listen.value != old.listen.value),
             ("admin", new.admin.line, new.admin.value != old.admin.value),
+            ("upstream_http2", new.upstream_http2.line, new.upstream_http2.value != old.upstream_http2.value),
+            ("upstream_ca", new.upstream_ca.line, new.upstream_ca.value != old.upstream_ca.value),
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
             (
                 "max_connections_per_address",

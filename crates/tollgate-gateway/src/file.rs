@@ -19,9 +19,8 @@ use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
 use keys::KeysTable;
 use routes::{Bounds, RouteTable};
-use tls::TlsTable;
-pub(crate) use values::Upstream;
-use values::{Address, Time, nowhere, seconds};
+use tls::{TlsTable, check_roots};
+use values::{Address, Time, Upstream, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -50,6 +49,9 @@ struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
     upstream: Upstream,
+    #[serde(default = "default_http2")]
+    upstream_http2: Spanned<bool>,
+    upstream_ca: Option<Spanned<PathBuf>>,
     #[serde(default)]
     admin_hosts: Vec<Spanned<String>>,
     max_connections: Option<Spanned<usize>>,
@@ -97,6 +99,10 @@ fn default_connections_per_address() -> Spanned<usize> {
     nowhere(1_000)
 }
 
+fn default_http2() -> Spanned<bool> {
+    nowhere(false)
+}
+
 fn default_waiting() -> Spanned<usize> {
     nowhere(1_000)
 }
@@ -128,11 +134,13 @@ impl File {
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
+        let roots = check_roots(source, self.upstream_ca.as_ref())?;
         let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
         Ok(Config {
             fixed,
             tls,
             upstream: self.upstream.0,
+            roots,
             admin_hosts: admin_hosts.collect::<Result<_, _>>()?,
             max_wait: self.max_wait.as_ref().0,
             timeouts,
@@ -175,6 +183,8 @@ impl File {
         Ok(Fixed {
             listen: address(&self.listen),
             admin: address(&self.admin),
+            upstream_http2: source.at(self.upstream_http2.clone()),
+            upstream_ca: at_optional(source, self.upstream_ca.clone()),
             max_connections: at_optional(source, self.max_connections.clone()),
             max_connections_per_address: source.at(self.max_connections_per_address.clone()),
             max_waiting: source.at(self.max_waiting.clone()),

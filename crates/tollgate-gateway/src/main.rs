@@ -16,7 +16,7 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1, and over TLS HTTP/2 to clients. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
@@ -24,11 +24,12 @@ mod addresses;
 mod admin;
 pub(crate) mod admission;
 mod answer;
-mod certificate;
+pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
+mod connector;
 pub(crate) mod counters;
 mod demo;
 mod each;
@@ -37,6 +38,7 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod grpc;
 mod http2;
 mod keys;
 pub(crate) mod limits;
@@ -60,6 +62,7 @@ mod stall;
 pub(crate) mod state;
 mod status;
 mod streams;
+mod target;
 mod timeouts;
 mod upload;
 mod whole;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -146,7 +146,7 @@ async fn serve_http2<S: Answers>(
         has_begun.store(true, Ordering::Relaxed);
         let unanswered = own.request();
         // The service is always ready.
-        let call = || service.clone().call(request.map(|body| Body::new(Whole::new(body))));
+        let call = || service.clone().call(request.map(|body| Body::new(Whole::of(body, Version::HTTP_2))));
         let answer = places.enter().map(|place| (place, call()));
         async move {
             let Some((place, answer)) = answer else {

@@ -5,16 +5,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Bytes, HttpBody};
+use axum::http::Version;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tower::BoxError;
 
-/// A body of HTTP/2. hyper takes a stream that is reset with `NO_ERROR` for one that has ended. So half a request would be
+/// A body. Of HTTP/2, hyper takes a stream that is reset with `NO_ERROR` for one that has ended. So half a request would be
 /// forwarded as a whole one, and half a response too.
-pub(crate) struct Whole(Incoming);
+pub(crate) struct Whole {
+    body: Incoming,
+    /// Whether it is a stream of HTTP/2. hyper checks the ends of other bodies.
+    is_stream: bool,
+}
 
 impl Whole {
-    pub(crate) fn new(body: Incoming) -> Self {
-        Self(body)
+    /// The body of a message of this version.
+    pub(crate) fn of(body: Incoming, version: Version) -> Self {
+        Self { body, is_stream: version == Version::HTTP_2 }
     }
 }
 
@@ -23,8 +29,8 @@ impl HttpBody for Whole {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match Pin::new(&mut self.0).poll_frame(cx) {
-            Poll::Ready(None) if !self.0.is_end_stream() => {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(None) if self.is_stream && !self.body.is_end_stream() => {
                 let error = io::Error::new(io::ErrorKind::ConnectionReset, "the stream was reset before its end");
                 Poll::Ready(Some(Err(error.into())))
             }
@@ -33,10 +39,10 @@ impl HttpBody for Whole {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
     }
 }

@@ -29,4 +29,5 @@ mod sharing;
 mod stalling;
 mod starting;
 mod tls;
+mod upstreams;
 mod world;
