@@ -6,6 +6,7 @@ mod checks;
 mod keys;
 mod rewording;
 mod routes;
+mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -22,8 +23,9 @@ use checks::{at_optional, check_buffer, check_cap, check_connections, check_host
 use keys::KeysTable;
 use rewording::reword;
 use routes::{Bounds, RouteTable};
-pub(crate) use values::{Address, Upstream};
-use values::{Time, nowhere, seconds};
+use tls::{TlsTable, check_roots};
+pub(crate) use values::Address;
+use values::{Time, Upstream, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -37,6 +39,12 @@ impl Config {
         let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), reword(error.message())))?;
         file.check(&source)
     }
+
+    /// The other files that `text` names: a change of them is a change of the configuration.
+    pub(crate) fn named_files(text: &str) -> Vec<PathBuf> {
+        let file: Option<File> = toml::from_str(text).ok();
+        file.iter().flat_map(File::named).cloned().collect()
+    }
 }
 
 /// The file as it is written.
@@ -46,6 +54,9 @@ struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
     upstream: Upstream,
+    #[serde(default = "default_http2")]
+    upstream_http2: Spanned<bool>,
+    upstream_ca: Option<Spanned<PathBuf>>,
     #[serde(default)]
     admin_hosts: Vec<Spanned<String>>,
     max_connections: Option<Spanned<usize>>,
@@ -78,6 +89,7 @@ struct File {
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
+    tls: Option<TlsTable>,
     keys: KeysTable,
     #[serde(default)]
     routes: Vec<RouteTable>,
@@ -93,6 +105,10 @@ enum Fields {
 
 fn default_connections_per_address() -> Spanned<usize> {
     nowhere(1_000)
+}
+
+fn default_http2() -> Spanned<bool> {
+    nowhere(false)
 }
 
 fn default_waiting() -> Spanned<usize> {
@@ -130,9 +146,13 @@ impl File {
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
+        let roots = check_roots(source, self.upstream_ca.as_ref())?;
+        let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
         Ok(Config {
             fixed,
+            tls,
             upstream: self.upstream.0,
+            roots,
             admin_hosts: admin_hosts.collect::<Result<_, _>>()?,
             max_wait: self.max_wait.as_ref().0,
             timeouts,
@@ -142,6 +162,10 @@ impl File {
             keys,
             routes: Routes::new(routes, body_buffer),
         })
+    }
+
+    fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tls.iter().flat_map(TlsTable::files)
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
@@ -171,6 +195,8 @@ impl File {
         Ok(Fixed {
             listen: address(&self.listen),
             admin: address(&self.admin),
+            upstream_http2: source.at(self.upstream_http2.clone()),
+            upstream_ca: at_optional(source, self.upstream_ca.clone()),
             max_connections: at_optional(source, self.max_connections.clone()),
             max_connections_per_address: source.at(self.max_connections_per_address.clone()),
             max_waiting: source.at(self.max_waiting.clone()),

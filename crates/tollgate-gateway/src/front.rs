@@ -8,6 +8,7 @@ use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tokio::time::Instant;
+use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -18,6 +19,7 @@ use super::client::Client;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::grpc;
 use super::reason::Reason;
 use super::record::Record;
 use super::route::{Price, Undecidable};
@@ -38,15 +40,18 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
+    let is_grpc = grpc::is_call(request.headers());
     let mut entry = connection.access_log.open(&request);
     let (response, outcome, pass) = match admit(&connection, request, &mut entry.record).await {
-        Err(Turned { outcome, response, reason }) => {
+        Err(Turned { outcome, response, refused }) => {
+            let reason = refused.as_ref().map(|why| Reason::of(outcome, why));
             let reason = reason.or_else(|| Reason::without_limit(outcome));
             entry.record.reason = reason;
             if let Some(reason) = reason {
                 connection.observed.refusals.note(entry.record.client, reason);
             }
-            (*response, outcome, None)
+            let response = if is_grpc { grpc::answer(*response, refused) } else { *response };
+            (response, outcome, None)
         }
         Ok((claim, request, pass)) => {
             let began = Instant::now();
@@ -55,6 +60,9 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             connection.observed.calls.note(took, &response, outcome == Outcome::Answered);
             entry.record.upstream = Some(took);
+            if is_grpc && outcome != Outcome::Answered {
+                response = grpc::answer(response, None);
+            }
             if connection.limits.tells_always {
                 told(&connection, &claim).write(Format::Draft11, response.headers_mut());
             }
@@ -71,13 +79,13 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
 struct Turned {
     outcome: Outcome,
     response: Box<Response<Body>>,
-    /// Of a refusal by a limit.
-    reason: Option<Reason>,
+    /// The reason, if a limit refused it.
+    refused: Option<Refused>,
 }
 
 impl Turned {
     fn new(outcome: Outcome, response: Response<Body>) -> Self {
-        Self { outcome, response: Box::new(response), reason: None }
+        Self { outcome, response: Box::new(response), refused: None }
     }
 }
 
@@ -115,7 +123,7 @@ fn did_not_come(error: UploadError) -> Turned {
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
 /// keep an old configuration alive.
 fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
-    let invalid = |response| Turned { outcome: Outcome::Invalid, response, reason: None };
+    let invalid = |response| Turned { outcome: Outcome::Invalid, response, refused: None };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let Some(client) = config.keys.client(request.headers(), connection.peer) else {
@@ -149,7 +157,6 @@ fn told(connection: &Connection, claim: &Claim) -> RateLimits {
 
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
-    let reason = Reason::of(turned.by, &turned.why);
     // The state of the common limit is reported only to a client that it refused.
     let refusal = if turned.by == Outcome::RefusedAll {
         let all = RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all"));
@@ -162,5 +169,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     };
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    Turned { reason: Some(reason), ..Turned::new(turned.by, response) }
+    Turned { refused: Some(turned.why), ..Turned::new(turned.by, response) }
 }

@@ -16,8 +16,7 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1 and no TLS (put it behind a proxy that terminates TLS). It passes no WebSockets, and
-//! does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
@@ -29,10 +28,12 @@ pub(crate) mod admission;
 mod advice;
 mod answer;
 mod calls;
+pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
+mod connector;
 pub(crate) mod counters;
 mod demo;
 mod each;
@@ -41,7 +42,9 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod grpc;
 mod histogram;
+mod http2;
 mod keys;
 pub(crate) mod limits;
 mod log;
@@ -52,6 +55,7 @@ mod network;
 pub(crate) mod observed;
 mod options;
 mod page;
+mod places;
 pub(crate) mod problem;
 pub(crate) mod proxy;
 mod readings;
@@ -63,13 +67,17 @@ mod route;
 mod sample;
 mod saver;
 mod server;
+mod session;
 mod shares;
 mod stall;
 pub(crate) mod state;
 mod status;
+mod streams;
+mod target;
 mod timeouts;
 mod trend;
 mod upload;
+mod whole;
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};
