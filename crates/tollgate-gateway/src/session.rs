@@ -83,12 +83,15 @@ impl<S: Answers> Session<S> {
         let Some(Tls { config, places }) = tls else {
             return serve_http1(stream, service, timeouts, stop, has_begun).await;
         };
-        match TlsAcceptor::from(config).accept(stream).await {
-            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                serve_http2(stream, service, timeouts, places, stop, has_begun).await;
-            }
-            Ok(stream) => serve_http1(stream, service, timeouts, stop, has_begun).await,
-            Err(error) => no_handshake(peer, &error),
+        // In boxes: a connection without TLS need not have the memory for it.
+        let stream = match Box::pin(TlsAcceptor::from(config).accept(stream)).await {
+            Ok(stream) => Box::new(stream),
+            Err(error) => return no_handshake(peer, &error),
+        };
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            Box::pin(serve_http2(stream, service, timeouts, places, stop, has_begun)).await;
+        } else {
+            Box::pin(serve_http1(stream, service, timeouts, stop, has_begun)).await;
         }
     }
 }
