@@ -10,6 +10,7 @@ use tollgate::Quota;
 use super::keys::Keys;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 
 /// A checked configuration.
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
     pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
+    /// The limits of routes.
+    pub(crate) rules: RuleSet,
 }
 
 /// The settings that are read at the start only.

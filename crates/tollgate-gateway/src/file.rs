@@ -4,18 +4,20 @@
 mod checks;
 mod keys;
 mod routes;
+mod rules;
 mod values;
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limiter, Quota};
+use tollgate::Quota;
 use toml::Spanned;
 
 use super::config::{Config, Fixed};
 use super::problem::{At, Problem, Source};
 use super::route::Routes;
+use super::rule::RuleSet;
 use super::timeouts::Timeouts;
-use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
+use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout};
 use keys::KeysTable;
 use routes::{Bounds, RouteTable};
 pub(crate) use values::Upstream;
@@ -114,8 +116,9 @@ impl File {
             caps: [("in_flight", self.in_flight.as_ref()), ("keys.in_flight", key_in_flight.as_ref())],
             max_wait: self.max_wait.as_ref().0,
         };
-        let routes =
-            self.routes.into_iter().map(|route| bounds.check_route(source, route)).collect::<Result<_, _>>()?;
+        let mut rules = RuleSet::new();
+        let routes = self.routes.iter().map(|route| bounds.check_route(source, route, &mut rules));
+        let routes = routes.collect::<Result<_, _>>()?;
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
@@ -130,16 +133,12 @@ impl File {
             in_flight: self.in_flight.map(Spanned::into_inner),
             keys,
             routes: Routes::new(routes, body_buffer),
+            rules,
         })
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
-        let (quota, span) = (*self.quota.as_ref(), self.quota.span());
-        Limiter::new(quota).map_err(|error| source.problem(Some(span.clone()), error))?;
-        if quota.is_manual() {
-            let what = "a manual quota is never refilled here: write one with a rate, like \"100/s, burst 20\"";
-            return Err(source.problem(Some(span), what));
-        }
+        check_refilled(source, &self.quota)?;
         check_cap(source, self.in_flight.as_ref())
     }
 

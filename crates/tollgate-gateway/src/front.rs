@@ -17,7 +17,9 @@ use super::client::Client;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::meters;
 use super::route::{Price, Undecidable};
+use super::rule::Toll;
 use super::server::Answers;
 use super::upload::{Upload, UploadError};
 
@@ -96,11 +98,13 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Price { cost, body_buffer } = price.map_err(|Undecidable| {
+    let Price { cost, body_buffer, rules } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
-    Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
+    let tolls = rules.into_iter().map(|rule| Toll { rule, client, cost }).collect();
+    let client_timeout = config.timeouts.client;
+    Ok(Claim { client, cost, tolls, allowed: config.max_wait, body_buffer, client_timeout })
 }
 
 fn unauthorized(header: &HeaderName) -> Response<Body> {
@@ -117,22 +121,35 @@ fn unauthorized(header: &HeaderName) -> Response<Body> {
 
 /// The rate limit report of the request's own key.
 fn told(connection: &Connection, claim: &Claim) -> RateLimits {
-    let name = if claim.client == Client::Overflow { "overflow" } else { "key" };
-    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &Terms::default().name(name))
+    let terms = Terms::default().name(own_name(claim));
+    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &terms)
+}
+
+/// The name of the limit of the request's own key.
+fn own_name(claim: &Claim) -> &'static str {
+    if claim.client == Client::Overflow { "overflow" } else { "key" }
 }
 
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
-    // The state of the common limit is reported only to a client that it refused.
-    let refusal = if turned.by == Outcome::RefusedAll {
-        let all = RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all"));
-        let refusal = Refusal::new(turned.why, &all);
-        limits.policies.extend(all.policies);
-        limits.limits.extend(all.limits);
-        refusal
-    } else {
-        Refusal::new(turned.why, &limits)
+    // The state of a limit that several clients share is reported only to a client that it refused.
+    let other = match turned.refuser {
+        Some(refuser) => Some(connection.limits.rules.told(&refuser)),
+        None if turned.by == Outcome::RefusedAll => {
+            Some(RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all")))
+        }
+        None => None,
     };
+    let refusal = Refusal::new(turned.why, other.as_ref().unwrap_or(&limits));
+    meters::refused(&match turned.refuser {
+        Some(refuser) => refuser.to_string(),
+        None if turned.by == Outcome::RefusedAll => "all".to_owned(),
+        None => own_name(claim).to_owned(),
+    });
+    if let Some(other) = other {
+        limits.policies.extend(other.policies);
+        limits.limits.extend(other.limits);
+    }
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
     Turned::new(turned.by, response)

@@ -22,6 +22,7 @@ mod refusing;
 mod rehearsing;
 mod reloading;
 mod restarting;
+mod routes;
 mod sharing;
 mod stalling;
 mod starting;
