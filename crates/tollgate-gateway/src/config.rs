@@ -8,6 +8,7 @@ use axum::http::uri::Authority;
 use tollgate::Quota;
 
 use super::keys::Keys;
+use super::networks::Networks;
 use super::problem::{At, Problem};
 use super::route::Routes;
 use super::rule::RuleSet;
@@ -29,7 +30,8 @@ pub(crate) struct Config {
     /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
     pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
-    /// The limits of routes.
+    pub(crate) networks: Networks,
+    /// The limits of routes and blocks of addresses.
     pub(crate) rules: RuleSet,
 }
 

@@ -3,6 +3,7 @@
 
 mod checks;
 mod keys;
+mod networks;
 mod routes;
 mod rules;
 mod values;
@@ -13,12 +14,14 @@ use tollgate::Quota;
 use toml::Spanned;
 
 use super::config::{Config, Fixed};
+use super::networks::Networks;
 use super::problem::{At, Problem, Source};
 use super::route::Routes;
 use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout};
 use keys::KeysTable;
+use networks::NetworkTable;
 use routes::{Bounds, RouteTable};
 pub(crate) use values::Upstream;
 use values::{Address, Time, nowhere, seconds};
@@ -73,9 +76,11 @@ struct File {
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
-    keys: KeysTable,
+    keys: Spanned<KeysTable>,
     #[serde(default)]
     routes: Vec<RouteTable>,
+    #[serde(default)]
+    networks: Vec<NetworkTable>,
 }
 
 /// Which responses have `RateLimit` fields.
@@ -108,8 +113,9 @@ impl File {
         let timeouts = self.timeouts(source)?;
         let body_buffer = check_buffer(source, &self.body_buffer)?;
         let fixed = self.fixed(source)?;
-        let key_in_flight = self.keys.in_flight.clone();
-        let keys = self.keys.check(source)?;
+        let key_in_flight = self.keys.as_ref().in_flight.clone();
+        let keys_span = self.keys.span();
+        let keys = self.keys.into_inner().check(source, keys_span)?;
         let bounds = Bounds {
             quota: *self.quota.as_ref(),
             keys: &keys,
@@ -118,7 +124,12 @@ impl File {
         };
         let mut rules = RuleSet::new();
         let routes = self.routes.iter().map(|route| bounds.check_route(source, route, &mut rules));
-        let routes = routes.collect::<Result<_, _>>()?;
+        let routes = routes.collect::<Result<Vec<_>, _>>()?;
+        let (mut networks, max_wait) = (Networks::default(), self.max_wait.as_ref().0);
+        let most = routes.iter().map(|route| route.cost).fold(1, u64::max);
+        for network in &self.networks {
+            network.check(source, most, max_wait, &mut networks, &mut rules)?;
+        }
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
@@ -133,6 +144,7 @@ impl File {
             in_flight: self.in_flight.map(Spanned::into_inner),
             keys,
             routes: Routes::new(routes, body_buffer),
+            networks,
             rules,
         })
     }
@@ -162,8 +174,8 @@ impl File {
             max_connections: at_optional(source, self.max_connections.clone()),
             max_connections_per_address: source.at(self.max_connections_per_address.clone()),
             max_waiting: source.at(self.max_waiting.clone()),
-            max_keys: source.at(self.keys.max_keys.clone()),
-            key_in_flight: at_optional(source, self.keys.in_flight.clone()),
+            max_keys: source.at(self.keys.as_ref().max_keys.clone()),
+            key_in_flight: at_optional(source, self.keys.as_ref().in_flight.clone()),
             tells_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
             state: at_optional(source, self.state.clone()),
             state_every: At {

@@ -1,12 +1,13 @@
 //! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -14,10 +15,15 @@ use tower::service_fn;
 use super::admission::{Claim, InFlight, Rejected};
 use super::answer;
 use super::client::Client;
+use super::config::Config;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::key_source::KeySource;
 use super::meters;
+use super::name::Name;
+use super::network::subscriber;
+use super::networks::Block;
 use super::route::{Price, Undecidable};
 use super::rule::Toll;
 use super::server::Answers;
@@ -94,27 +100,42 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
     let invalid = |response| Turned { outcome: Outcome::Invalid, response };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
-    let Some(client) = config.keys.client(request.headers(), connection.peer) else {
-        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
+    let block = block(&config, request, connection)?;
+    let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
+        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
     let Price { cost, body_buffer, rules } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
-    let tolls = rules.into_iter().map(|rule| Toll { rule, client, cost }).collect();
+    let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
+    let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
     let client_timeout = config.timeouts.client;
     Ok(Claim { client, cost, tolls, allowed: config.max_wait, body_buffer, client_timeout })
 }
 
-fn unauthorized(header: &HeaderName) -> Response<Body> {
-    let challenge = if header == AUTHORIZATION {
-        "Bearer realm=\"tollgate-gateway\"".to_owned()
-    } else {
-        format!("ApiKey realm=\"tollgate-gateway\", header=\"{header}\"")
-    };
-    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &format!("send a known key in the header {header}"));
-    let challenge = HeaderValue::try_from(challenge).expect("a header name is a valid value");
+/// The limits of the request's block of addresses, if it has any, and the address.
+fn block(config: &Config, request: &Request<Body>, connection: &Connection) -> Result<Option<(Name, IpAddr)>, Turned> {
+    if config.networks.is_empty() {
+        return Ok(None);
+    }
+    let address = config.keys.proxies.client(request.headers(), connection.peer.ip());
+    match config.networks.of(address) {
+        Block::Limited(rule) => Ok(Some((rule, subscriber(address)))),
+        Block::Free => Ok(None),
+        Block::Refused(name) => {
+            meters::refused(name.as_str());
+            let why = "requests from this address are not accepted";
+            Err(Turned::new(Outcome::Unknown, answer::plain(StatusCode::FORBIDDEN, why)))
+        }
+    }
+}
+
+fn unauthorized(source: &KeySource) -> Response<Body> {
+    let (why, challenge) = source.challenge();
+    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &why);
+    let challenge = HeaderValue::try_from(challenge).expect("names of keys are visible ASCII characters");
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     response
 }
