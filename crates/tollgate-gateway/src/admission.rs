@@ -16,6 +16,7 @@ use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 use super::client::Client;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::estimate::Estimate;
 use super::rule::Toll;
 use super::rules::{Refuser, RuleGrants};
 use super::time_left::TimeLeft;
@@ -27,6 +28,8 @@ pub(crate) struct Claim {
     pub(crate) cost: u64,
     /// What it takes from the limits besides those of its client and of all.
     pub(crate) tolls: Vec<Toll>,
+    /// What it takes from the limits of language models, if it is for one.
+    pub(crate) estimate: Option<Estimate>,
     /// How long it may wait in all queues together.
     pub(crate) allowed: Duration,
     /// How many bytes of its body are read before.
@@ -38,6 +41,13 @@ pub(crate) struct Claim {
 /// The tokens in flight of a request: those of its key, if keys have a cap, those of its rules, and those of the limit of
 /// all.
 pub(crate) type InFlight = (Option<InFlightOfKey>, RuleGrants, OwnedKeyedGrant<Client>);
+
+/// The tokens of an admitted request.
+pub(crate) struct Pass {
+    pub(crate) in_flight: InFlight,
+    /// Those of a language model, which are settled when its usage is known.
+    pub(crate) tokens: RuleGrants,
+}
 
 /// A refusal: the limit that refused, and the reason.
 #[derive(Debug)]
@@ -100,7 +110,7 @@ impl Claim {
 
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
     /// unlisted client for which there is no space becomes the one that they share.
-    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
         let mut passed = self.pass(connection).await;
         let has_no_bucket = |rejected: &Rejected| {
             rejected.by == Outcome::RefusedEach
@@ -113,8 +123,8 @@ impl Claim {
         passed
     }
 
-    async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let Self { client, cost, tolls, allowed, .. } = self;
+    async fn pass(&self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
+        let Self { client, cost, tolls, estimate, allowed, .. } = self;
         let limits = &*connection.limits;
         let mut left = TimeLeft::new(*allowed);
         let own = left.spend(limits.each.of(client).consume(client, *cost).within(*allowed)).await;
@@ -125,11 +135,17 @@ impl Claim {
             // In a box: most requests have no rules, and their futures stay small.
             Box::pin(limits.rules.admit(client, tolls, &mut left)).await.map_err(Rejected::by_rule)?
         };
+        let tokens = match estimate {
+            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.tolls(*client), &mut left)).await,
+            None => Ok(RuleGrants::default()),
+        };
+        let tokens = tokens.map_err(Rejected::by_rule)?;
         let all = limits.shares.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        Ok((limits.each.is_capped.then(of_key), of_rules.used(), all))
+        let in_flight = (limits.each.is_capped.then(of_key), of_rules.used(), all);
+        Ok(Pass { in_flight, tokens: tokens.used() })
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
 use super::keys::Keys;
+use super::llm::Llm;
 use super::networks::Networks;
 use super::problem::{At, Problem};
 use super::route::Routes;
@@ -31,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
     pub(crate) networks: Networks,
+    pub(crate) llm: Option<Arc<Llm>>,
     /// The limits of routes and blocks of addresses.
     pub(crate) rules: RuleSet,
 }

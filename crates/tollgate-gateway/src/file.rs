@@ -3,6 +3,7 @@
 
 mod checks;
 mod keys;
+mod llm;
 mod networks;
 mod routes;
 mod rules;
@@ -21,6 +22,7 @@ use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout};
 use keys::KeysTable;
+use llm::{LlmTable, check_llm};
 use networks::NetworkTable;
 use routes::{Bounds, RouteTable};
 pub(crate) use values::Upstream;
@@ -81,6 +83,7 @@ struct File {
     routes: Vec<RouteTable>,
     #[serde(default)]
     networks: Vec<NetworkTable>,
+    llm: Option<Spanned<LlmTable>>,
 }
 
 /// Which responses have `RateLimit` fields.
@@ -130,6 +133,8 @@ impl File {
         for network in &self.networks {
             network.check(source, most, max_wait, &mut networks, &mut rules)?;
         }
+        let llm_route = self.routes.iter().find_map(RouteTable::llm);
+        let llm = check_llm(source, self.llm, llm_route, max_wait, &mut rules)?;
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
@@ -145,6 +150,7 @@ impl File {
             keys,
             routes: Routes::new(routes, body_buffer),
             networks,
+            llm,
             rules,
         })
     }

@@ -6,20 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{ACCEPT_ENCODING, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
 
-use super::admission::{Claim, InFlight, Rejected};
+use super::admission::{Claim, InFlight, Pass, Rejected};
 use super::answer;
 use super::client::Client;
 use super::config::Config;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::estimate::Estimate;
+use super::heeding::heed;
 use super::key_source::KeySource;
+use super::llm::Llm;
 use super::meters;
 use super::name::Name;
 use super::network::subscriber;
@@ -27,6 +30,7 @@ use super::networks::Block;
 use super::route::{Price, Undecidable};
 use super::rule::Toll;
 use super::server::Answers;
+use super::settling::settle;
 use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
@@ -45,13 +49,20 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
     let counted = connection.counters.open();
     let (response, outcome, pass) = match admit(&connection, request).await {
         Err(Turned { outcome, response }) => (*response, outcome, None),
-        Ok((claim, request, pass)) => {
+        Ok((claim, request, Pass { in_flight, tokens })) => {
             let mut response = connection.proxy.forward(request).await;
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            if let Some(estimate) = &claim.estimate {
+                response = settle(response, tokens, estimate.tokens);
+                // Only the upstream knows its limits.
+                if outcome == Outcome::Answered {
+                    heed(&connection.limits, estimate, response.status(), response.headers());
+                }
+            }
             if connection.limits.tells_always {
                 told(&connection, &claim).write(Format::Draft11, response.headers_mut());
             }
-            (response, outcome, Some(pass))
+            (response, outcome, Some(in_flight))
         }
     };
     counted.end(outcome);
@@ -71,12 +82,9 @@ impl Turned {
 }
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
-async fn admit(
-    connection: &Arc<Connection>,
-    request: Request<Body>,
-) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
-    let mut claim = claim(connection, &request)?;
-    let (head, body) = request.into_parts();
+async fn admit(connection: &Arc<Connection>, request: Request<Body>) -> Result<(Claim, Request<Upload>, Pass), Turned> {
+    let (mut claim, llm) = claim(connection, &request)?;
+    let (mut head, body) = request.into_parts();
     let upload = if body.is_end_stream() {
         Upload::default()
     } else {
@@ -85,6 +93,14 @@ async fn admit(
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
+    if let Some(llm) = llm {
+        let estimate = Estimate::of(&llm, &head.headers, &upload);
+        let estimate = estimate.map_err(|(status, why)| Turned::new(Outcome::Invalid, answer::plain(status, &why)))?;
+        claim.tolls.extend(estimate.request_tolls(claim.client));
+        claim.estimate = Some(estimate);
+        // The usage of a compressed response could not be read.
+        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
     let admitted = claim.admit(connection).await;
     let pass = admitted.map_err(|rejected| refusal(connection, &claim, rejected))?;
     Ok((claim, Request::from_parts(head, upload), pass))
@@ -94,9 +110,10 @@ fn did_not_come(error: UploadError) -> Turned {
     Turned::new(error.outcome(), error.response())
 }
 
-/// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
+/// The claim of `request`, and the settings if it is for a language model; or the response to a request that needs no
+/// admission. A request that waits later does not
 /// keep an old configuration alive.
-fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
+fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Option<Arc<Llm>>), Turned> {
     let invalid = |response| Turned { outcome: Outcome::Invalid, response };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
@@ -105,14 +122,15 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Price { cost, body_buffer, rules } = price.map_err(|Undecidable| {
+    let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
     let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
     let client_timeout = config.timeouts.client;
-    Ok(Claim { client, cost, tolls, allowed: config.max_wait, body_buffer, client_timeout })
+    let claim = Claim { client, cost, tolls, estimate: None, allowed: config.max_wait, body_buffer, client_timeout };
+    Ok((claim, config.llm.clone().filter(|_| is_llm)))
 }
 
 /// The limits of the request's block of addresses, if it has any, and the address.

@@ -18,6 +18,8 @@ pub(crate) struct Route {
     body_buffer: Option<usize>,
     /// The name of the route's own limits, if it has any.
     pub(crate) rule: Option<Name>,
+    /// Whether its requests cost tokens of a language model.
+    pub(crate) is_llm: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -33,15 +35,21 @@ pub(crate) struct Price {
     pub(crate) body_buffer: usize,
     /// The names of the limits that the request takes tokens of, in alphabetical order.
     pub(crate) rules: Vec<Name>,
+    /// Whether it costs tokens of a language model too.
+    pub(crate) is_llm: bool,
 }
+
+/// Requests to language models are read as a whole, so by default their buffer is larger.
+const LLM_BUFFER: usize = 1 << 20;
 
 impl Price {
     fn max(self, other: Self) -> Self {
-        let Self { cost, body_buffer, mut rules } = self;
+        let Self { cost, body_buffer, mut rules, is_llm } = self;
         rules.extend(other.rules);
         rules.sort_unstable();
         rules.dedup();
-        Self { cost: cost.max(other.cost), body_buffer: body_buffer.max(other.body_buffer), rules }
+        let (cost, body_buffer) = (cost.max(other.cost), body_buffer.max(other.body_buffer));
+        Self { cost, body_buffer, rules, is_llm: is_llm || other.is_llm }
     }
 }
 
@@ -51,7 +59,7 @@ impl Route {
         let segments = readings::segments(&path).filter(|segment| !segment.is_empty());
         let segment = |text: &[u8]| Segment { text: text.into(), loose: loosely(text).into() };
         let segments = readings::resolve(segments).into_iter().map(segment).collect();
-        Self { segments, methods, cost, body_buffer, rule: None }
+        Self { segments, methods, cost, body_buffer, rule: None, is_llm: false }
     }
 
     fn is_of(&self, method: &str) -> bool {
@@ -94,7 +102,7 @@ impl Routes {
         routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
         let are_loose = routes.iter().all(Route::is_loose);
         let have_methods = routes.iter().any(|route| !route.methods.is_empty());
-        Self { routes, base: Price { cost: 1, body_buffer, rules: Vec::new() }, are_loose, have_methods }
+        Self { routes, base: Price { cost: 1, body_buffer, rules: Vec::new(), is_llm: false }, are_loose, have_methods }
     }
 
     /// The highest price of all that the request may mean to the upstream.
@@ -133,10 +141,12 @@ impl Routes {
     }
 
     fn price_at(&self, route: &Route) -> Price {
+        let buffer = self.base.body_buffer.max(if route.is_llm { LLM_BUFFER } else { 0 });
         Price {
             cost: route.cost,
-            body_buffer: route.body_buffer.unwrap_or(self.base.body_buffer),
+            body_buffer: route.body_buffer.unwrap_or(buffer),
             rules: route.rule.into_iter().collect(),
+            is_llm: route.is_llm,
         }
     }
 }
@@ -169,5 +179,5 @@ fn the_longest_route_decides_and_of_equals_the_first() {
     }
     assert_eq!(cost("/100%"), Err(Undecidable));
     let post = routes.price(&Method::POST, &HeaderMap::new(), "/reports/x");
-    assert_eq!(post, Ok(Price { cost: 5, body_buffer: 0, rules: Vec::new() }), "the first in the file");
+    assert_eq!(post, Ok(Price { cost: 5, body_buffer: 0, rules: Vec::new(), is_llm: false }), "the first in the file");
 }

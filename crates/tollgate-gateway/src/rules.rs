@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate::metrics::{AlreadyMetered, Meter};
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, OwnedKeyedGrant};
+use tollgate::{ConfigError, ConsumeError, KeyedLimiter, OwnedKeyedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::builders::Builders;
@@ -66,6 +66,7 @@ impl Rules {
         tolls: &[Toll],
         left: &mut TimeLeft,
     ) -> Result<RuleGrants, (Refuser, ConsumeError)> {
+        self.check_fits(tolls, left.get())?;
         let mut grants = RuleGrants::default();
         for toll in tolls.iter().filter(|toll| self.has_parts(toll.rule)) {
             let granted = self.parts.admit(toll, left).await;
@@ -78,6 +79,21 @@ impl Rules {
             grants.shared.push(granted.map_err(|why| (Refuser::Rule(toll.rule), why))?);
         }
         Ok(grants)
+    }
+
+    /// Refuses a request that would wait for too long even in full buckets.
+    fn check_fits(&self, tolls: &[Toll], allowed: Duration) -> Result<(), (Refuser, ConsumeError)> {
+        let config = self.config.load();
+        for Toll { rule: name, client, cost } in tolls {
+            let Some(rule) = config.rules.get(name) else { continue };
+            let part = Refuser::Part(Part { rule: *name, client: *client });
+            for (refuser, quota) in [(part, rule.each), (Refuser::Rule(*name), rule.quota)] {
+                if let Some(most) = quota.map(|quota| most_within(&quota, allowed)).filter(|most| cost > most) {
+                    return Err((refuser, ConsumeError::TooLarge { cost: *cost, most }));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The longest wait of a request in one of the queues, as far as it is known, and the limit that causes it.
@@ -166,6 +182,13 @@ impl Rules {
         self.parts.close();
         self.shared.load().values().for_each(|shared| shared.limiter.close());
     }
+}
+
+/// The highest cost that a full bucket pays for within `allowed`.
+fn most_within(quota: &Quota, allowed: Duration) -> u64 {
+    let refilled = allowed.as_secs_f64() / quota.period().as_secs_f64() * quota.amount() as f64;
+    // The cast saturates.
+    quota.capacity().saturating_add(refilled as u64)
 }
 
 fn is_shared(rule: &Rule) -> bool {

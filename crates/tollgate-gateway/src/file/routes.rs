@@ -27,9 +27,15 @@ pub(super) struct RouteTable {
     quota: Option<Spanned<Quota>>,
     key_quota: Option<Spanned<Quota>>,
     in_flight: Option<Spanned<u64>>,
+    tokens: Option<Spanned<bool>>,
 }
 
 impl RouteTable {
+    /// Where the file says that the requests of the route cost tokens of a language model.
+    pub(super) fn llm(&self) -> Option<Range<usize>> {
+        self.tokens.as_ref().filter(|tokens| *tokens.as_ref()).map(Spanned::span)
+    }
+
     /// Parses a route, with the span of its cost.
     fn check(&self, source: &Source<'_>) -> Result<(Route, Range<usize>), Problem> {
         if !self.path.as_ref().starts_with('/') {
@@ -50,7 +56,9 @@ impl RouteTable {
             None => (1, self.path.span()),
         };
         let body_buffer = self.body_buffer.as_ref().map(|bytes| check_buffer(source, bytes)).transpose()?;
-        Ok((Route::new(self.path.as_ref(), methods, cost, body_buffer), span))
+        let mut route = Route::new(self.path.as_ref(), methods, cost, body_buffer);
+        route.is_llm = self.llm().is_some();
+        Ok((route, span))
     }
 
     /// The name of the route's limits in refusals and metrics.

@@ -13,6 +13,7 @@ mod connecting;
 mod ending;
 mod forwarding;
 mod key_sources;
+mod llm;
 mod malformed;
 mod networks;
 mod overload;
