@@ -105,6 +105,12 @@ impl World {
         Self::within(upstream, Limits::new(config).unwrap(), ManualClock::new()).await
     }
 
+    /// Runs with this file, on tokio's clock.
+    pub(crate) async fn of(text: &str) -> Self {
+        let config = Config::parse(Path::new("gateway.toml"), text).unwrap();
+        Self::within(Upstream::default(), Limits::new(config).unwrap(), ManualClock::new()).await
+    }
+
     pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
@@ -178,7 +184,7 @@ pub(crate) fn problem(limits: &str) -> String {
 /// Applies another file to a running gateway.
 pub(crate) fn change(world: &World, limits: &str) -> Result<(), String> {
     let path = Path::new("gateway.toml");
-    let upstream = world.gateway.limits.config().upstream.as_str().parse().unwrap();
+    let upstream = world.gateway.limits.config().upstream.authority.as_str().parse().unwrap();
     let config = Config::parse(path, &file(upstream, limits)).map_err(|problem| problem.to_string())?;
     world.gateway.limits.change(config, path).map_err(|problem| problem.to_string())
 }
