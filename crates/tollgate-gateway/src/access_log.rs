@@ -112,9 +112,11 @@ impl AccessLog {
         })
     }
 
-    pub(crate) fn open(&self, request: &Request<Body>) -> Entry {
+    /// Begins the line of `request`. `shown` is the query without the key.
+    pub(crate) fn open(&self, request: &Request<Body>, shown: impl FnOnce(&str) -> String) -> Entry {
         let open = self.0.queue.as_ref().map(|_| {
-            let target = Target::new(request.method(), request.uri(), self.0.has_query);
+            let query = request.uri().query().filter(|_| self.0.has_query).map(shown);
+            let target = Target::new(request.method(), request.uri(), query.as_deref());
             Box::new(Open { target, began: Instant::now(), log: self.clone() })
         });
         Entry { record: Record::default(), open }
@@ -186,8 +188,8 @@ impl Drop for Entry {
 fn lines_that_find_the_queue_full_are_dropped_and_counted() {
     let (log, messages) = AccessLog::with_queue(3, false);
     let request = Request::new(Body::empty());
-    (0..10).for_each(|_| drop(log.open(&request)));
+    (0..10).for_each(|_| drop(log.open(&request, str::to_owned)));
     assert_eq!((messages.try_iter().count(), log.lines().dropped()), (3, 7));
-    drop(log.open(&request));
+    drop(log.open(&request, str::to_owned));
     assert_eq!((messages.try_iter().count(), log.lines().dropped()), (1, 7));
 }

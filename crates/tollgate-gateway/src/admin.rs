@@ -99,6 +99,6 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    let text = admin.meters.render(&admin.counters, &admin.status, &admin.observed);
+    let text = admin.meters.render(&admin.limits, &admin.counters, &admin.status, &admin.observed);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::config::Config;
+use super::limit::Limit;
 use super::reason::Reason;
 use super::refusals::Refusee;
 
@@ -14,7 +15,7 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    pub(crate) fn new(config: &Config, refusee: &Refusee, reason: Reason) -> Self {
+    pub(crate) fn new(config: &Config, refusee: &Refusee, reason: Reason, limit: Option<Limit>) -> Self {
         let max_wait = humantime::format_duration(config.max_wait);
         let (quota, max_waiting) = (config.global, config.fixed.max_waiting.value);
         let (why, change) = match reason {
@@ -55,10 +56,34 @@ impl Advice {
                 let quota = config.keys.unlisted_quota.map(|quota| format!(" ({quota})")).unwrap_or_default();
                 ("all unlisted clients together exceed their quota", format!("raise `keys.unlisted_quota`{quota}"))
             }
-            Reason::TooLarge => (
-                "costs more than could ever be granted",
-                "lower the `cost` of its route, or raise the burst and `in_flight`".to_owned(),
+            Reason::RuleQuota => (
+                "asks for more than a limit of its own path, address or model",
+                format!("raise {}, or `max_wait` ({max_wait})", of_rule(limit, "quota")),
             ),
+            Reason::RuleQueue => (
+                "too many requests wait for a limit of a path, an address or a model",
+                format!("raise {}, or `max_waiting` ({max_waiting})", of_rule(limit, "quota")),
+            ),
+            Reason::RuleWait => (
+                "others took the tokens of a path, an address or a model, or its places in flight",
+                format!("raise {}, or `max_wait` ({max_wait})", of_rule(limit, "quota` or `in_flight")),
+            ),
+            Reason::Blocked => {
+                let block = limit.map(|block| block.to_string()).unwrap_or_default();
+                (
+                    "its address is not accepted",
+                    format!("remove `refuse` from `{block}`, or add a smaller block without it"),
+                )
+            }
+            Reason::TooLarge => {
+                let change = match limit {
+                    Some(Limit::Rule(_) | Limit::Each(_) | Limit::EachOverflow(_)) => {
+                        format!("lower its cost, or raise {}", of_rule(limit, "quota"))
+                    }
+                    _ => "lower the `cost` of its route, or raise the burst and `in_flight`".to_owned(),
+                };
+                ("costs more than could ever be granted", change)
+            }
             Reason::Ending => ("the gateway is ending", "nothing: it is being stopped".to_owned()),
             Reason::Unknown => {
                 ("its key is not listed", "list the key under `keys.listed`, or change `keys.unlisted`".to_owned())
@@ -69,6 +94,16 @@ impl Advice {
             ),
         };
         Self { why, change }
+    }
+}
+
+/// The setting of a rule, with the name of the limit.
+fn of_rule(limit: Option<Limit>, setting: &str) -> String {
+    match limit {
+        Some(Limit::Rule(name)) => format!("`{setting}` of `{name}`"),
+        Some(Limit::Each(name)) => format!("the quota of each client in `{name}`"),
+        Some(limit) => format!("the limit `{limit}`"),
+        None => format!("`{setting}`"),
     }
 }
 

@@ -16,9 +16,10 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
-//! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
-//! hold: then the connection is not read, and the end is not noticed.
+//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC and WebSockets. It does not verify keys: the
+//! upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that hangs up while it waits leaves
+//! the queue at once, unless more of its request body is pending than the socket buffers hold: then the connection is not
+//! read, and the end is not noticed.
 
 pub(crate) mod access_log;
 mod access_writer;
@@ -27,6 +28,7 @@ mod admin;
 pub(crate) mod admission;
 mod advice;
 mod answer;
+pub(crate) mod builders;
 mod calls;
 pub(crate) mod certificate;
 pub(crate) mod client;
@@ -34,29 +36,40 @@ pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
 mod connector;
+mod count;
 pub(crate) mod counters;
 mod demo;
 mod each;
+mod estimate;
+pub(crate) mod event_scanner;
 mod file;
 mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
 mod grpc;
+mod heeding;
 mod histogram;
 mod http2;
+mod jwt;
+mod key_source;
 mod keys;
+pub(crate) mod limit;
 pub(crate) mod limits;
+mod llm;
 mod log;
 mod logged_body;
 mod meters;
 pub(crate) mod name;
 mod network;
+mod networks;
 pub(crate) mod observed;
 mod options;
 mod page;
+mod parts;
 mod places;
 pub(crate) mod problem;
+mod prompt;
 pub(crate) mod proxy;
 mod readings;
 mod reason;
@@ -64,19 +77,27 @@ mod record;
 mod refusals;
 mod reload;
 mod route;
+mod rule;
+mod rules;
 mod sample;
 mod saver;
 mod server;
 mod session;
+mod settling;
+mod shared;
 mod shares;
 mod stall;
 pub(crate) mod state;
 mod status;
 mod streams;
 mod target;
+mod time_left;
 mod timeouts;
 mod trend;
+mod tunnel;
 mod upload;
+mod usage;
+pub(crate) mod usage_scanner;
 mod whole;
 
 use std::error::Error;

@@ -12,6 +12,7 @@ use super::client::Client;
 use super::counters::{Counters, Outcome};
 use super::limits::Limits;
 use super::observed::{self, Observed};
+use super::parts::Part;
 use super::status::Status;
 
 /// The upper bounds of the histogram buckets of waits, in seconds.
@@ -53,6 +54,8 @@ pub(crate) struct Meters {
     each: [Meter<KeyedLimiter<Client>>; 2],
     /// The same clients where they share the limit of all.
     shares: [Meter<KeyedLimiter<Client>>; 2],
+    /// The limits of each client within a rule.
+    parts: [Meter<KeyedLimiter<Part>>; 2],
 }
 
 impl Meters {
@@ -62,12 +65,15 @@ impl Meters {
         let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
         let [listed, unlisted] = limits.shares.clients();
         let shares = [Meter::new("all-listed", listed)?, Meter::new("all-unlisted", unlisted)?];
-        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares })
+        let parts = limits.rules.meters()?;
+        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares, parts })
     }
 
-    pub(crate) fn render(&self, counters: &Counters, status: &Status, observed: &Observed) -> String {
+    pub(crate) fn render(&self, limits: &Limits, counters: &Counters, status: &Status, observed: &Observed) -> String {
         self.all.publish();
         self.each.iter().chain(&self.shares).for_each(Meter::publish);
+        self.parts.iter().for_each(Meter::publish);
+        limits.rules.publish();
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {

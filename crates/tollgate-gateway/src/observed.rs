@@ -7,6 +7,7 @@ use metrics::{Unit, counter, describe_counter};
 use super::access_log::Lines;
 use super::calls::{CLASSES, Calls, Fault};
 use super::histogram::Histogram;
+use super::limit::Limit;
 use super::reason::Reason;
 use super::refusals::Refusals;
 
@@ -32,9 +33,6 @@ impl Observed {
         for (fault, name) in Fault::ALL {
             counter!("gateway_upstream_errors_total", "reason" => name).absolute(calls.faults[fault as usize]);
         }
-        for reason in Reason::ALL {
-            counter!("gateway_refusals_total", "reason" => reason.name()).absolute(self.refusals.total(reason));
-        }
         for (result, count) in self.lines.counts() {
             counter!("gateway_access_lines_total", "result" => result).absolute(count);
         }
@@ -57,8 +55,14 @@ pub(crate) fn describe() {
     describe_counter!("gateway_upstream_responses_total", count, "Responses of the upstream by class of their status.");
     describe_counter!("gateway_upstream_errors_total", count, "Forwarded requests without a response, by reason.");
     describe_counter!("gateway_upstream_cut_off_total", count, "Responses of the upstream that broke off or stalled.");
-    describe_counter!("gateway_refusals_total", count, "Requests refused, by reason.");
+    describe_counter!("gateway_refusals_total", count, "Requests refused, by reason and limit.");
     describe_counter!("gateway_access_lines_total", count, "Lines of the access log: written, dropped or failed.");
+}
+
+/// Counts a refused request. The names of limits are from the file, so they are few.
+pub(crate) fn refused(reason: Reason, limit: Option<Limit>) {
+    let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+    counter!("gateway_refusals_total", "reason" => reason.name(), "limit" => limit).increment(1);
 }
 
 /// Counts a response of the upstream that did not come to its end.

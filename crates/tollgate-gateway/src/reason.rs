@@ -3,6 +3,7 @@
 use tollgate::{Bound, ConsumeError, Denied, Refused, TryAcquireError};
 
 use super::counters::Outcome;
+use super::limit::Limit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
@@ -20,6 +21,14 @@ pub(crate) enum Reason {
     AllWait,
     /// Unlisted clients together ask for more than theirs.
     UnlistedQuota,
+    /// It asks for more than the quota of its route, of its block of addresses or of its model.
+    RuleQuota,
+    /// Too many requests wait for such a limit.
+    RuleQueue,
+    /// Other requests took the tokens of such a limit, or held its places in flight, for all of `max_wait`.
+    RuleWait,
+    /// Its address is in a block that is not admitted.
+    Blocked,
     /// Its cost could never be granted.
     TooLarge,
     /// The gateway ends.
@@ -31,7 +40,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::OwnQuota,
         Self::OwnQueue,
         Self::OwnInFlight,
@@ -39,6 +48,10 @@ impl Reason {
         Self::AllQueue,
         Self::AllWait,
         Self::UnlistedQuota,
+        Self::RuleQuota,
+        Self::RuleQueue,
+        Self::RuleWait,
+        Self::Blocked,
         Self::TooLarge,
         Self::Ending,
         Self::Unknown,
@@ -54,6 +67,10 @@ impl Reason {
             Self::AllQueue => "all_queue",
             Self::AllWait => "all_wait",
             Self::UnlistedQuota => "unlisted_quota",
+            Self::RuleQuota => "rule_quota",
+            Self::RuleQueue => "rule_queue",
+            Self::RuleWait => "rule_wait",
+            Self::Blocked => "blocked",
             Self::TooLarge => "too_large",
             Self::Ending => "ending",
             Self::Unknown => "unknown_key",
@@ -61,10 +78,22 @@ impl Reason {
         }
     }
 
+    /// The reason why a request was not forwarded; `None` if it was not refused.
+    pub(crate) fn new(outcome: Outcome, why: Option<&Refused>, limit: Option<Limit>) -> Option<Self> {
+        match (why, limit) {
+            (Some(why), _) => Some(Self::of(outcome, why)),
+            (None, Some(Limit::Block(_))) => Some(Self::Blocked),
+            (None, _) => Self::without_limit(outcome),
+        }
+    }
+
     /// The reason for a refusal by the limit that `by` counts.
-    pub(crate) fn of(by: Outcome, why: &Refused) -> Self {
-        let is_all = by == Outcome::RefusedAll;
-        let queue = if is_all { Self::AllQueue } else { Self::OwnQueue };
+    fn of(by: Outcome, why: &Refused) -> Self {
+        let (quota, queue, in_flight, late) = match by {
+            Outcome::RefusedAll => (Self::AllQuota, Self::AllQueue, Self::AllWait, Self::AllWait),
+            Outcome::RefusedRule => (Self::RuleQuota, Self::RuleQueue, Self::RuleWait, Self::RuleWait),
+            _ => (Self::OwnQuota, Self::OwnQueue, Self::OwnInFlight, Self::OwnQueue),
+        };
         match why {
             Refused::InLine(ConsumeError::Closed) | Refused::AtOnce(TryAcquireError::Closed) => Self::Ending,
             Refused::InLine(ConsumeError::TooLarge { .. }) | Refused::AtOnce(TryAcquireError::TooLarge { .. }) => {
@@ -72,20 +101,17 @@ impl Reason {
             }
             Refused::InLine(ConsumeError::QueueFull { .. }) => queue,
             Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Queue, .. })) => queue,
-            Refused::InLine(ConsumeError::TimedOut { .. }) if is_all => Self::AllWait,
-            Refused::InLine(ConsumeError::TimedOut { .. }) => Self::OwnQueue,
+            Refused::InLine(ConsumeError::TimedOut { .. }) => late,
             why => match why.by() {
-                Some(Bound::InFlight) if is_all => Self::AllWait,
-                Some(Bound::InFlight) => Self::OwnInFlight,
+                Some(Bound::InFlight) => in_flight,
                 Some(Bound::Ceiling) => Self::UnlistedQuota,
-                _ if is_all => Self::AllQuota,
-                _ => Self::OwnQuota,
+                _ => quota,
             },
         }
     }
 
     /// The reason for an outcome that is a refusal without a limit.
-    pub(crate) fn without_limit(outcome: Outcome) -> Option<Self> {
+    fn without_limit(outcome: Outcome) -> Option<Self> {
         match outcome {
             Outcome::Unknown => Some(Self::Unknown),
             Outcome::Invalid => Some(Self::Invalid),

@@ -6,6 +6,7 @@ use axum::http::{Method, StatusCode, Uri};
 
 use super::client::Client;
 use super::counters::Outcome;
+use super::limit::Limit;
 use super::reason::Reason;
 
 /// The most bytes of a path that a line has: a queue of lines must not hold whole heads of requests.
@@ -17,12 +18,16 @@ pub(crate) struct Record {
     pub(crate) client: Option<Client>,
     /// In tokens; `None` if the request ended before it had one.
     pub(crate) cost: Option<u64>,
-    /// The time in both queues.
+    /// What a request to a language model was estimated to take, in tokens of the model.
+    pub(crate) tokens: Option<u64>,
+    /// The time in all queues.
     pub(crate) waited: Option<Duration>,
     /// The time until the head of the upstream's response.
     pub(crate) upstream: Option<Duration>,
     pub(crate) outcome: Outcome,
     pub(crate) reason: Option<Reason>,
+    /// The limit that refused it.
+    pub(crate) limit: Option<Limit>,
     /// `None` if the client left before there was a response.
     pub(crate) status: Option<StatusCode>,
 }
@@ -32,10 +37,12 @@ impl Default for Record {
         Self {
             client: None,
             cost: None,
+            tokens: None,
             waited: None,
             upstream: None,
             outcome: Outcome::Left,
             reason: None,
+            limit: None,
             status: None,
         }
     }
@@ -50,8 +57,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(method: &Method, uri: &Uri, has_query: bool) -> Self {
-        let query = uri.query().filter(|_| has_query);
+    pub(crate) fn new(method: &Method, uri: &Uri, query: Option<&str>) -> Self {
         let length = uri.path().len() + query.map_or(0, |query| query.len() + 1);
         let path = if length <= MOST_PATH && query.is_none() {
             uri.path().into()
@@ -73,8 +79,10 @@ struct Line<'a> {
     status: Option<u16>,
     outcome: &'static str,
     reason: Option<&'static str>,
+    limit: Option<String>,
     client: Option<String>,
     cost: Option<u64>,
+    tokens: Option<u64>,
     wait_ms: Option<f64>,
     upstream_ms: Option<f64>,
     duration_ms: f64,
@@ -101,8 +109,10 @@ pub(crate) fn write(text: &mut Vec<u8>, target: &Target, record: &Record, end: E
         status: record.status.map(|status| status.as_u16()),
         outcome: record.outcome.name(),
         reason: record.reason.map(Reason::name),
+        limit: record.limit.map(|limit| limit.to_string()),
         client: record.client.as_ref().map(Client::in_log),
         cost: record.cost,
+        tokens: record.tokens,
         wait_ms: record.waited.map(millis),
         upstream_ms: record.upstream.map(millis),
         duration_ms: millis(end.took),
@@ -120,7 +130,8 @@ mod tests {
     use super::*;
 
     fn path(uri: &str, has_query: bool) -> String {
-        Target::new(&Method::GET, &uri.parse().unwrap(), has_query).path.into()
+        let uri: Uri = uri.parse().unwrap();
+        Target::new(&Method::GET, &uri, uri.query().filter(|_| has_query)).path.into()
     }
 
     #[test]
@@ -141,12 +152,13 @@ mod tests {
             waited: Some(Duration::from_micros(1_500)),
             outcome: Outcome::RefusedEach,
             reason: Some(Reason::OwnQuota),
+            limit: Some(Limit::Own),
             status: Some(StatusCode::TOO_MANY_REQUESTS),
             ..Record::default()
         };
         let mut text = Vec::new();
         let target =
-            Target { came: SystemTime::UNIX_EPOCH, ..Target::new(&Method::GET, &Uri::from_static("/\"x"), false) };
+            Target { came: SystemTime::UNIX_EPOCH, ..Target::new(&Method::GET, &Uri::from_static("/\"x"), None) };
         write(&mut text, &target, &record, End { bytes: 7, is_complete: true, ..End::default() });
         let text = String::from_utf8(text).unwrap();
         assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
@@ -156,7 +168,7 @@ mod tests {
         assert!(client.starts_with("key:") && client.len() == 20 && !text.contains("sk-l"), "{text}");
         let expected = serde_json::json!({
             "time": "1970-01-01T00:00:00.000Z", "method": "GET", "path": "/\"x", "status": 429,
-            "outcome": "refused_each", "reason": "own_quota", "client": null, "cost": 10, "wait_ms": 1.5,
+            "outcome": "refused_each", "reason": "own_quota", "limit": "key", "client": null, "cost": 10, "tokens": null, "wait_ms": 1.5,
             "upstream_ms": null, "duration_ms": 0.0, "bytes": 7, "complete": true,
         });
         assert_eq!(seen, expected);

@@ -13,6 +13,7 @@ use crossbeam_utils::CachePadded;
 use tokio::time::Instant;
 
 use super::client::Client;
+use super::limit::Limit;
 use super::reason::Reason;
 
 /// A minute, in windows.
@@ -33,7 +34,7 @@ pub(crate) enum Refusee {
     Others,
 }
 
-type Place = (Refusee, Reason);
+type Place = (Refusee, Reason, Option<Limit>);
 type Counts = HashMap<Place, Count>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Refusals {
         }
     }
 
-    pub(crate) fn note(&self, client: Option<Client>, reason: Reason) {
+    pub(crate) fn note(&self, client: Option<Client>, reason: Reason, limit: Option<Limit>) {
         self.totals[reason as usize].fetch_add(1, Ordering::Relaxed);
         let refusee = client.map_or(Refusee::Unidentified, Refusee::Client);
         let part = &self.parts[self.hasher.hash_one(refusee) as usize % PARTS];
@@ -77,8 +78,8 @@ impl Refusals {
             *window = Window { number, counts: Counts::new() };
         }
         let always = !matches!(refusee, Refusee::Client(Client::Key { .. } | Client::Address(_)));
-        let fits = always || window.counts.len() < MOST_PLACES || window.counts.contains_key(&(refusee, reason));
-        let place = if fits { (refusee, reason) } else { (Refusee::Others, reason) };
+        let fits = always || window.counts.len() < MOST_PLACES || window.counts.contains_key(&(refusee, reason, limit));
+        let place = if fits { (refusee, reason, limit) } else { (Refusee::Others, reason, limit) };
         let count = window.counts.entry(place).or_insert(Count { count: 0, last: now });
         count.count += 1;
         count.last = now;
@@ -90,7 +91,7 @@ impl Refusals {
     }
 
     /// The refusals of about the last minute, the most first, and how long this time is.
-    pub(crate) fn recent(&self) -> (Vec<(Refusee, Reason, Count)>, Duration) {
+    pub(crate) fn recent(&self) -> (Vec<(Refusee, Reason, Option<Limit>, Count)>, Duration) {
         let (now, number) = self.now();
         let oldest = number.saturating_sub(WINDOWS as u64 - 1);
         let mut all = Counts::new();
@@ -104,8 +105,9 @@ impl Refusals {
                 sum.last = sum.last.max(seen.last);
             }
         }
-        let mut all: Vec<_> = all.into_iter().map(|((refusee, reason), count)| (refusee, reason, count)).collect();
-        all.sort_by(|a, b| b.2.count.cmp(&a.2.count).then_with(|| a.0.to_string().cmp(&b.0.to_string())));
+        let mut all: Vec<_> =
+            all.into_iter().map(|((refusee, reason, limit), count)| (refusee, reason, limit, count)).collect();
+        all.sort_by(|a, b| b.3.count.cmp(&a.3.count).then_with(|| a.0.to_string().cmp(&b.0.to_string())));
         (all, now - (self.began + WINDOW * u32::try_from(oldest).unwrap_or(u32::MAX)))
     }
 
@@ -135,22 +137,22 @@ mod tests {
         let refusals = Refusals::new();
         let ann = Client::Listed(Name::new("ann"));
         for _ in 0..3 {
-            refusals.note(Some(ann), Reason::OwnQuota);
+            refusals.note(Some(ann), Reason::OwnQuota, Some(Limit::Own));
         }
-        refusals.note(None, Reason::Unknown);
+        refusals.note(None, Reason::Unknown, None);
         let seen: Vec<_> = refusals
             .recent()
             .0
             .into_iter()
-            .map(|(who, reason, count)| (who.to_string(), reason, count.count))
+            .map(|(who, reason, _, count)| (who.to_string(), reason, count.count))
             .collect();
         let expected = [("ann".to_owned(), Reason::OwnQuota, 3), ("(not identified)".to_owned(), Reason::Unknown, 1)];
         assert_eq!(seen, expected);
         tokio::time::advance(Duration::from_secs(45)).await;
-        refusals.note(Some(ann), Reason::OwnQuota);
-        assert_eq!(refusals.recent().0[0].2.count, 4);
+        refusals.note(Some(ann), Reason::OwnQuota, Some(Limit::Own));
+        assert_eq!(refusals.recent().0[0].3.count, 4);
         tokio::time::advance(Duration::from_secs(30)).await;
-        assert_eq!(refusals.recent().0[0].2.count, 1);
+        assert_eq!(refusals.recent().0[0].3.count, 1);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(refusals.recent().0, []);
         assert_eq!(refusals.total(Reason::OwnQuota), 4);
@@ -160,10 +162,10 @@ mod tests {
     async fn made_up_keys_take_bounded_memory_and_hide_no_listed_key() {
         let refusals = Refusals::new();
         for number in 0..100_000 {
-            refusals.note(Some(Client::of_key(&number.to_string())), Reason::OwnQuota);
+            refusals.note(Some(Client::of_key(&number.to_string())), Reason::OwnQuota, Some(Limit::Own));
         }
         let names: Vec<_> = (0..100).map(|number| Client::Listed(Name::new(&format!("listed-{number}")))).collect();
-        names.iter().for_each(|name| refusals.note(Some(*name), Reason::AllWait));
+        names.iter().for_each(|name| refusals.note(Some(*name), Reason::AllWait, Some(Limit::All)));
         let (recent, _) = refusals.recent();
         assert!(recent.len() <= PARTS * (MOST_PLACES + 1) + names.len(), "{}", recent.len());
         assert_eq!(recent[0].0, Refusee::Others);

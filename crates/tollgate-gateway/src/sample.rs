@@ -75,6 +75,8 @@ struct Refusals {
 struct Refusal {
     client: String,
     reason: &'static str,
+    /// The limit that refused, if one did.
+    limit: Option<String>,
     count: u64,
     /// Milliseconds since the last one.
     ago: u64,
@@ -209,12 +211,13 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
 fn refusals(config: &Config, all: &super::refusals::Refusals) -> Refusals {
     let (recent, span) = all.recent();
     let count = recent.iter().map(|(.., count)| count.count).sum();
-    let shown = recent.iter().take(SHOWN).map(|(refusee, reason, Count { count, last })| Refusal {
+    let shown = recent.iter().take(SHOWN).map(|(refusee, reason, limit, Count { count, last })| Refusal {
         client: refusee.to_string(),
         reason: reason.name(),
+        limit: limit.map(|limit| limit.to_string()),
         count: *count,
         ago: last.elapsed().as_millis() as u64,
-        advice: Advice::new(config, refusee, *reason),
+        advice: Advice::new(config, refusee, *reason, *limit),
     });
     Refusals { span: span.as_millis() as u64, count, kinds: recent.len(), shown: shown.collect() }
 }

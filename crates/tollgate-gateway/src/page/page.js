@@ -214,7 +214,7 @@ function showKeys(now) {
   });
 }
 
-const TOTALS = { came: "received", answered: "answered", refused_each: "refused by their key's limit", refused_all: "refused by the limit of all",
+const TOTALS = { came: "received", answered: "answered", refused_each: "refused by their key's limit", refused_all: "refused by the limit of all", refused_rule: "refused by another limit",
   unknown: "of unknown keys", invalid: "invalid", failed: "failed upstream", left: "given up by clients" };
 
 function showTotals({ began_at, at, counts }) {

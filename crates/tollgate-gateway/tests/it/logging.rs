@@ -121,3 +121,22 @@ async fn the_standard_output_has_the_lines_of_the_log_and_nothing_else() {
     assert_eq!((&line["path"], &line["status"]), (&"/a?b".into(), &200.into()));
     std::fs::remove_file(&path).unwrap();
 }
+
+/// The query is logged because the file asks for it; the key in it is not.
+#[tokio::test]
+async fn a_key_in_the_query_is_never_in_the_log() {
+    let (_upstream, address) = Upstream::start().await;
+    let path = place("query-key");
+    let limits = "quota = \"1000/s\"\nmax_wait = \"0s\"\n[keys]\nquery = \"api_key\"\nquota = \"1/h, burst 2\"\n\
+                  unlisted = \"by-key\"\n[[routes]]\npath = \"/two\"\ncost = 2\nquota = \"1/h, burst 2\"\n";
+    let file = format!("access_log = {path:?}\naccess_log_query = true\n{limits}");
+    let gateway = Process::start("query-log", address, &file);
+    assert_eq!(get(gateway.address, "/two?page=2&api_key=sk-secret-1", "").await, 200);
+    assert_eq!(get(gateway.address, "/two?page=3&api_key=sk-secret-2", "").await, 429);
+    let seen = lines(&path, 2).await;
+    let of = |field: &str| seen.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of("path"), ["/two?page=2&api_key=...", "/two?page=3&api_key=..."]);
+    assert_eq!(of("limit"), [Value::Null, "route /two".into()]);
+    assert_eq!(of("reason"), [Value::Null, "rule_quota".into()]);
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("secret"));
+}

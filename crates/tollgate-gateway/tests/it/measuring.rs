@@ -47,8 +47,8 @@ async fn the_upstream_has_a_histogram_and_counters_by_class_and_by_fault() {
         ("gateway_upstream_duration_seconds_bucket{le=\"50\"}", 4.0),
         ("gateway_upstream_duration_seconds_count", 4.0),
         ("gateway_wait_seconds_count", 4.0),
-        ("gateway_refusals_total{reason=\"own_quota\"}", 1.0),
-        ("gateway_refusals_total{reason=\"unknown_key\"}", 1.0),
+        ("gateway_refusals_total{reason=\"own_quota\",limit=\"key\"}", 1.0),
+        ("gateway_refusals_total{reason=\"unknown_key\",limit=\"none\"}", 1.0),
     ] {
         assert_eq!(seen.get(name), Some(&expected), "{name}: {seen:#?}");
     }
