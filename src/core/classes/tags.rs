@@ -5,6 +5,8 @@
 //! carried from charge to charge: over any interval in which a class is backlogged, its tag is less than one unit too
 //! low, which is less than a millionth of a token of the largest weight.
 
+use std::cmp::Ordering;
+
 /// The largest weight of a class.
 pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
 
@@ -77,6 +79,37 @@ impl StartTag {
     /// The weight has changed, and the parts of a unit with it.
     pub(super) fn drop_rest(&mut self) {
         self.carried = 0;
+    }
+}
+
+/// The order in which siblings are picked by weight: by start tag, then by finish tag, then by how long they have been
+/// backlogged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) start: Tag,
+    /// From the start tag to the finish tag.
+    pub(super) span: Tag,
+    pub(super) since: u64,
+}
+
+impl PartialOrd for Turn {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (self.start, self.span, self.since).partial_cmp(&(other.start, other.span, other.since))
+    }
+
+    // Each grant compares several turns, and two comparisons of integers are less code than an `Ordering`.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        if self.start != other.start {
+            return self.start < other.start;
+        }
+        if self.span != other.span { self.span < other.span } else { self.since < other.since }
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        !(other < self)
     }
 }
 
