@@ -1,4 +1,4 @@
-//! A binary heap whose entries can be moved and removed by their position. The owner keeps the position of each entry
+//! A heap whose entries can be moved and removed by their position. The owner keeps the position of each entry
 //! and is told when it changes.
 //!
 //! Entries are replaced in place: no allocation as long as the number of entries does not exceed its former maximum.
@@ -6,60 +6,76 @@
 /// The position of an entry that is in no heap.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-#[derive(Clone, Debug)]
-pub(super) struct Heap<K> {
-    /// The smallest entry is first; no entry is smaller than its parent, which is at `(position - 1) / 2`.
-    entries: Vec<(K, u32)>,
+/// What is in a heap: the key that orders it, and its owner.
+pub(super) trait Entry: Copy + PartialOrd {
+    fn owner(&self) -> u32;
 }
 
-impl<K> Default for Heap<K> {
+impl Entry for (u64, u32) {
+    #[inline]
+    fn owner(&self) -> u32 {
+        self.1
+    }
+}
+
+/// How many entries are below each one. Four have half as many levels as two, with the same number of comparisons: each
+/// level that is not in a cache costs a wait.
+const FAN: usize = 4;
+
+#[derive(Clone, Debug)]
+pub(super) struct Heap<E> {
+    /// The smallest entry is first; no entry is smaller than the one above it, which is at `(position - 1) / FAN`.
+    entries: Vec<E>,
+}
+
+impl<E> Default for Heap<E> {
     fn default() -> Self {
         Self { entries: Vec::new() }
     }
 }
 
-impl<K: Copy + PartialOrd> Heap<K> {
-    /// The smallest key and its owner.
+impl<E: Entry> Heap<E> {
+    /// The smallest entry.
     #[inline]
-    pub(super) fn first(&self) -> Option<(K, u32)> {
-        self.entries.first().copied()
+    pub(super) fn first(&self) -> Option<&E> {
+        self.entries.first()
     }
 
-    /// Enters `id` with `key`, or replaces its key if it is entered at `position`. `moved` receives each entry's owner
-    /// and its new position.
-    pub(super) fn set(&mut self, position: u32, key: K, id: u32, mut moved: impl FnMut(u32, u32)) {
+    /// Enters `entry`, or replaces by it the one of its owner, which is at `position`. `moved` receives each owner and its
+    /// new position.
+    pub(super) fn set(&mut self, position: u32, entry: E, mut moved: impl FnMut(u32, u32)) {
         if position == NOWHERE {
-            self.entries.push((key, id));
-            self.rise(self.entries.len() - 1, 0, (key, id), &mut moved);
+            self.entries.push(entry);
+            self.rise(self.entries.len() - 1, 0, entry, &mut moved);
         } else {
-            self.replace(position as usize, (key, id), &mut moved);
+            self.replace(position as usize, entry, &mut moved);
         }
     }
 
-    /// Changes all keys in a way that keeps their order.
-    pub(super) fn map_keys(&mut self, change: impl Fn(K) -> K) {
-        self.entries.iter_mut().for_each(|(key, _)| *key = change(*key));
+    /// Changes all entries in a way that keeps their order.
+    pub(super) fn map(&mut self, change: impl Fn(E) -> E) {
+        self.entries.iter_mut().for_each(|entry| *entry = change(*entry));
     }
 
     /// Removes the entry at `position`, if it is in this heap.
     pub(super) fn remove(&mut self, position: u32, mut moved: impl FnMut(u32, u32)) {
-        if position == NOWHERE {
+        let at = position as usize;
+        if at >= self.entries.len() {
             return;
         }
-        let at = position as usize;
-        let last = self.entries.pop().expect("the position is in the heap");
-        if at < self.entries.len() {
-            moved(self.entries[at].1, NOWHERE);
-            self.replace(at, last, &mut moved);
-        } else {
-            moved(last.1, NOWHERE);
+        let last = self.entries.len() - 1;
+        moved(self.entries[at].owner(), NOWHERE);
+        let entry = self.entries[last];
+        self.entries.truncate(last);
+        if at < last {
+            self.replace(at, entry, &mut moved);
         }
     }
 
     /// Puts an entry in place of the one at `at`.
     #[inline]
-    fn replace(&mut self, at: usize, entry: (K, u32), moved: &mut impl FnMut(u32, u32)) {
-        if at > 0 && entry.0 < self.entries[(at - 1) / 2].0 {
+    fn replace(&mut self, at: usize, entry: E, moved: &mut impl FnMut(u32, u32)) {
+        if at > 0 && entry < self.entries[(at - 1) / FAN] {
             self.rise(at, 0, entry, moved);
         } else {
             self.sink(at, entry, moved);
@@ -68,39 +84,37 @@ impl<K: Copy + PartialOrd> Heap<K> {
 
     /// Puts an entry where it belongs between `top` and `at`: larger entries move down. The entry at `at` is overwritten.
     #[inline]
-    fn rise(&mut self, mut at: usize, top: usize, entry: (K, u32), moved: &mut impl FnMut(u32, u32)) {
+    fn rise(&mut self, mut at: usize, top: usize, entry: E, moved: &mut impl FnMut(u32, u32)) {
         while at > top {
-            let above = (at - 1) / 2;
-            if self.entries[above].0 <= entry.0 {
+            let above = (at - 1) / FAN;
+            if self.entries[above] <= entry {
                 break;
             }
             self.entries[at] = self.entries[above];
-            moved(self.entries[at].1, at as u32);
+            moved(self.entries[at].owner(), at as u32);
             at = above;
         }
         self.entries[at] = entry;
-        moved(entry.1, at as u32);
+        moved(entry.owner(), at as u32);
     }
 
     /// Puts an entry where it belongs at `top` or below: smaller entries move up. The entry at `top` is overwritten.
     ///
     /// A class that was served most often belongs near the bottom, where most entries are. So the gap goes down to the
-    /// bottom with one comparison on each level, not two, and the entry rises from there.
-    fn sink(&mut self, top: usize, entry: (K, u32), moved: &mut impl FnMut(u32, u32)) {
+    /// bottom without comparisons with the entry, and the entry rises from there.
+    fn sink(&mut self, top: usize, entry: E, moved: &mut impl FnMut(u32, u32)) {
         let (mut at, entries) = (top, self.entries.as_mut_slice());
-        loop {
-            let mut below = 2 * at + 1;
-            match entries.get(below..below + 2) {
-                Some([left, right]) => below += usize::from(right.0 < left.0),
-                _ if below < entries.len() => {}
-                _ => break,
+        while FAN * at + 1 < entries.len() {
+            let first = FAN * at + 1;
+            let mut below = first;
+            for other in first + 1..entries.len().min(first + FAN) {
+                below = if entries[other] < entries[below] { other } else { below };
             }
-            let least = &entries[below];
-            if at == top && entry.0 <= least.0 {
+            if at == top && entry <= entries[below] {
                 break;
             }
-            moved(least.1, at as u32);
-            entries[at] = *least;
+            entries[at] = entries[below];
+            moved(entries[at].owner(), at as u32);
             at = below;
         }
         self.rise(at, top, entry, moved);
@@ -117,7 +131,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(18);
         let (mut heap, mut set) = (Heap::default(), BTreeSet::new());
         let mut positions = [NOWHERE; 40];
-        let mut keys = [0_u8; 40];
+        let mut keys = [0_u64; 40];
         for _ in 0..20_000 {
             let id = random.u32(0..40);
             let position = positions[id as usize];
@@ -127,14 +141,12 @@ mod tests {
             if random.u8(0..3) == 0 {
                 heap.remove(position, |id, at| positions[id as usize] = at);
             } else {
-                let key = random.u8(0..60);
+                let key = random.u64(0..60);
                 keys[id as usize] = key;
-                heap.set(position, key, id, |id, at| positions[id as usize] = at);
+                heap.set(position, (key, id), |id, at| positions[id as usize] = at);
                 set.insert((key, id));
             }
-            let first = heap.first();
-            assert_eq!(first.map(|(key, _)| key), set.first().map(|(key, _)| *key));
-            assert!(first.is_none_or(|first| set.contains(&first)));
+            assert_eq!(heap.first(), set.first());
             let entered = positions.iter().filter(|at| **at != NOWHERE).count();
             assert_eq!(entered, set.len());
         }

@@ -2,6 +2,7 @@
 //! in service.
 
 use super::floor::FloorTime;
+use super::heap::Entry;
 use std::num::NonZeroU64;
 
 /// The number of a class in its tree.
@@ -46,6 +47,16 @@ impl Offer {
     #[inline]
     pub(super) fn is_by_floor(&self) -> bool {
         self.deadline != NO_DEADLINE
+    }
+}
+
+/// A class with a leaf below it that has a floor which is due: its deadline, how long it has been backlogged, its number.
+pub(super) type Deadline = (FloorTime, u64, ClassId);
+
+impl Entry for Deadline {
+    #[inline]
+    fn owner(&self) -> u32 {
+        self.2
     }
 }
 

@@ -5,7 +5,7 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::{Rate, nanos};
-use super::heap::{Heap, NOWHERE};
+use super::heap::{Entry, Heap, NOWHERE};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
 use super::tags::{MAX_TAG, StartTag, Turn};
 use super::tree::{Node, Positions, Tree};
@@ -30,17 +30,17 @@ impl Tree {
 
     #[inline]
     fn pick_anew(&mut self, now: u64) -> Option<Pick> {
-        while let Some((_, id)) = self.upcoming.first().filter(|(at, _)| *at <= now) {
+        while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
-        while let Some((_, id)) = self.held.first().filter(|(at, _)| *at <= now) {
+        while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
         let root = self.node(ROOT);
         let offer = match root.first_child_in_turn() {
             Some(child) => self.node(child).offer?,
             // The limiter has no classes yet.
-            None => Offer::by_weight(ROOT, NonZeroU64::new(root.front?.min(root.most))?),
+            None => Offer::by_weight(ROOT, NonZeroU64::new(root.front?.get().min(root.most))?),
         };
         let by_floor = offer.is_by_floor();
         if !by_floor {
@@ -61,7 +61,7 @@ impl Tree {
     /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
     pub(crate) fn next_recheck(&self) -> u64 {
         let instants = [self.upcoming.first(), self.held.first()];
-        instants.into_iter().flatten().map(|(at, _)| at).min().unwrap_or(u64::MAX)
+        instants.into_iter().flatten().map(|(at, _)| *at).min().unwrap_or(u64::MAX)
     }
 
     /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
@@ -111,7 +111,7 @@ impl Tree {
         let node = self.node_mut(parent);
         let by = std::mem::take(&mut node.virtual_time);
         node.largest -= by;
-        node.by_tag.map_keys(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
+        node.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
         let mut child = node.first_child;
         while child != NEW {
             let node = self.node_mut(child);
@@ -138,6 +138,7 @@ impl Tree {
     /// The front claim of the queue of `leaf` lacks `front` tokens from now on; `None`: no claim waits there.
     #[inline]
     pub(crate) fn set_front(&mut self, leaf: ClassId, front: Option<u64>, now: u64) {
+        let front = front.and_then(NonZeroU64::new);
         let before = std::mem::replace(&mut self.node_mut(leaf).front, front);
         if before != front && self.picked.is_some_and(|pick| pick.leaf == leaf) {
             // The installment may be larger now than what a ceiling on its path has.
@@ -171,7 +172,7 @@ impl Tree {
             let mut least = virtual_time;
             if node.is_key {
                 node.idle_start = Some(node.start);
-                least = least.saturating_add(node.weight.span(node.front.unwrap_or(0).min(node.most)));
+                least = least.saturating_add(node.weight.span(node.front.map_or(0, NonZeroU64::get).min(node.most)));
             }
             node.start.raise(least);
             node.since = since;
@@ -221,11 +222,11 @@ impl Tree {
             while child != NEW {
                 let sibling = self.node(child);
                 if sibling.front.is_some() || sibling.backlogged > 0 {
-                    weights += sibling.weight.weight;
+                    weights += sibling.weight.weight();
                 }
                 child = sibling.next;
             }
-            share *= node.weight.weight as f64 / weights.max(1) as f64;
+            share *= node.weight.weight() as f64 / weights.max(1) as f64;
         }
         let floor = self.node(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
         let (own, all) = (backlog.own as f64, backlog.all as f64);
@@ -253,24 +254,24 @@ impl Tree {
     /// Does one step of [`refresh`](Self::refresh) for a backlogged leaf that has neither floor nor ceiling. That is what
     /// most leaves are, and it is a part of each grant.
     #[inline]
-    fn offer_front(&mut self, id: ClassId, front: u64) -> ClassId {
+    fn offer_front(&mut self, id: ClassId, front: NonZeroU64) -> ClassId {
         let parent = self.node(id).parent;
         let virtual_time = self.node(parent).virtual_time;
         let node = self.node_mut(id);
-        let tokens = front.min(node.most);
+        let tokens = front.get().min(node.most);
         node.offer = NonZeroU64::new(tokens).map(|tokens| Offer::by_weight(id, tokens));
         node.start.raise(virtual_time);
-        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens), since: node.since };
+        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens), since: node.since, class: id };
         let at = self.positions[id as usize].by_tag;
         let moved = |id: ClassId, to| self.positions[id as usize].by_tag = to;
-        self.nodes[parent as usize].by_tag.set(at, turn, id, moved);
+        self.nodes[parent as usize].by_tag.set(at, turn, moved);
         parent
     }
 
     /// What could be served next in a class, whatever its own ceiling says.
     fn offer(&mut self, id: ClassId, now: u64) -> Option<Offer> {
         let node = self.node(id);
-        let Some(front) = node.front.and_then(NonZeroU64::new) else {
+        let Some(front) = node.front else {
             let next = node.first_child_in_turn();
             self.set_upcoming(id, None);
             return self.node(next?).offer;
@@ -301,13 +302,13 @@ impl Tree {
         }
         // At `u64::MAX` time has ended, and the ceiling still holds it back.
         let at = until.filter(|at| *at < u64::MAX);
-        set(&mut self.held, &mut self.positions, |positions| &mut positions.held, id, at);
+        set(&mut self.held, &mut self.positions, |positions| &mut positions.held, id, at.map(|at| (at, id)));
         if until.is_some() { None } else { offer }
     }
 
     fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
         let at = at.filter(|at| *at < u64::MAX);
-        set(&mut self.upcoming, &mut self.positions, |positions| &mut positions.upcoming, id, at);
+        set(&mut self.upcoming, &mut self.positions, |positions| &mut positions.upcoming, id, at.map(|at| (at, id)));
     }
 
     /// Enters the offer of a class in its parent's heaps. Returns the parent.
@@ -316,11 +317,11 @@ impl Tree {
         let virtual_time = self.node(parent).virtual_time;
         let node = self.node_mut(id);
         let since = node.since;
-        let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since));
+        let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
         let turn = offer.filter(|offer| !offer.is_by_floor()).map(|offer| {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
             node.start.raise(virtual_time);
-            Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since }
+            Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since, class: id }
         });
         let Node { by_tag, by_deadline, .. } = &mut self.nodes[parent as usize];
         set(by_tag, &mut self.positions, |positions| &mut positions.by_tag, id, turn);
@@ -329,19 +330,19 @@ impl Tree {
     }
 }
 
-/// Enters a class in a heap with `key`, or removes it. `position` selects where its position in this heap is kept.
+/// Enters a class in a heap, or removes it. `position` selects where its position in this heap is kept.
 #[inline]
-fn set<K: Copy + PartialOrd>(
-    heap: &mut Heap<K>,
+fn set<E: Entry>(
+    heap: &mut Heap<E>,
     positions: &mut [Positions],
     position: impl Fn(&mut Positions) -> &mut u32,
     id: ClassId,
-    key: Option<K>,
+    entry: Option<E>,
 ) {
     let at = *position(&mut positions[id as usize]);
     let moved = |id: ClassId, to| *position(&mut positions[id as usize]) = to;
-    match key {
-        Some(key) => heap.set(at, key, id, moved),
+    match entry {
+        Some(entry) => heap.set(at, entry, moved),
         None if at != NOWHERE => heap.remove(at, moved),
         None => {}
     }

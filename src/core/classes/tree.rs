@@ -13,14 +13,15 @@
 
 use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
-use super::heap::{Heap, NOWHERE};
+use super::heap::{Entry, Heap, NOWHERE};
 use super::name::ClassName;
-use super::offer::{ClassId, NEW, Offer, Pick, ROOT};
+use super::offer::{ClassId, Deadline, NEW, Offer, Pick, ROOT};
 use super::steps;
 use super::tags::{StartTag, Tag, Turn, Weight};
 use crate::Quota;
 use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 /// What the limiter's quotas mean for the scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -93,29 +94,28 @@ pub(super) struct Node {
     /// In the virtual time of the parent.
     pub(super) start: StartTag,
     pub(super) weight: Weight,
+    pub(super) ceiling: Option<Box<Ceiling>>,
+    /// Only leaves have one.
+    pub(super) floor: Option<Box<Floor>>,
 
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Not kept for the
     /// root.
     pub(super) offer: Option<Offer>,
     /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
-    pub(super) front: Option<u64>,
+    pub(super) front: Option<NonZeroU64>,
     /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
     pub(super) most: u64,
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
-
-    pub(super) ceiling: Option<Box<Ceiling>>,
-    /// Only leaves have one.
-    pub(super) floor: Option<Box<Floor>>,
     pub(super) parent: ClassId,
+    /// The class of a key: see [`Tree::enter`].
+    pub(super) is_key: bool,
+
     /// How many children are backlogged.
     pub(super) backlogged: u32,
     /// The children that may be served by weight, and those with a floor that is due.
     pub(super) by_tag: Heap<Turn>,
-    /// The class of a key: see [`Tree::enter`].
-    pub(super) is_key: bool,
-
-    pub(super) by_deadline: Heap<(FloorTime, u64)>,
+    pub(super) by_deadline: Heap<Deadline>,
     /// An inner class: its virtual time, and the largest tag that it has given to a child.
     pub(super) virtual_time: Tag,
     pub(super) largest: Tag,
@@ -194,8 +194,8 @@ impl Node {
     /// The child that is served next below this class: one with a floor that is due, else by weight.
     #[inline]
     pub(super) fn first_child_in_turn(&self) -> Option<ClassId> {
-        let by_floor = self.by_deadline.first().map(|(_, child)| child);
-        if by_floor.is_some() { by_floor } else { self.by_tag.first().map(|(_, child)| child) }
+        let by_floor = self.by_deadline.first().map(Entry::owner);
+        if by_floor.is_some() { by_floor } else { self.by_tag.first().map(Entry::owner) }
     }
 }
 
@@ -209,9 +209,9 @@ pub(crate) struct Tree {
     free: Vec<ClassId>,
     pub(super) limits: Limits,
     /// Classes that their ceiling holds back, by the instant at which it lets them go.
-    pub(super) held: Heap<u64>,
+    pub(super) held: Heap<(u64, ClassId)>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
-    pub(super) upcoming: Heap<u64>,
+    pub(super) upcoming: Heap<(u64, ClassId)>,
     /// What is in service, until it is served or the pick is made anew.
     pub(super) picked: Option<Pick>,
     /// Counts the instants at which classes became backlogged.
@@ -323,7 +323,7 @@ impl Tree {
     }
 
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
-        self.node(id).weight.weight
+        self.node(id).weight.weight()
     }
 
     pub(crate) fn has_floor(&self, id: ClassId) -> bool {
