@@ -80,7 +80,7 @@ async fn a_claim_that_joins_a_class_late_changes_nothing() {
     let exact = Fixture::new(manual, move |nanos| moved.advance(Duration::from_nanos(nanos))).run();
     let late = DriverlessClock::default();
     let moved = Arc::clone(&late.0);
-    let late = Fixture::new(late, move |nanos| drop(moved.fetch_add(nanos, Ordering::Relaxed))).run();
+    let late = Fixture::new(late, move |nanos| _ = moved.fetch_add(nanos, Ordering::Relaxed)).run();
     assert_eq!((exact.0, late.0), ([10, 10], [0, 10]), "only a claim of the class that may have run empty serves");
     assert_eq!(exact.1, late.1);
     assert_eq!(exact.1.iter().map(Vec::len).sum::<usize>(), 25);

@@ -179,12 +179,6 @@ impl Classes {
         self.stats.count_served(self.counted(class), pick.tokens, now);
     }
 
-    /// Counts a claim that a class was granted after a wait of `nanos`.
-    #[inline]
-    pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
-        self.stats.count_wait(self.counted(class), nanos);
-    }
-
     /// The class whose statistics count what `class` is served: keys have none of their own.
     fn counted(&self, class: ClassId) -> ClassId {
         if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }

@@ -90,14 +90,13 @@ impl StartTag {
 }
 
 /// The order in which siblings are picked by weight: by start tag, then by finish tag, then by how long they have been
-/// backlogged.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// backlogged. (No two of them have become backlogged at once, so the number of the class decides nothing.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) start: Tag,
     /// From the start tag to the finish tag.
     pub(super) span: Tag,
     pub(super) since: u64,
-    /// The class. No two siblings have become backlogged at once, so its number decides nothing.
     pub(super) class: ClassId,
 }
 
@@ -108,10 +107,18 @@ impl Entry for Turn {
     }
 }
 
+impl Ord for Turn {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |turn: &Self| (turn.start, turn.span, turn.since, turn.class);
+        key(self).cmp(&key(other))
+    }
+}
+
 impl PartialOrd for Turn {
     #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        (self.start, self.span, self.since).partial_cmp(&(other.start, other.span, other.since))
+        Some(self.cmp(other))
     }
 
     // Each grant compares several turns, and two comparisons of integers are less code than an `Ordering`.
@@ -120,12 +127,15 @@ impl PartialOrd for Turn {
         if self.start != other.start {
             return self.start < other.start;
         }
-        if self.span != other.span { self.span < other.span } else { self.since < other.since }
+        if self.span != other.span {
+            return self.span < other.span;
+        }
+        (self.since, self.class) < (other.since, other.class)
     }
 
     #[inline]
     fn le(&self, other: &Self) -> bool {
-        !(other < self)
+        !other.lt(self)
     }
 }
 

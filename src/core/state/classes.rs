@@ -157,7 +157,7 @@ impl State {
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
         if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
-            classes.count_wait(owner, now.saturating_sub(waiter.ticket));
+            classes.stats.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
             self.await_child(owner, part.joint.child(), &waiter);
