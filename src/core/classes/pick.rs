@@ -40,7 +40,7 @@ impl Tree {
         let offer = match root.first_child_in_turn() {
             Some(child) => self.node(child).offer?,
             // The limiter has no classes yet.
-            None => Offer::by_weight(ROOT, NonZeroU64::new(root.front?.get().min(root.most))?),
+            None => Offer::by_weight(ROOT, root.installment(root.front?)),
         };
         let by_floor = offer.is_by_floor();
         if !by_floor {
@@ -258,10 +258,10 @@ impl Tree {
         let parent = self.node(id).parent;
         let virtual_time = self.node(parent).virtual_time;
         let node = self.node_mut(id);
-        let tokens = front.get().min(node.most);
-        node.offer = NonZeroU64::new(tokens).map(|tokens| Offer::by_weight(id, tokens));
+        let tokens = node.installment(front);
+        node.offer = Some(Offer::by_weight(id, tokens));
         node.start.raise(virtual_time);
-        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens), since: node.since, class: id };
+        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens.get()), since: node.since, class: id };
         let at = self.positions[id as usize].by_tag;
         let moved = |id: ClassId, to| self.positions[id as usize].by_tag = to;
         self.nodes[parent as usize].by_tag.set(at, turn, moved);
@@ -276,8 +276,7 @@ impl Tree {
             self.set_upcoming(id, None);
             return self.node(next?).offer;
         };
-        // Bursts are at least 1.
-        let tokens = NonZeroU64::new(node.most).map_or(front, |most| front.min(most));
+        let tokens = node.installment(front);
         let Some(floor) = &node.floor else {
             self.set_upcoming(id, None);
             return Some(Offer::by_weight(id, tokens));

@@ -147,6 +147,10 @@ pub(super) struct Positions {
 impl Positions {
     const NONE: Self = Self { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
 
+    fn are_nowhere(&self) -> bool {
+        self.by_tag == NOWHERE && self.are_bare()
+    }
+
     /// Whether the class is in no heap but `by_tag`.
     #[inline]
     pub(super) fn are_bare(&self) -> bool {
@@ -185,6 +189,12 @@ impl Node {
 }
 
 impl Node {
+    /// What is served at a time of a front claim that lacks `front` tokens: a burst at most, which is at least 1.
+    #[inline]
+    pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {
+        NonZeroU64::new(self.most).map_or(front, |most| front.min(most))
+    }
+
     /// Whether the class has neither a floor nor a ceiling.
     #[inline]
     pub(super) fn is_bare(&self) -> bool {
@@ -380,6 +390,8 @@ impl Tree {
     /// Removes a leaf without claims and without a floor.
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
+        // Its number is used again.
+        debug_assert!(self.positions[id as usize].are_nowhere(), "a heap still has the class");
         let Node { parent, next, previous, .. } = *self.node(id);
         if previous == NEW {
             self.node_mut(parent).first_child = next;

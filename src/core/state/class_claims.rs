@@ -86,7 +86,10 @@ impl State {
             self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
         } else {
             let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
-            let lacking = waiting.saturating_sub(classes.scheduler.paid(entry.leaf));
+            let paid = classes.scheduler.paid(entry.leaf);
+            // What is set aside for a claim of another class comes back if that claim turns out to have left.
+            let returning = classes.scheduler.set_aside().saturating_sub(paid);
+            let lacking = waiting.saturating_sub(paid).saturating_sub(returning);
             let end = base.wrapping_add(lacking);
             if lacking == 0 || self.supply.scheduled(end).is_some_and(|at| at <= now) {
                 return false;
