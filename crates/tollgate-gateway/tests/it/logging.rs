@@ -135,7 +135,7 @@ async fn a_key_in_the_query_is_never_in_the_log() {
     assert_eq!(get(gateway.address, "/two?page=3&api_key=sk-secret-2", "").await, 429);
     let seen = lines(&path, 2).await;
     let of = |field: &str| seen.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
-    assert_eq!(of("path"), ["/two?page=2&api_key=...", "/two?page=3&api_key=..."]);
+    assert_eq!(of("path"), ["/two?page=2&...", "/two?page=3&..."]);
     assert_eq!(of("limit"), [Value::Null, "route /two".into()]);
     assert_eq!(of("reason"), [Value::Null, "rule_quota".into()]);
     assert!(!std::fs::read_to_string(&path).unwrap().contains("secret"));

@@ -88,7 +88,7 @@ fn wrong_blocks_are_refused_with_their_line() {
         ("cidr = \"::/0\"\nrefuse = true\nquota = \"1/s\"", "^^^^", "leave out `refuse`, or the limits"),
         ("cidr = \"::/0\"\n[[networks]]\ncidr = \"::/0\"", "^^^^^^", "`::/0` is there twice"),
         ("cidr = \"::/0\"\nquota = \"1/s\"\n[[routes]]\npath = \"/r\"\ncost = 9", "^^^^^", "a cost of 9 waits for 8s"),
-        ("cidr = \"::/0\"\nquotas = 1", "^^^^^^", "unknown field `quotas`"),
+        ("cidr = \"::/0\"\nquotas = 1", "^^^^^^", "there is no setting `quotas` here"),
     ] {
         let said = problem(&limits(&format!("[[networks]]\n{network}\n")));
         assert!(said.contains(expected) && said.contains(caret), "{network}: {said}");
