@@ -22,7 +22,7 @@ use super::answer;
 use super::conformance;
 use super::counters::Counters;
 use super::limits::Limits;
-use super::meters::Meters;
+use super::meters::{self, Meters};
 use super::network::parse_address;
 use super::sample::Samples;
 use super::server::Answers;
@@ -109,5 +109,7 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.meters.render(&admin.counters, &admin.status))
+    let mut text = admin.meters.render(&admin.counters, &admin.status);
+    text += &meters::of_upstreams(&admin.limits.config().upstreams);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -19,6 +19,7 @@ use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
 use super::grpc;
+use super::proxy::unavailable;
 use super::route::{Price, Undecidable};
 use super::server::Answers;
 use super::tunnel::Tunnel;
@@ -112,6 +113,10 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
     let Some(client) = config.keys.client(request.headers(), connection.peer) else {
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
     };
+    // Otherwise the request would wait for tokens that it cannot use.
+    if let Some(wait) = config.upstreams.outage() {
+        return Err(Turned::new(Outcome::Failed, unavailable(wait)));
+    }
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
     let Price { cost, body_buffer } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";

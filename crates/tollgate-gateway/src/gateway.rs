@@ -14,6 +14,7 @@ use tower::service_fn;
 
 use super::addresses::Addresses;
 use super::admin::{self, AdminState};
+use super::checker::Checker;
 use super::config::Config;
 use super::connection::Connection;
 use super::counters::Counters;
@@ -92,6 +93,7 @@ impl Gateway {
         let mut others = JoinSet::new();
         others.spawn(admin_server.run(std::future::pending()));
         others.spawn(meters::upkeep());
+        others.spawn(Checker::new(Arc::clone(&limits)).run());
         others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&counters), Arc::clone(&status)));
         Ok(Self { address, admin, limits, counters, status, stop, front, others })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
+use tokio::sync::Notify;
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::client::Client;
@@ -31,6 +32,8 @@ pub(crate) struct Limits {
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
+    /// Notified after each change, for the task that checks the upstreams.
+    changed: Notify,
 }
 
 impl Limits {
@@ -71,7 +74,7 @@ impl Limits {
         let tells_always = config.fixed.tells_always.value;
         let config = Arc::new(ArcSwap::from_pointee(config));
         let shares = Shares::new(&all, &config, shares)?;
-        Ok(Self { all, each, tells_always, shares, config, changes: Mutex::default() })
+        Ok(Self { all, each, tells_always, shares, config, changes: Mutex::default(), changed: Notify::new() })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -81,7 +84,7 @@ impl Limits {
 
     /// Applies `new`, which was read from `path`. Waiting requests are re-timed and none is lost. On a `Problem`
     /// nothing has changed.
-    pub(crate) fn change(&self, new: Config, path: &Path) -> Result<(), Problem> {
+    pub(crate) fn change(&self, mut new: Config, path: &Path) -> Result<(), Problem> {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
@@ -94,8 +97,15 @@ impl Limits {
         if new.in_flight != old.in_flight {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
+        new.upstreams.adopt(&old.upstreams);
         self.config.store(Arc::new(new));
+        self.changed.notify_one();
         Ok(())
+    }
+
+    /// Waits for a change since the last call. Only one task may wait.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Refuses all requests that wait, and all later ones.

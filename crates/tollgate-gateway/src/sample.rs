@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
+use super::backends::Seen;
 use super::client::Client;
 use super::counters::{Counters, Counts};
 use super::each::TOP_WINDOW;
@@ -31,6 +32,8 @@ struct Sample {
     counts: Counts,
     busiest: Vec<Busy>,
     status: Now,
+    /// Empty if there is one upstream without checks.
+    upstreams: Vec<Seen>,
 }
 
 /// All keys together.
@@ -129,5 +132,6 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
         counts: counters.counts(),
         all,
         status: status.now(),
+        upstreams: config.upstreams.seen(),
     }
 }
