@@ -104,7 +104,7 @@ impl Core {
     fn enqueue_fast(
         &self,
         place: Pin<&mut Place>,
-        cost: u64,
+        (class, cost): (ClassId, u64),
         waker: &mut Option<Waker>,
         host: &Option<Handle>,
         sample: Sample,
@@ -119,6 +119,10 @@ impl Core {
             return None;
         }
         let queue_info = state.queue_info(&self.rovers, cost, sample.now);
+        if state.has_classes() {
+            let joined = state.enqueue_in_class(&self.rovers, place, (class, cost), waker, sample.now);
+            return joined.then_some(queue_info);
+        }
         let join = |state: &mut State| state.enqueue_fast(&self.rovers, place, cost, waker);
         let joined =
             if state.is_unfinished() { state.act_behind(&self.rovers, sample.now, join) } else { join(&mut state) };
@@ -171,7 +175,7 @@ impl Core {
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()
-            && let Some(queue_info) = self.enqueue_fast(place.as_mut(), cost, &mut waker, &host, sample)
+            && let Some(queue_info) = self.enqueue_fast(place.as_mut(), (class, cost), &mut waker, &host, sample)
         {
             wait_record.begin(self.observers(), label, cost, queue_info);
             return Poll::Pending;

@@ -21,13 +21,15 @@ pub(crate) struct ClassStats {
     root: Received,
 }
 
+/// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
 #[derive(Debug)]
+#[repr(C)]
 struct ClassCount {
-    label: Arc<ClassLabel>,
     parent: ClassId,
-    weight: u64,
     received: Received,
     waits: WaitHistogram,
+    weight: u64,
+    label: Arc<ClassLabel>,
 }
 
 /// What a class and the classes in it received lately.

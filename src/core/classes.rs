@@ -6,6 +6,8 @@
 //! queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
+mod arrivals;
+#[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
 mod floor;

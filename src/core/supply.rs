@@ -189,6 +189,7 @@ impl Supply {
     }
 
     /// The earliest of all heads; `None` without a quota.
+    #[inline]
     pub(crate) fn least_head(&self) -> Option<u64> {
         self.quotas.iter().map(|quota| quota.head).reduce(earlier)
     }

@@ -109,7 +109,7 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    let mut text = admin.meters.render(&admin.counters, &admin.status);
+    let mut text = admin.meters.render(&admin.limits, &admin.counters, &admin.status);
     text += &meters::of_upstreams(&admin.limits.config().upstreams);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -1,30 +1,36 @@
-//! Admission: a request waits for the limit of its own key first, then for the limit of all requests.
+//! Admission: a request waits for the limit of its own key first, then for those of its rules (`rules.rs`), then for the
+//! limit of all requests.
 //!
 //! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
-//! others. The clients that wait for the limit of all share it (`shares.rs`). A request that the second limit refuses gives
-//! back the tokens of the first.
+//! others. The clients that wait for the limit of all share it (`shares.rs`). A request that a later limit refuses gives
+//! back the tokens of the earlier ones. All requests take the limits in this order, so no two wait for each other.
 
 use std::hash::RandomState;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures::{FutureExt, poll};
-use tokio::time::Instant;
+use futures::FutureExt;
 use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 
 use super::client::Client;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::estimate::Estimate;
+use super::rule::Toll;
+use super::rules::{Refuser, RuleGrants};
+use super::time_left::TimeLeft;
 
 /// A request to be admitted.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) client: Client,
     pub(crate) cost: u64,
-    /// How long it may wait in both queues together.
+    /// What it takes from the limits besides those of its client and of all.
+    pub(crate) tolls: Vec<Toll>,
+    /// What it takes from the limits of language models, if it is for one.
+    pub(crate) estimate: Option<Estimate>,
+    /// How long it may wait in all queues together.
     pub(crate) allowed: Duration,
     /// How many bytes of its body are read before.
     pub(crate) body_buffer: usize,
@@ -32,14 +38,42 @@ pub(crate) struct Claim {
     pub(crate) client_timeout: Duration,
 }
 
-/// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
-pub(crate) type InFlight = (Option<InFlightOfKey>, OwnedKeyedGrant<Client>);
+/// The tokens in flight of a request: those of its key, if keys have a cap, those of its rules, and those of the limit of
+/// all.
+pub(crate) type InFlight = (Option<InFlightOfKey>, RuleGrants, OwnedKeyedGrant<Client>);
+
+/// The tokens of an admitted request.
+pub(crate) struct Pass {
+    pub(crate) in_flight: InFlight,
+    /// Those of a language model, which are settled when its usage is known.
+    pub(crate) tokens: RuleGrants,
+}
 
 /// A refusal: the limit that refused, and the reason.
 #[derive(Debug)]
 pub(crate) struct Rejected {
     pub(crate) by: Outcome,
+    /// The limit, if `by` is `RefusedRule`.
+    pub(crate) refuser: Option<Refuser>,
     pub(crate) why: Refused,
+}
+
+impl Rejected {
+    fn by_own(why: Refused) -> Self {
+        Self { by: Outcome::RefusedEach, refuser: None, why }
+    }
+
+    fn by_all(why: impl Into<Refused>) -> Self {
+        Self { by: Outcome::RefusedAll, refuser: None, why: why.into() }
+    }
+
+    fn by_rule((refuser, why): (Refuser, ConsumeError)) -> Self {
+        let why = match refuser {
+            Refuser::Part(_) => its_own_doing(why),
+            Refuser::Rule(_) => why.into(),
+        };
+        Self { by: Outcome::RefusedRule, refuser: Some(refuser), why }
+    }
 }
 
 impl Claim {
@@ -55,16 +89,28 @@ impl Claim {
             if let Some(Ok(grant)) = limits.each.of(client).consume(client, *cost).within(*allowed).now_or_never() {
                 drop(Unused(Some(grant)));
             }
-            Rejected { by: Outcome::RefusedEach, why }
+            Rejected::by_own(why)
         })?;
+        self.check_rules(connection)?;
         let all = limits.shares.check_full(client, *cost).map_err(Refused::from);
         let all = all.and_then(|()| too_late(limits.shares.estimate(client, *cost), *allowed));
-        all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
+        all.map_err(Rejected::by_all)
+    }
+
+    fn check_rules(&self, connection: &Connection) -> Result<(), Rejected> {
+        if self.tolls.is_empty() {
+            return Ok(());
+        }
+        let rules = &connection.limits.rules;
+        rules.check_full(&self.client, &self.tolls).map_err(Rejected::by_rule)?;
+        let Some((refuser, wait)) = rules.estimate(&self.client, &self.tolls) else { return Ok(()) };
+        let refused = |why| Rejected { by: Outcome::RefusedRule, refuser: Some(refuser), why };
+        too_late(Some(wait), self.allowed).map_err(refused)
     }
 
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
     /// unlisted client for which there is no space becomes the one that they share.
-    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
         let mut passed = self.pass(connection).await;
         let has_no_bucket = |rejected: &Rejected| {
             rejected.by == Outcome::RefusedEach
@@ -77,26 +123,29 @@ impl Claim {
         passed
     }
 
-    async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let Self { client, cost, allowed, .. } = self;
+    async fn pass(&self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
+        let Self { client, cost, tolls, estimate, allowed, .. } = self;
         let limits = &*connection.limits;
-        let mut own = pin!(limits.each.of(client).consume(client, *cost).within(*allowed));
-        let (own, left) = match poll!(own.as_mut()) {
-            Poll::Ready(own) => (own, *allowed),
-            // Only a request that has to wait reads the clock.
-            Poll::Pending => {
-                let came = Instant::now();
-                (own.await, allowed.saturating_sub(came.elapsed()))
-            }
+        let mut left = TimeLeft::new(*allowed);
+        let own = left.spend(limits.each.of(client).consume(client, *cost).within(*allowed)).await;
+        let own = Unused(Some(own.map_err(|why| Rejected::by_own(its_own_doing(why)))?));
+        let of_rules = if tolls.is_empty() {
+            RuleGrants::default()
+        } else {
+            // In a box: most requests have no rules, and their futures stay small.
+            Box::pin(limits.rules.admit(client, tolls, &mut left)).await.map_err(Rejected::by_rule)?
         };
-        let own = own.map_err(|why| Rejected { by: Outcome::RefusedEach, why: its_own_doing(why) })?;
-        let own = Unused(Some(own));
-        let all = limits.shares.admit(client, *cost, left).await;
-        let all = all.map_err(|why| Rejected { by: Outcome::RefusedAll, why: why.into() })?;
+        let tokens = match estimate {
+            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.tolls(*client), &mut left)).await,
+            None => Ok(RuleGrants::default()),
+        };
+        let tokens = tokens.map_err(Rejected::by_rule)?;
+        let all = limits.shares.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        Ok((limits.each.is_capped.then(of_key), all))
+        let in_flight = (limits.each.is_capped.then(of_key), of_rules.used(), all);
+        Ok(Pass { in_flight, tokens: tokens.used() })
     }
 }
 

@@ -11,8 +11,11 @@ use tollgate::Quota;
 use super::backends::Backends;
 use super::connector::Speaks;
 use super::keys::Keys;
+use super::llm::Llm;
+use super::networks::Networks;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 
 /// A checked configuration.
@@ -36,6 +39,10 @@ pub(crate) struct Config {
     /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
     pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
+    pub(crate) networks: Networks,
+    pub(crate) llm: Option<Arc<Llm>>,
+    /// The limits of routes and blocks of addresses.
+    pub(crate) rules: RuleSet,
 }
 
 /// The settings that are read at the start only.

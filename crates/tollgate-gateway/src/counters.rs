@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
     RefusedEach,
     /// Refused by the limit of all requests.
     RefusedAll,
+    /// Refused by another limit of the file, such as that of a route.
+    RefusedRule,
     /// Its client is not admitted at all.
     Unknown,
     /// Its head or its body is not what HTTP allows, or its body did not come in time: 400, 408.
@@ -29,10 +31,11 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) const ALL: [(Outcome, &'static str); 7] = [
+    pub(crate) const ALL: [(Outcome, &'static str); 8] = [
         (Outcome::Answered, "answered"),
         (Outcome::RefusedEach, "refused_each"),
         (Outcome::RefusedAll, "refused_all"),
+        (Outcome::RefusedRule, "refused_rule"),
         (Outcome::Unknown, "unknown"),
         (Outcome::Invalid, "invalid"),
         (Outcome::Failed, "failed"),
@@ -59,6 +62,7 @@ pub(crate) struct Counts {
     pub(crate) answered: u64,
     pub(crate) refused_each: u64,
     pub(crate) refused_all: u64,
+    pub(crate) refused_rule: u64,
     pub(crate) unknown: u64,
     pub(crate) invalid: u64,
     pub(crate) failed: u64,
@@ -71,6 +75,7 @@ impl Counts {
             Outcome::Answered => self.answered,
             Outcome::RefusedEach => self.refused_each,
             Outcome::RefusedAll => self.refused_all,
+            Outcome::RefusedRule => self.refused_rule,
             Outcome::Unknown => self.unknown,
             Outcome::Invalid => self.invalid,
             Outcome::Failed => self.failed,
@@ -81,11 +86,11 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { came, answered, refused_each, refused_all, unknown, invalid, failed, left } = self;
+        let Self { came, answered, refused_each, refused_all, refused_rule, unknown, invalid, failed, left } = self;
         write!(
             f,
-            "came={came} answered={answered} refused_each={refused_each} refused_all={refused_all} unknown={unknown} \
-             invalid={invalid} failed={failed} left={left}"
+            "came={came} answered={answered} refused_each={refused_each} refused_all={refused_all} \
+             refused_rule={refused_rule} unknown={unknown} invalid={invalid} failed={failed} left={left}"
         )
     }
 }
@@ -104,6 +109,7 @@ impl Counters {
             answered: of(Outcome::Answered),
             refused_each: of(Outcome::RefusedEach),
             refused_all: of(Outcome::RefusedAll),
+            refused_rule: of(Outcome::RefusedRule),
             unknown: of(Outcome::Unknown),
             invalid: of(Outcome::Invalid),
             failed: of(Outcome::Failed),

@@ -4,23 +4,32 @@
 mod checks;
 mod health;
 mod keys;
+mod llm;
+mod networks;
 mod routes;
+mod rules;
 mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limiter, Quota};
+use tollgate::Quota;
 use toml::Spanned;
 
 use super::backends::Backends;
 use super::config::{Config, Fixed};
+use super::networks::Networks;
 use super::problem::{At, Problem, Source};
 use super::route::Routes;
+use super::rule::RuleSet;
 use super::timeouts::Timeouts;
-use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout, check_upstreams};
+use checks::{
+    at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout, check_upstreams,
+};
 use health::HealthTable;
 use keys::KeysTable;
+use llm::{LlmTable, check_llm};
+use networks::NetworkTable;
 use routes::{Bounds, RouteTable};
 use tls::{TlsTable, check_roots};
 use values::{Address, Time, Upstreams, nowhere, seconds};
@@ -88,9 +97,12 @@ struct File {
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
     tls: Option<TlsTable>,
-    keys: KeysTable,
+    keys: Spanned<KeysTable>,
     #[serde(default)]
     routes: Vec<RouteTable>,
+    #[serde(default)]
+    networks: Vec<NetworkTable>,
+    llm: Option<Spanned<LlmTable>>,
 }
 
 /// Which responses have `RateLimit` fields.
@@ -127,16 +139,25 @@ impl File {
         let timeouts = self.timeouts(source)?;
         let body_buffer = check_buffer(source, &self.body_buffer)?;
         let fixed = self.fixed(source)?;
-        let key_in_flight = self.keys.in_flight.clone();
-        let keys = self.keys.check(source)?;
+        let key_in_flight = self.keys.as_ref().in_flight.clone();
+        let keys_span = self.keys.span();
+        let keys = self.keys.into_inner().check(source, keys_span)?;
         let bounds = Bounds {
             quota: *self.quota.as_ref(),
             keys: &keys,
             caps: [("in_flight", self.in_flight.as_ref()), ("keys.in_flight", key_in_flight.as_ref())],
             max_wait: self.max_wait.as_ref().0,
         };
-        let routes =
-            self.routes.into_iter().map(|route| bounds.check_route(source, route)).collect::<Result<_, _>>()?;
+        let mut rules = RuleSet::new();
+        let routes = self.routes.iter().map(|route| bounds.check_route(source, route, &mut rules));
+        let routes = routes.collect::<Result<Vec<_>, _>>()?;
+        let (mut networks, max_wait) = (Networks::default(), self.max_wait.as_ref().0);
+        let most = routes.iter().map(|route| route.cost).fold(1, u64::max);
+        for network in &self.networks {
+            network.check(source, most, max_wait, &mut networks, &mut rules)?;
+        }
+        let llm_route = self.routes.iter().find_map(RouteTable::llm);
+        let llm = check_llm(source, self.llm, llm_route, max_wait, &mut rules)?;
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
@@ -157,6 +178,9 @@ impl File {
             in_flight: self.in_flight.map(Spanned::into_inner),
             keys,
             routes: Routes::new(routes, body_buffer),
+            networks,
+            llm,
+            rules,
         })
     }
 
@@ -165,12 +189,7 @@ impl File {
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
-        let (quota, span) = (*self.quota.as_ref(), self.quota.span());
-        Limiter::new(quota).map_err(|error| source.problem(Some(span.clone()), error))?;
-        if quota.is_manual() {
-            let what = "a manual quota is never refilled here: write one with a rate, like \"100/s, burst 20\"";
-            return Err(source.problem(Some(span), what));
-        }
+        check_refilled(source, &self.quota)?;
         check_cap(source, self.in_flight.as_ref())
     }
 
@@ -197,8 +216,8 @@ impl File {
             max_connections: at_optional(source, self.max_connections.clone()),
             max_connections_per_address: source.at(self.max_connections_per_address.clone()),
             max_waiting: source.at(self.max_waiting.clone()),
-            max_keys: source.at(self.keys.max_keys.clone()),
-            key_in_flight: at_optional(source, self.keys.in_flight.clone()),
+            max_keys: source.at(self.keys.as_ref().max_keys.clone()),
+            key_in_flight: at_optional(source, self.keys.as_ref().in_flight.clone()),
             tells_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
             state: at_optional(source, self.state.clone()),
             state_every: At {

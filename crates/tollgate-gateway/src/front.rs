@@ -1,27 +1,39 @@
 //! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use axum::http::header::{ACCEPT_ENCODING, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
 
-use super::admission::{Claim, InFlight, Rejected};
+use super::admission::{Claim, InFlight, Pass, Rejected};
 use super::answer;
 use super::client::Client;
+use super::config::Config;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::estimate::Estimate;
 use super::grpc;
+use super::heeding::heed;
+use super::key_source::KeySource;
+use super::llm::Llm;
+use super::meters;
+use super::name::Name;
+use super::network::subscriber;
+use super::networks::Block;
 use super::proxy::unavailable;
 use super::route::{Price, Undecidable};
+use super::rule::Toll;
 use super::server::Answers;
+use super::settling::settle;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 
@@ -43,9 +55,16 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
     let (response, outcome, pass) = match admit(&connection, request).await {
         Err(Turned { outcome, response, refused }) if is_grpc => (grpc::answer(*response, refused), outcome, None),
         Err(Turned { outcome, response, .. }) => (*response, outcome, None),
-        Ok((claim, request, pass)) => {
+        Ok((claim, request, Pass { in_flight, tokens })) => {
             let mut response = connection.proxy.forward(request).await;
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            if let Some(estimate) = &claim.estimate {
+                response = settle(response, tokens, estimate.tokens);
+                // Only the upstream knows its limits.
+                if outcome == Outcome::Answered {
+                    heed(&connection.limits, estimate, response.status(), response.headers());
+                }
+            }
             if is_grpc && outcome != Outcome::Answered {
                 response = grpc::answer(response, None);
             }
@@ -55,10 +74,10 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
             // A WebSocket holds its tokens to its end.
             match response.extensions_mut().remove::<Tunnel>() {
                 Some(tunnel) => {
-                    tunnel.begin(pass);
+                    tunnel.begin(in_flight);
                     (response, outcome, None)
                 }
-                None => (response, outcome, Some(pass)),
+                None => (response, outcome, Some(in_flight)),
             }
         }
     };
@@ -81,12 +100,9 @@ impl Turned {
 }
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
-async fn admit(
-    connection: &Arc<Connection>,
-    request: Request<Body>,
-) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
-    let mut claim = claim(connection, &request)?;
-    let (head, body) = request.into_parts();
+async fn admit(connection: &Arc<Connection>, request: Request<Body>) -> Result<(Claim, Request<Upload>, Pass), Turned> {
+    let (mut claim, llm) = claim(connection, &request)?;
+    let (mut head, body) = request.into_parts();
     let upload = if body.is_end_stream() {
         Upload::default()
     } else {
@@ -95,6 +111,14 @@ async fn admit(
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
+    if let Some(llm) = llm {
+        let estimate = Estimate::of(&llm, &head.headers, &upload);
+        let estimate = estimate.map_err(|(status, why)| Turned::new(Outcome::Invalid, answer::plain(status, &why)))?;
+        claim.tolls.extend(estimate.request_tolls(claim.client));
+        claim.estimate = Some(estimate);
+        // The usage of a compressed response could not be read.
+        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
     let admitted = claim.admit(connection).await;
     let pass = admitted.map_err(|rejected| refusal(connection, &claim, rejected))?;
     Ok((claim, Request::from_parts(head, upload), pass))
@@ -104,57 +128,88 @@ fn did_not_come(error: UploadError) -> Turned {
     Turned::new(error.outcome(), error.response())
 }
 
-/// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
-/// keep an old configuration alive.
-fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
+/// The claim of `request`, and the settings if it is for a language model; or the response to a request that needs no
+/// admission. A request that waits later does not keep an old configuration alive.
+fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Option<Arc<Llm>>), Turned> {
     let invalid = |response| Turned { outcome: Outcome::Invalid, response, refused: None };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
-    let Some(client) = config.keys.client(request.headers(), connection.peer) else {
-        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
+    let block = block(&config, request, connection)?;
+    let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
+        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     // Otherwise the request would wait for tokens that it cannot use.
     if let Some(wait) = config.upstreams.outage() {
         return Err(Turned::new(Outcome::Failed, unavailable(wait)));
     }
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Price { cost, body_buffer } = price.map_err(|Undecidable| {
+    let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
-    Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
+    let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
+    let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
+    let client_timeout = config.timeouts.client;
+    let claim = Claim { client, cost, tolls, estimate: None, allowed: config.max_wait, body_buffer, client_timeout };
+    Ok((claim, config.llm.clone().filter(|_| is_llm)))
 }
 
-fn unauthorized(header: &HeaderName) -> Response<Body> {
-    let challenge = if header == AUTHORIZATION {
-        "Bearer realm=\"tollgate-gateway\"".to_owned()
-    } else {
-        format!("ApiKey realm=\"tollgate-gateway\", header=\"{header}\"")
-    };
-    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &format!("send a known key in the header {header}"));
-    let challenge = HeaderValue::try_from(challenge).expect("a header name is a valid value");
+/// The limits of the request's block of addresses, if it has any, and the address.
+fn block(config: &Config, request: &Request<Body>, connection: &Connection) -> Result<Option<(Name, IpAddr)>, Turned> {
+    if config.networks.is_empty() {
+        return Ok(None);
+    }
+    let address = config.keys.proxies.client(request.headers(), connection.peer.ip());
+    match config.networks.of(address) {
+        Block::Limited(rule) => Ok(Some((rule, subscriber(address)))),
+        Block::Free => Ok(None),
+        Block::Refused(name) => {
+            meters::refused(name.as_str());
+            let why = "requests from this address are not accepted";
+            Err(Turned::new(Outcome::Unknown, answer::plain(StatusCode::FORBIDDEN, why)))
+        }
+    }
+}
+
+fn unauthorized(source: &KeySource) -> Response<Body> {
+    let (why, challenge) = source.challenge();
+    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &why);
+    let challenge = HeaderValue::try_from(challenge).expect("names of keys are visible ASCII characters");
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     response
 }
 
 /// The rate limit report of the request's own key.
 fn told(connection: &Connection, claim: &Claim) -> RateLimits {
-    let name = if claim.client == Client::Overflow { "overflow" } else { "key" };
-    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &Terms::default().name(name))
+    let terms = Terms::default().name(own_name(claim));
+    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &terms)
+}
+
+/// The name of the limit of the request's own key.
+fn own_name(claim: &Claim) -> &'static str {
+    if claim.client == Client::Overflow { "overflow" } else { "key" }
 }
 
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
-    // The state of the common limit is reported only to a client that it refused.
-    let refusal = if turned.by == Outcome::RefusedAll {
-        let all = RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all"));
-        let refusal = Refusal::new(turned.why, &all);
-        limits.policies.extend(all.policies);
-        limits.limits.extend(all.limits);
-        refusal
-    } else {
-        Refusal::new(turned.why, &limits)
+    // The state of a limit that several clients share is reported only to a client that it refused.
+    let other = match turned.refuser {
+        Some(refuser) => Some(connection.limits.rules.told(&refuser)),
+        None if turned.by == Outcome::RefusedAll => {
+            Some(RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all")))
+        }
+        None => None,
     };
+    let refusal = Refusal::new(turned.why, other.as_ref().unwrap_or(&limits));
+    meters::refused(&match turned.refuser {
+        Some(refuser) => refuser.to_string(),
+        None if turned.by == Outcome::RefusedAll => "all".to_owned(),
+        None => own_name(claim).to_owned(),
+    });
+    if let Some(other) = other {
+        limits.policies.extend(other.policies);
+        limits.limits.extend(other.limits);
+    }
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
     Turned { refused: Some(turned.why), ..Turned::new(turned.by, response) }

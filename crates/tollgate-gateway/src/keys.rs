@@ -1,23 +1,21 @@
 //! The keys: which client a request comes from, and what its quota is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, Uri};
 use tollgate::Quota;
 
 use super::client::Client;
 use super::forwarding::Proxies;
+use super::key_source::KeySource;
 use super::name::Name;
 use super::network::subscriber;
 
-/// The scheme that may precede a key.
-const SCHEME: &str = "bearer ";
-
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// The header that contains a request's key.
-    pub(crate) header: HeaderName,
+    /// Where a request has its key.
+    pub(crate) source: KeySource,
     /// The quota of each key that has none of its own.
     pub(crate) quota: Quota,
     /// The quota that unlisted clients share when there are more than `max_keys` of them.
@@ -52,21 +50,22 @@ pub(crate) enum Unlisted {
 
 impl Keys {
     /// The client of a request from `peer`; `None` if it is not admitted.
-    pub(crate) fn client(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<Client> {
-        let key = headers.get(&self.header).and_then(|value| value.to_str().ok()).map(|text| {
-            // The scheme is ignored.
-            text.split_at_checked(SCHEME.len())
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
-                .map_or(text, |(_, key)| key)
-        });
+    pub(crate) fn client(&self, headers: &HeaderMap, uri: &Uri, peer: SocketAddr) -> Option<Client> {
+        let key = self.source.key(headers, uri);
+        let key = key.as_deref();
         if let Some(name) = key.and_then(|key| self.names.get(key)) {
             return Some(Client::Listed(*name));
         }
         match (self.unlisted, key) {
             (Unlisted::Refuse, _) => None,
             (Unlisted::ByKey, Some(key)) => Some(Client::of_key(key)),
-            _ => Some(Client::Address(subscriber(self.proxies.client(headers, peer.ip())))),
+            _ => Some(Client::Address(self.address(headers, peer))),
         }
+    }
+
+    /// The address of the client of a request from `peer`, as far as it is trusted.
+    pub(crate) fn address(&self, headers: &HeaderMap, peer: SocketAddr) -> IpAddr {
+        subscriber(self.proxies.client(headers, peer.ip()))
     }
 
     /// The weight of a client among those of its kind.

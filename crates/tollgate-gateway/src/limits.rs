@@ -8,10 +8,12 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
+use super::builders::Builders;
 use super::client::Client;
 use super::config::Config;
 use super::each::Each;
 use super::problem::Problem;
+use super::rules::Rules;
 use super::shares::Shares;
 use super::state::State;
 
@@ -28,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) tells_always: bool,
     /// How clients share the limit of all.
     pub(crate) shares: Shares,
+    /// The limits of routes.
+    pub(crate) rules: Rules,
     /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
@@ -38,7 +42,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(config: Config) -> Result<Self, ConfigError> {
-        Self::with(config, Limiter::builder(), KeyedLimiter::builder)
+        Self::with(config, &Builders::default())
     }
 
     /// Continues from `state`. Quotas that have changed since keep their tokens, as after a change of the file.
@@ -47,34 +51,31 @@ impl Limits {
         let (now, State { all, listed, unlisted, .. }) = (SystemTime::now(), state);
         let all = Limiter::builder().restore(all, now);
         let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
-        let limits = Self::of(config, all, each, [(); 2].map(|()| KeyedLimiter::builder()))?;
+        let limits = Self::of(config, all, each, &Builders::default())?;
         limits.each.forget_removed_quotas(&limits.config());
         Ok(limits)
     }
 
-    /// Builds the limits from a builder, and a function that makes builders, which may have a clock already.
-    pub(crate) fn with(
-        config: Config,
-        all: Builder,
-        each: impl Fn() -> KeyedBuilder<Client>,
-    ) -> Result<Self, ConfigError> {
-        Self::of(config, all, [each(), each()], [each(), each()])
+    pub(crate) fn with(config: Config, builders: &Builders) -> Result<Self, ConfigError> {
+        Self::of(config, builders.limiter(), [(); 2].map(|()| builders.keyed()), builders)
     }
 
-    /// Builds the limits from builders: of all requests; of each listed key and unlisted client; of their shares.
+    /// Builds the limits from builders: of all requests; of each listed key and unlisted client; of the others.
     fn of(
         config: Config,
         all: Builder,
         each: [KeyedBuilder<Client>; 2],
-        shares: [KeyedBuilder<Client>; 2],
+        builders: &Builders,
     ) -> Result<Self, ConfigError> {
         let cap = config.in_flight.unwrap_or(UNCAPPED);
         let all = all.quota(config.global).max_in_flight(cap).classes().build()?;
         let each = Each::new(&config, each)?;
         let tells_always = config.fixed.tells_always.value;
         let config = Arc::new(ArcSwap::from_pointee(config));
-        let shares = Shares::new(&all, &config, shares)?;
-        Ok(Self { all, each, tells_always, shares, config, changes: Mutex::default(), changed: Notify::new() })
+        let shares = Shares::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
+        let rules = Rules::new(&config, builders)?;
+        let (changes, changed) = (Mutex::default(), Notify::new());
+        Ok(Self { all, each, tells_always, shares, rules, config, changes, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -98,7 +99,9 @@ impl Limits {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
         new.upstreams.adopt(&old.upstreams);
+        self.rules.change(&old, &new);
         self.config.store(Arc::new(new));
+        self.rules.renew();
         self.changed.notify_one();
         Ok(())
     }
@@ -111,6 +114,7 @@ impl Limits {
     /// Refuses all requests that wait, and all later ones.
     pub(crate) fn close(&self) {
         self.each.close();
+        self.rules.close();
         self.all.close();
     }
 }

@@ -12,6 +12,7 @@ use super::backends::{Backends, Seen};
 use super::client::Client;
 use super::counters::{Counters, Outcome};
 use super::limits::Limits;
+use super::parts::Part;
 use super::status::Status;
 
 /// The upper bounds of the histogram buckets of waits, in seconds.
@@ -31,6 +32,7 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
     describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
+    describe_counter!("gateway_refusals_total", Unit::Count, "Requests refused, by the limit that refused.");
     describe_counter!("gateway_handshakes_failed_total", Unit::Count, "TLS handshakes of clients that failed.");
     describe_counter!("gateway_streams_refused_total", Unit::Count, "Requests of HTTP/2 for which there was no place.");
     describe_counter!(
@@ -49,6 +51,8 @@ pub(crate) struct Meters {
     each: [Meter<KeyedLimiter<Client>>; 2],
     /// The same clients where they share the limit of all.
     shares: [Meter<KeyedLimiter<Client>>; 2],
+    /// The limits of each client within a rule.
+    parts: [Meter<KeyedLimiter<Part>>; 2],
 }
 
 impl Meters {
@@ -58,12 +62,15 @@ impl Meters {
         let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
         let [listed, unlisted] = limits.shares.clients();
         let shares = [Meter::new("all-listed", listed)?, Meter::new("all-unlisted", unlisted)?];
-        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares })
+        let parts = limits.rules.meters()?;
+        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares, parts })
     }
 
-    pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
+    pub(crate) fn render(&self, limits: &Limits, counters: &Counters, status: &Status) -> String {
         self.all.publish();
         self.each.iter().chain(&self.shares).for_each(Meter::publish);
+        self.parts.iter().for_each(Meter::publish);
+        limits.rules.publish();
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {
@@ -98,6 +105,11 @@ pub(crate) fn of_upstreams(upstreams: &Backends) -> String {
 /// Counts a connection that was closed because its address has too many.
 pub(crate) fn refused_connection() {
     counter!("gateway_connections_refused_total").increment(1);
+}
+
+/// Counts a request that the limit of this name refused. The file has all these names, so they are few.
+pub(crate) fn refused(limit: &str) {
+    counter!("gateway_refusals_total", "limit" => limit.to_owned()).increment(1);
 }
 
 /// Counts a TLS handshake of a client that failed.

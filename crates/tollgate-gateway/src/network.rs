@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// A block of addresses, like `10.0.0.0/8`, or a single one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Network {
     /// As IPv6, into which IPv4 is mapped.
     first: u128,
@@ -13,6 +13,16 @@ pub(crate) struct Network {
 }
 
 impl Network {
+    /// The block of this length that contains `address`. Of IPv4 addresses the length counts the 96 bits before them.
+    pub(crate) fn around(address: IpAddr, bits: u32) -> Self {
+        let network = Self { first: mapped(address), bits };
+        Self { first: network.masked(network.first), ..network }
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.bits
+    }
+
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         self.masked(mapped(address)) == self.first
     }

@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 
 use super::forwarding;
+use super::name::Name;
 use super::readings::{self, Readings, is_escaped_rightly, is_loosely, is_plain, loosely};
 
 /// Matches requests below the path of the route, segment by segment.
@@ -15,6 +16,10 @@ pub(crate) struct Route {
     pub(crate) cost: u64,
     /// How many bytes of a body are read before the request is admitted; `None` if as for all routes.
     body_buffer: Option<usize>,
+    /// The name of the route's own limits, if it has any.
+    pub(crate) rule: Option<Name>,
+    /// Whether its requests cost tokens of a language model.
+    pub(crate) is_llm: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -24,16 +29,27 @@ struct Segment {
 }
 
 /// What the file says about a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Price {
     pub(crate) cost: u64,
     pub(crate) body_buffer: usize,
+    /// The names of the limits that the request takes tokens of, in alphabetical order.
+    pub(crate) rules: Vec<Name>,
+    /// Whether it costs tokens of a language model too.
+    pub(crate) is_llm: bool,
 }
+
+/// Requests to language models are read as a whole, so by default their buffer is larger.
+const LLM_BUFFER: usize = 1 << 20;
 
 impl Price {
     fn max(self, other: Self) -> Self {
-        let Self { cost, body_buffer } = self;
-        Self { cost: cost.max(other.cost), body_buffer: body_buffer.max(other.body_buffer) }
+        let Self { cost, body_buffer, mut rules, is_llm } = self;
+        rules.extend(other.rules);
+        rules.sort_unstable();
+        rules.dedup();
+        let (cost, body_buffer) = (cost.max(other.cost), body_buffer.max(other.body_buffer));
+        Self { cost, body_buffer, rules, is_llm: is_llm || other.is_llm }
     }
 }
 
@@ -43,7 +59,7 @@ impl Route {
         let segments = readings::segments(&path).filter(|segment| !segment.is_empty());
         let segment = |text: &[u8]| Segment { text: text.into(), loose: loosely(text).into() };
         let segments = readings::resolve(segments).into_iter().map(segment).collect();
-        Self { segments, methods, cost, body_buffer }
+        Self { segments, methods, cost, body_buffer, rule: None, is_llm: false }
     }
 
     fn is_of(&self, method: &str) -> bool {
@@ -86,13 +102,13 @@ impl Routes {
         routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
         let are_loose = routes.iter().all(Route::is_loose);
         let have_methods = routes.iter().any(|route| !route.methods.is_empty());
-        Self { routes, base: Price { cost: 1, body_buffer }, are_loose, have_methods }
+        Self { routes, base: Price { cost: 1, body_buffer, rules: Vec::new(), is_llm: false }, are_loose, have_methods }
     }
 
     /// The highest price of all that the request may mean to the upstream.
     pub(crate) fn price(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<Price, Undecidable> {
         if self.routes.is_empty() {
-            return Ok(self.base);
+            return Ok(self.base.clone());
         }
         if !is_escaped_rightly(path) {
             return Err(Undecidable);
@@ -110,22 +126,28 @@ impl Routes {
         }
         let Some(readings) = Readings::of(path) else {
             let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.price_at(route));
-            return all.fold(self.base, Price::max);
+            return all.fold(self.base.clone(), Price::max);
         };
         let price = |path: readings::Segments<'_>| {
             let exact = self.price_by(method, |route| route.matches(path.iter().copied()));
             exact.max(self.price_by(method, |route| route.matches_loosely(&path)))
         };
-        readings.paths().map(price).reduce(Price::max).unwrap_or(self.base)
+        readings.paths().map(price).reduce(Price::max).unwrap_or_else(|| self.base.clone())
     }
 
     fn price_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> Price {
         let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
-        found.map_or(self.base, |route| self.price_at(route))
+        found.map_or_else(|| self.base.clone(), |route| self.price_at(route))
     }
 
     fn price_at(&self, route: &Route) -> Price {
-        Price { cost: route.cost, body_buffer: route.body_buffer.unwrap_or(self.base.body_buffer) }
+        let buffer = self.base.body_buffer.max(if route.is_llm { LLM_BUFFER } else { 0 });
+        Price {
+            cost: route.cost,
+            body_buffer: route.body_buffer.unwrap_or(buffer),
+            rules: route.rule.into_iter().collect(),
+            is_llm: route.is_llm,
+        }
     }
 }
 
@@ -157,5 +179,5 @@ fn the_longest_route_decides_and_of_equals_the_first() {
     }
     assert_eq!(cost("/100%"), Err(Undecidable));
     let post = routes.price(&Method::POST, &HeaderMap::new(), "/reports/x");
-    assert_eq!(post, Ok(Price { cost: 5, body_buffer: 0 }), "the first in the file");
+    assert_eq!(post, Ok(Price { cost: 5, body_buffer: 0, rules: Vec::new(), is_llm: false }), "the first in the file");
 }

@@ -23,6 +23,7 @@ use super::keys::Keys;
 pub(crate) struct Shares {
     listed: Group,
     unlisted: Group,
+    share_of_unlisted: fn(&Keys) -> Share,
     /// How many requests may wait.
     max_waiting: usize,
 }
@@ -41,7 +42,25 @@ impl Shares {
     pub(crate) fn new(
         all: &Limiter,
         config: &Arc<ArcSwap<Config>>,
+        builders: [KeyedBuilder<Client>; 2],
+    ) -> Result<Self, ConfigError> {
+        Self::with(all, config, builders, share_of_unlisted)
+    }
+
+    /// Divides the limit of a rule. `unlisted_quota` is about the limit of all requests only.
+    pub(crate) fn of_rule(
+        rule: &Limiter,
+        config: &Arc<ArcSwap<Config>>,
+        builders: [KeyedBuilder<Client>; 2],
+    ) -> Result<Self, ConfigError> {
+        Self::with(rule, config, builders, |_| Share::weight(1))
+    }
+
+    fn with(
+        all: &Limiter,
+        config: &Arc<ArcSwap<Config>>,
         [listed, unlisted]: [KeyedBuilder<Client>; 2],
+        share_of_unlisted: fn(&Keys) -> Share,
     ) -> Result<Self, ConfigError> {
         let weights = Arc::clone(config);
         let listed = listed.weight_by(move |client| weights.load().keys.weight_of(client));
@@ -49,6 +68,7 @@ impl Shares {
         Ok(Self {
             listed: Group::new(all, "listed", share_of_listed(&config.keys), listed)?,
             unlisted: Group::new(all, "unlisted", share_of_unlisted(&config.keys), unlisted)?,
+            share_of_unlisted,
             max_waiting: config.fixed.max_waiting.value,
         })
     }
@@ -118,8 +138,9 @@ impl Shares {
         if share_of_listed(&new.keys) != share_of_listed(&old.keys) {
             self.listed.class.set_share(share_of_listed(&new.keys)).expect(checked);
         }
-        if share_of_unlisted(&new.keys) != share_of_unlisted(&old.keys) {
-            self.unlisted.class.set_share(share_of_unlisted(&new.keys)).expect(checked);
+        let share = self.share_of_unlisted;
+        if share(&new.keys) != share(&old.keys) {
+            self.unlisted.class.set_share(share(&new.keys)).expect(checked);
         }
     }
 

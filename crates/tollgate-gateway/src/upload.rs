@@ -3,6 +3,7 @@
 //! A client that sends no body, or half of one, must not hold a place in flight. So the gateway asks for a place when it
 //! has the whole body, or as much of it as it buffers.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
@@ -131,6 +132,17 @@ impl Upload {
             self.first.push_back(frame);
         }
         Ok(None)
+    }
+
+    /// The whole body; `None` if only a part of it was read.
+    pub(crate) fn whole(&self) -> Option<Cow<'_, [u8]>> {
+        let mut parts = self.first.iter().filter_map(Frame::data_ref);
+        match (&self.rest, parts.clone().count()) {
+            (Some(_), _) => None,
+            (None, 0) => Some(Cow::default()),
+            (None, 1) => parts.next().map(|data| Cow::Borrowed(&**data)),
+            (None, _) => Some(Cow::Owned(parts.flatten().copied().collect())),
+        }
     }
 
     /// `None` if the whole body was read.

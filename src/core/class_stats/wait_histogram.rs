@@ -15,10 +15,11 @@ const MOST: u32 = 2_048;
 
 /// Counts waits; of the older ones less and less.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct WaitHistogram {
-    buckets: [u16; BUCKETS],
-    /// The sum of all buckets.
+    /// The sum of all buckets. It comes first, next to what else each wait changes.
     count: u32,
+    buckets: [u16; BUCKETS],
 }
 
 impl Default for WaitHistogram {

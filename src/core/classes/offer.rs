@@ -2,6 +2,8 @@
 //! in service.
 
 use super::floor::FloorTime;
+use super::heap::Entry;
+use std::num::NonZeroU64;
 
 /// The number of a class in its tree.
 pub(crate) type ClassId = u32;
@@ -13,12 +15,49 @@ pub(crate) const ROOT: ClassId = 0;
 pub(crate) const NEW: ClassId = ClassId::MAX;
 
 /// What a class could be served next.
+///
+/// Small, because each class has one, and reads and writes it whenever it is served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
+    /// Before this instant if the floor of the leaf is due, else [`NO_DEADLINE`].
+    deadline: FloorTime,
+    pub(super) tokens: NonZeroU64,
     pub(super) leaf: ClassId,
-    pub(super) tokens: u64,
-    /// Present if the floor of the leaf is due.
-    pub(super) deadline: Option<FloorTime>,
+}
+
+const NO_DEADLINE: FloorTime = FloorTime::MAX;
+
+impl Offer {
+    /// An installment of a leaf that is served by its weight.
+    #[inline]
+    pub(super) fn by_weight(leaf: ClassId, tokens: NonZeroU64) -> Self {
+        Self { deadline: NO_DEADLINE, tokens, leaf }
+    }
+
+    /// An installment of a leaf whose floor is due.
+    pub(super) fn by_floor(leaf: ClassId, tokens: NonZeroU64, deadline: FloorTime) -> Self {
+        Self { deadline: deadline.min(NO_DEADLINE - 1), tokens, leaf }
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Option<FloorTime> {
+        (self.deadline != NO_DEADLINE).then_some(self.deadline)
+    }
+
+    #[inline]
+    pub(super) fn is_by_floor(&self) -> bool {
+        self.deadline != NO_DEADLINE
+    }
+}
+
+/// A class with a leaf below it that has a floor which is due: its deadline, how long it has been backlogged, its number.
+pub(super) type Deadline = (FloorTime, u64, ClassId);
+
+impl Entry for Deadline {
+    #[inline]
+    fn owner(&self) -> u32 {
+        self.2
+    }
 }
 
 /// The leaf in service, and the installment of its front claim.

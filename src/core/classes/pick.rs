@@ -1,14 +1,15 @@
 //! The rules of service: which class is served next, and what a service costs it.
 //!
 //! Every class caches its *offer*: the leaf below it that would be served next. A change at a leaf refreshes the offers
-//! on its path, so a pick reads the offer of the root, and each event costs O(depth x log children). Two kinds of
+//! on its path, so a pick reads one of the root's children, and each event costs O(depth x log children). Two kinds of
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::{Rate, nanos};
-use super::heap::{Heap, NOWHERE};
+use super::heap::{Entry, Heap, NOWHERE};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
-use super::tags::{MAX_TAG, StartTag};
+use super::tags::{MAX_TAG, StartTag, Turn};
 use super::tree::{Node, Positions, Tree};
+use std::num::NonZeroU64;
 
 impl Tree {
     /// The leaf in service.
@@ -22,34 +23,45 @@ impl Tree {
     }
 
     /// The leaf in service, picked as of `now` if there is none. `None` if no claim waits or ceilings hold all back.
+    #[inline]
     pub(crate) fn pick(&mut self, now: u64) -> Option<Pick> {
-        if self.picked.is_some() {
-            return self.picked;
-        }
-        while let Some((_, id)) = self.upcoming.first().filter(|(at, _)| *at <= now) {
+        if self.picked.is_some() { self.picked } else { self.pick_anew(now) }
+    }
+
+    #[inline]
+    fn pick_anew(&mut self, now: u64) -> Option<Pick> {
+        while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
-        while let Some((_, id)) = self.held.first().filter(|(at, _)| *at <= now) {
+        while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
-        let offer = self.node(ROOT).offer?;
-        if offer.deadline.is_none() {
+        let root = self.node(ROOT);
+        let offer = match root.first_child_in_turn() {
+            Some(child) => self.node(child).offer?,
+            // The limiter has no classes yet.
+            None => Offer::by_weight(ROOT, root.installment(root.front?)),
+        };
+        let by_floor = offer.is_by_floor();
+        if !by_floor {
             let mut child = offer.leaf;
             while child != ROOT {
                 let Node { parent, start, .. } = *self.node(child);
                 let parent_node = self.node_mut(parent);
-                parent_node.virtual_time = parent_node.virtual_time.max(start.tag);
+                if parent_node.virtual_time < start.tag {
+                    parent_node.virtual_time = start.tag;
+                }
                 child = parent;
             }
         }
-        self.picked = Some(Pick { leaf: offer.leaf, tokens: offer.tokens, by_floor: offer.deadline.is_some() });
+        self.picked = Some(Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor });
         self.picked
     }
 
     /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
     pub(crate) fn next_recheck(&self) -> u64 {
         let instants = [self.upcoming.first(), self.held.first()];
-        instants.into_iter().flatten().map(|(at, _)| at).min().unwrap_or(u64::MAX)
+        instants.into_iter().flatten().map(|(at, _)| *at).min().unwrap_or(u64::MAX)
     }
 
     /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
@@ -67,13 +79,17 @@ impl Tree {
                 ceiling.take(pick.tokens);
             }
             node.start.raise(virtual_time);
-            node.idle_start = None;
+            if node.is_key {
+                node.idle_start = None;
+            }
             let begun = node.start.tag;
             node.start.charge(pick.tokens, &node.weight);
-            // A service by floor is not held against the class for long.
-            let most = virtual_time.saturating_add(node.weight.span(two_bursts));
-            if pick.by_floor && node.start.tag > most {
-                node.start = StartTag::at(begun.max(most));
+            if pick.by_floor {
+                // A service by floor is not held against the class for long.
+                let most = virtual_time.saturating_add(node.weight.span(two_bursts));
+                if node.start.tag > most {
+                    node.start = StartTag::at(begun.max(most));
+                }
             }
             let tag = node.start.tag;
             let parent_node = self.node_mut(parent);
@@ -95,7 +111,7 @@ impl Tree {
         let node = self.node_mut(parent);
         let by = std::mem::take(&mut node.virtual_time);
         node.largest -= by;
-        node.by_tag.map_keys(|(tag, span, since)| (tag.saturating_sub(by), span, since));
+        node.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
         let mut child = node.first_child;
         while child != NEW {
             let node = self.node_mut(child);
@@ -120,7 +136,9 @@ impl Tree {
     }
 
     /// The front claim of the queue of `leaf` lacks `front` tokens from now on; `None`: no claim waits there.
+    #[inline]
     pub(crate) fn set_front(&mut self, leaf: ClassId, front: Option<u64>, now: u64) {
+        let front = front.and_then(NonZeroU64::new);
         let before = std::mem::replace(&mut self.node_mut(leaf).front, front);
         if before != front && self.picked.is_some_and(|pick| pick.leaf == leaf) {
             // The installment may be larger now than what a ceiling on its path has.
@@ -151,9 +169,12 @@ impl Tree {
             let parent = self.node(child).parent;
             let virtual_time = self.node(parent).virtual_time;
             let node = self.node_mut(child);
-            let behind = if node.is_key { node.weight.span(node.front.unwrap_or(0).min(node.most)) } else { 0 };
-            node.idle_start = node.is_key.then_some(node.start);
-            node.start.raise(virtual_time.saturating_add(behind));
+            let mut least = virtual_time;
+            if node.is_key {
+                node.idle_start = Some(node.start);
+                least = least.saturating_add(node.weight.span(node.front.map_or(0, NonZeroU64::get).min(node.most)));
+            }
+            node.start.raise(least);
             node.since = since;
             let parent_node = self.node_mut(parent);
             parent_node.backlogged += 1;
@@ -170,7 +191,9 @@ impl Tree {
     /// comes and leaves would be remembered until the virtual time gets there.
     fn leave(&mut self, leaf: ClassId) {
         let node = self.node_mut(leaf);
-        node.start = node.idle_start.take().unwrap_or(node.start);
+        if node.is_key {
+            node.start = node.idle_start.take().unwrap_or(node.start);
+        }
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
@@ -199,47 +222,71 @@ impl Tree {
             while child != NEW {
                 let sibling = self.node(child);
                 if sibling.front.is_some() || sibling.backlogged > 0 {
-                    weights += sibling.weight.weight;
+                    weights += sibling.weight.weight();
                 }
                 child = sibling.next;
             }
-            share *= node.weight.weight as f64 / weights.max(1) as f64;
+            share *= node.weight.weight() as f64 / weights.max(1) as f64;
         }
-        let floor = self.node(leaf).floor.map_or(0.0, |floor| floor.applied.as_f64());
+        let floor = self.node(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
         let (own, all) = (backlog.own as f64, backlog.all as f64);
         let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
         (wait < u64::MAX as f64).then_some(wait as u64)
     }
 
-    /// Computes the offers of a class and of its ancestors anew, as of `now`.
+    /// Computes the offers of a class and of its ancestors anew, as of `now`. That of the root is computed by each pick.
     pub(super) fn refresh(&mut self, id: ClassId, now: u64) {
         let mut id = id;
-        loop {
-            let offer = self.offer(id, now);
-            let offer = self.under_ceiling(id, offer, now);
-            self.node_mut(id).offer = offer;
-            if id == ROOT {
-                return;
-            }
-            self.file(id, offer);
-            id = self.node(id).parent;
+        while id != ROOT {
+            let node = self.node(id);
+            id = match node.front {
+                Some(front) if node.is_bare() && self.positions[id as usize].are_bare() => self.offer_front(id, front),
+                _ => {
+                    let offer = self.offer(id, now);
+                    let offer = self.under_ceiling(id, offer, now);
+                    self.node_mut(id).offer = offer;
+                    self.file(id, offer)
+                }
+            };
         }
+    }
+
+    /// Does one step of [`refresh`](Self::refresh) for a backlogged leaf that has neither floor nor ceiling. That is what
+    /// most leaves are, and it is a part of each grant.
+    #[inline]
+    fn offer_front(&mut self, id: ClassId, front: NonZeroU64) -> ClassId {
+        let parent = self.node(id).parent;
+        let virtual_time = self.node(parent).virtual_time;
+        let node = self.node_mut(id);
+        let tokens = node.installment(front);
+        node.offer = Some(Offer::by_weight(id, tokens));
+        node.start.raise(virtual_time);
+        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens.get()), since: node.since, class: id };
+        let at = self.positions[id as usize].by_tag;
+        let moved = |id: ClassId, to| self.positions[id as usize].by_tag = to;
+        self.nodes[parent as usize].by_tag.set(at, turn, moved);
+        parent
     }
 
     /// What could be served next in a class, whatever its own ceiling says.
     fn offer(&mut self, id: ClassId, now: u64) -> Option<Offer> {
         let node = self.node(id);
         let Some(front) = node.front else {
-            let next = node.by_deadline.first().map(|(_, child)| child);
-            let next = next.or_else(|| node.by_tag.first().map(|(_, child)| child));
+            let next = node.first_child_in_turn();
             self.set_upcoming(id, None);
             return self.node(next?).offer;
         };
-        let tokens = front.min(node.most);
-        let floor = node.floor;
-        let due = floor.filter(|floor| floor.is_due(now));
-        self.set_upcoming(id, if due.is_some() { None } else { floor.map(|floor| nanos(floor.next)) });
-        Some(Offer { leaf: id, tokens, deadline: due.map(|floor| floor.deadline(tokens)) })
+        let tokens = node.installment(front);
+        let Some(floor) = &node.floor else {
+            self.set_upcoming(id, None);
+            return Some(Offer::by_weight(id, tokens));
+        };
+        let (offer, upcoming) = match floor.is_due(now) {
+            true => (Offer::by_floor(id, tokens, floor.deadline(tokens.get())), None),
+            false => (Offer::by_weight(id, tokens), Some(nanos(floor.next))),
+        };
+        self.set_upcoming(id, upcoming);
+        Some(offer)
     }
 
     /// The same, or `None` if the ceiling of the class holds it back.
@@ -248,53 +295,53 @@ impl Tree {
         let mut until = None;
         if let (Some(offer), Some(ceiling)) = (offer, &mut node.ceiling) {
             ceiling.mint(now);
-            if ceiling.level() < i64::try_from(offer.tokens).unwrap_or(i64::MAX) {
-                until = Some(ceiling.has(offer.tokens));
+            if ceiling.level() < i64::try_from(offer.tokens.get()).unwrap_or(i64::MAX) {
+                until = Some(ceiling.has(offer.tokens.get()));
             }
         }
         // At `u64::MAX` time has ended, and the ceiling still holds it back.
         let at = until.filter(|at| *at < u64::MAX);
-        set(&mut self.held, &mut self.nodes, |positions| &mut positions.held, id, at);
+        set(&mut self.held, &mut self.positions, |positions| &mut positions.held, id, at.map(|at| (at, id)));
         if until.is_some() { None } else { offer }
     }
 
     fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
         let at = at.filter(|at| *at < u64::MAX);
-        set(&mut self.upcoming, &mut self.nodes, |positions| &mut positions.upcoming, id, at);
+        set(&mut self.upcoming, &mut self.positions, |positions| &mut positions.upcoming, id, at.map(|at| (at, id)));
     }
 
-    /// Enters the offer of a class in its parent's heaps.
-    fn file(&mut self, id: ClassId, offer: Option<Offer>) {
-        let parent = self.node(id).parent as usize;
-        let virtual_time = self.nodes[parent].virtual_time;
+    /// Enters the offer of a class in its parent's heaps. Returns the parent.
+    fn file(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
+        let parent = self.node(id).parent;
+        let virtual_time = self.node(parent).virtual_time;
         let node = self.node_mut(id);
-        let deadline = offer.and_then(|offer| offer.deadline).map(|deadline| (deadline, node.since));
-        let tag = offer.filter(|offer| offer.deadline.is_none()).map(|offer| {
+        let since = node.since;
+        let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
+        let turn = offer.filter(|offer| !offer.is_by_floor()).map(|offer| {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
             node.start.raise(virtual_time);
-            (node.start.tag, node.weight.span(offer.tokens), node.since)
+            Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since, class: id }
         });
-        let mut by_tag = std::mem::take(&mut self.nodes[parent].by_tag);
-        set(&mut by_tag, &mut self.nodes, |positions| &mut positions.by_tag, id, tag);
-        self.nodes[parent].by_tag = by_tag;
-        let mut by_deadline = std::mem::take(&mut self.nodes[parent].by_deadline);
-        set(&mut by_deadline, &mut self.nodes, |positions| &mut positions.by_deadline, id, deadline);
-        self.nodes[parent].by_deadline = by_deadline;
+        let Node { by_tag, by_deadline, .. } = &mut self.nodes[parent as usize];
+        set(by_tag, &mut self.positions, |positions| &mut positions.by_tag, id, turn);
+        set(by_deadline, &mut self.positions, |positions| &mut positions.by_deadline, id, deadline);
+        parent
     }
 }
 
-/// Enters a class in a heap with `key`, or removes it. `position` selects where its position in this heap is kept.
-fn set<K: Copy + Ord>(
-    heap: &mut Heap<K>,
-    nodes: &mut [Node],
+/// Enters a class in a heap, or removes it. `position` selects where its position in this heap is kept.
+#[inline]
+fn set<E: Entry>(
+    heap: &mut Heap<E>,
+    positions: &mut [Positions],
     position: impl Fn(&mut Positions) -> &mut u32,
     id: ClassId,
-    key: Option<K>,
+    entry: Option<E>,
 ) {
-    let at = *position(&mut nodes[id as usize].positions);
-    let moved = |id: ClassId, to| *position(&mut nodes[id as usize].positions) = to;
-    match key {
-        Some(key) => heap.set(at, key, id, moved),
+    let at = *position(&mut positions[id as usize]);
+    let moved = |id: ClassId, to| *position(&mut positions[id as usize]) = to;
+    match entry {
+        Some(entry) => heap.set(at, entry, moved),
         None if at != NOWHERE => heap.remove(at, moved),
         None => {}
     }

@@ -34,6 +34,7 @@ struct Leaf {
 
 impl Leaf {
     /// What its next turns are for: the debt, or what the front claim still lacks.
+    #[inline]
     fn front(&self) -> Option<u64> {
         if self.owed > 0 { Some(self.owed) } else { Some(self.cost - self.paid).filter(|rest| *rest > 0) }
     }
@@ -168,6 +169,7 @@ impl Scheduler {
         self.owed += tokens;
     }
 
+    #[inline]
     fn file(&mut self, leaf: ClassId, now: u64) {
         let front = self.leaves[leaf as usize].front();
         self.tree.set_front(leaf, front, now);
@@ -211,8 +213,10 @@ impl Scheduler {
 
     /// Whether the in-flight cap has space for a grant of `cost` tokens.
     pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
-        let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
-        supply.ceiling().is_none_or(|cap_end| ahead(granted.wrapping_add(cost), cap_end) <= 0)
+        supply.ceiling().is_none_or(|cap_end| {
+            let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
+            ahead(granted.wrapping_add(cost), cap_end) <= 0
+        })
     }
 
     /// Whether the claim in service is granted with this installment.
@@ -252,9 +256,10 @@ impl Scheduler {
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
     /// `debt` the debt that was noted between the two.
     pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
-        let owed = self.leaves[leaf as usize].owed + debt;
-        self.replace(leaf, Leaf { cost: next.unwrap_or(0), owed, ..Leaf::default() });
+        let known = &mut self.leaves[leaf as usize];
+        (known.cost, known.paid) = (next.unwrap_or(0), 0);
         if debt > 0 {
+            known.owed += debt;
             self.list_debtor(leaf);
         }
         self.file(leaf, now);

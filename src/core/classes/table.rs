@@ -4,10 +4,10 @@
 //! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
 //! classes.
 
-use super::Scheduler;
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::tree::Retained;
+use super::{Pick, Scheduler};
 use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
@@ -45,7 +45,10 @@ impl ClassFlags {
 }
 
 /// A class, or the leaf for the claims made in a class with children.
+///
+/// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct ClassEntry {
     /// The waiters of the class. Empty in the root's entry.
     pub(crate) queue: Queue,
@@ -53,6 +56,11 @@ pub(crate) struct ClassEntry {
     pub(crate) leaf: ClassId,
     /// The class whose claims wait in this leaf.
     pub(crate) owner: ClassId,
+    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
+    pub(crate) served: u64,
+    pub(crate) by_floor: u64,
+    pub(crate) max_waiting: usize,
+    pub(crate) is_removed: bool,
     name: ClassName,
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
@@ -61,17 +69,12 @@ pub(crate) struct ClassEntry {
     retained: BTreeMap<ClassName, Retained>,
     /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
     swept: Option<ClassName>,
-    pub(crate) is_removed: bool,
     /// Keys of keyed limiters have classes in this one.
     pub(crate) has_keys: bool,
     /// The class of a key: how many links to the parent use it.
     users: u32,
     /// The class of a key: it is among the `indebted`.
     is_indebted: bool,
-    pub(crate) max_waiting: usize,
-    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
-    pub(crate) served: u64,
-    pub(crate) by_floor: u64,
 }
 
 impl ClassEntry {
@@ -95,9 +98,11 @@ impl ClassEntry {
         }
     }
 
-    pub(crate) fn count(&mut self, tokens: u64, by_floor: bool) {
-        self.served = self.served.saturating_add(tokens);
-        self.by_floor = self.by_floor.saturating_add(if by_floor { tokens } else { 0 });
+    fn count(&mut self, pick: Pick) {
+        self.served = self.served.saturating_add(pick.tokens);
+        if pick.by_floor {
+            self.by_floor = self.by_floor.saturating_add(pick.tokens);
+        }
     }
 }
 
@@ -167,8 +172,15 @@ impl Classes {
         self.entry(leaf).owner
     }
 
+    /// Counts an installment that a class was served.
+    #[inline]
+    pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick, now: u64) {
+        self.entry_mut(class).count(pick);
+        self.stats.count_served(self.counted(class), pick.tokens, now);
+    }
+
     /// The class whose statistics count what `class` is served: keys have none of their own.
-    pub(crate) fn counted(&self, class: ClassId) -> ClassId {
+    fn counted(&self, class: ClassId) -> ClassId {
         if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }
     }
 

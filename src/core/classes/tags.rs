@@ -5,11 +5,15 @@
 //! carried from charge to charge: over any interval in which a class is backlogged, its tag is less than one unit too
 //! low, which is less than a millionth of a token of the largest weight.
 
+use super::heap::Entry;
+use super::offer::ClassId;
+use std::cmp::Ordering;
+
 /// The largest weight of a class.
 pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
 
 /// FloorTime of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
-pub(super) const SCALE: u128 = 5_342_931_457_063_200 * 25;
+pub(super) const SCALE: u64 = 5_342_931_457_063_200 * 25;
 
 /// A tag. One charge is at most 2^106 units.
 pub(super) type Tag = u128;
@@ -20,16 +24,20 @@ pub(super) const MAX_TAG: Tag = 1 << 126;
 /// A weight, and how far one token moves the tag of a class that has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weight {
-    pub(super) weight: u64,
-    unit: u128,
+    weight: u32,
+    unit: u64,
     /// Zero if the scale is divisible by the weight.
-    rest: u64,
+    rest: u32,
 }
 
 impl Weight {
     /// `weight` is at least 1 and at most [`MAX_WEIGHT`].
     pub(super) fn new(weight: u64) -> Self {
-        Self { weight, unit: SCALE / u128::from(weight), rest: (SCALE % u128::from(weight)) as u64 }
+        Self { weight: weight as u32, unit: SCALE / weight, rest: (SCALE % weight) as u32 }
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.weight.into()
     }
 
     /// How far `tokens` move a tag, rounded down.
@@ -37,14 +45,15 @@ impl Weight {
         self.span_and_rest(tokens, 0).0
     }
 
-    fn span_and_rest(&self, tokens: u64, carried: u64) -> (Tag, u64) {
-        let span = self.unit * u128::from(tokens);
+    #[inline]
+    fn span_and_rest(&self, tokens: u64, carried: u32) -> (Tag, u32) {
+        let span = u128::from(self.unit) * u128::from(tokens);
         if self.rest == 0 {
             return (span, 0);
         }
         let parts = u128::from(self.rest) * u128::from(tokens) + u128::from(carried);
         let weight = u128::from(self.weight);
-        (span + parts / weight, (parts % weight) as u64)
+        (span + parts / weight, (parts % weight) as u32)
     }
 }
 
@@ -53,7 +62,7 @@ impl Weight {
 pub(super) struct StartTag {
     pub(super) tag: Tag,
     /// The rest of a unit, in parts of the weight.
-    carried: u64,
+    carried: u32,
 }
 
 impl StartTag {
@@ -80,6 +89,56 @@ impl StartTag {
     }
 }
 
+/// The order in which siblings are picked by weight: by start tag, then by finish tag, then by how long they have been
+/// backlogged. (No two of them have become backlogged at once, so the number of the class decides nothing.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) start: Tag,
+    /// From the start tag to the finish tag.
+    pub(super) span: Tag,
+    pub(super) since: u64,
+    pub(super) class: ClassId,
+}
+
+impl Entry for Turn {
+    #[inline]
+    fn owner(&self) -> u32 {
+        self.class
+    }
+}
+
+impl Ord for Turn {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |turn: &Self| (turn.start, turn.span, turn.since, turn.class);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Turn {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+
+    // Each grant compares several turns, and two comparisons of integers are less code than an `Ordering`.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        if self.start != other.start {
+            return self.start < other.start;
+        }
+        if self.span != other.span {
+            return self.span < other.span;
+        }
+        (self.since, self.class) < (other.since, other.class)
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        !other.lt(self)
+    }
+}
+
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
@@ -100,7 +159,7 @@ mod tests {
                 start.charge(tokens, &weight);
             }
             let sum: u64 = 7 + (1 << 48) + 12_345;
-            assert_eq!(start.tag, 7 + u128::from(sum) * SCALE / u128::from(weight.weight), "{weight:?}");
+            assert_eq!(start.tag, 7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight), "{weight:?}");
             assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
         }
     }

@@ -13,14 +13,15 @@
 
 use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
-use super::heap::{Heap, NOWHERE};
+use super::heap::{Entry, Heap, NOWHERE};
 use super::name::ClassName;
-use super::offer::{ClassId, NEW, Offer, Pick, ROOT};
+use super::offer::{ClassId, Deadline, NEW, Offer, Pick, ROOT};
 use super::steps;
-use super::tags::{StartTag, Tag, Weight};
+use super::tags::{StartTag, Tag, Turn, Weight};
 use crate::Quota;
 use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 /// What the limiter's quotas mean for the scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -84,56 +85,77 @@ impl Retained {
 }
 
 /// A class. Fields that only leaves use are empty in inner classes, and the other way round.
+///
+/// The order, fixed by `repr(C)`, puts what each grant reads and writes into the first cache lines: with thousands of
+/// classes, the node of a class is usually in no cache.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Node {
-    pub(super) parent: ClassId,
-    pub(super) weight: Weight,
-    /// The class of a key: see [`Tree::enter`].
-    pub(super) is_key: bool,
     /// In the virtual time of the parent.
     pub(super) start: StartTag,
-    /// The class of a key that was not served since it was idle: the tag it had then, which it has again if it leaves.
-    pub(super) idle_start: Option<StartTag>,
+    pub(super) weight: Weight,
+    pub(super) ceiling: Option<Box<Ceiling>>,
+    /// Only leaves have one.
+    pub(super) floor: Option<Box<Floor>>,
+
+    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Not kept for the
+    /// root.
+    pub(super) offer: Option<Offer>,
+    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
+    pub(super) front: Option<NonZeroU64>,
+    /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
+    pub(super) most: u64,
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
-    pub(super) ceiling: Option<Box<Ceiling>>,
+    pub(super) parent: ClassId,
+    /// The class of a key: see [`Tree::enter`].
+    pub(super) is_key: bool,
+
+    /// How many children are backlogged.
+    pub(super) backlogged: u32,
+    /// The children that may be served by weight, and those with a floor that is due.
+    pub(super) by_tag: Heap<Turn>,
+    pub(super) by_deadline: Heap<Deadline>,
+    /// An inner class: its virtual time, and the largest tag that it has given to a child.
+    pub(super) virtual_time: Tag,
+    pub(super) largest: Tag,
+    children: u32,
+    /// The first child; in each child, its neighbours among the children.
+    pub(super) first_child: ClassId,
+    pub(super) next: ClassId,
+    previous: ClassId,
+
+    /// The class of a key that was not served since it was idle: the tag it had then, which it has again if it leaves.
+    pub(super) idle_start: Option<StartTag>,
     /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
     former_ceiling: Option<Box<Ceiling>>,
     /// The same for the floor: the instant of its next installment.
     former_next: FloorTime,
     /// The sum of the floors of the class and of all classes below it.
     floors: RateSum,
-    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back.
-    pub(super) offer: Option<Offer>,
-    /// The positions in the parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
-    pub(super) positions: Positions,
-
-    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
-    pub(super) front: Option<u64>,
-    /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
-    pub(super) most: u64,
-    pub(super) floor: Option<Floor>,
-
-    /// An inner class: its virtual time, and the largest tag that it has given to a child.
-    pub(super) virtual_time: Tag,
-    pub(super) largest: Tag,
-    pub(super) backlogged: u32,
-    children: u32,
-    /// The first child; in each child, its neighbours among the children.
-    pub(super) first_child: ClassId,
-    pub(super) next: ClassId,
-    previous: ClassId,
-    /// The children that may be served by weight, and those with a floor that is due.
-    pub(super) by_tag: Heap<(Tag, Tag, u64)>,
-    pub(super) by_deadline: Heap<(FloorTime, u64)>,
 }
 
+/// The positions of a class in its parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Positions {
     pub(super) by_tag: u32,
     pub(super) by_deadline: u32,
     pub(super) held: u32,
     pub(super) upcoming: u32,
+}
+
+impl Positions {
+    const NONE: Self = Self { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
+
+    fn are_nowhere(&self) -> bool {
+        self.by_tag == NOWHERE && self.are_bare()
+    }
+
+    /// Whether the class is in no heap but `by_tag`.
+    #[inline]
+    pub(super) fn are_bare(&self) -> bool {
+        self.by_deadline & self.held & self.upcoming == NOWHERE
+    }
 }
 
 impl Node {
@@ -150,7 +172,6 @@ impl Node {
             former_next: 0,
             floors: 0,
             offer: None,
-            positions: Positions { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE },
             front: None,
             most: u64::MAX,
             floor: None,
@@ -167,16 +188,40 @@ impl Node {
     }
 }
 
+impl Node {
+    /// What is served at a time of a front claim that lacks `front` tokens: a burst at most, which is at least 1.
+    #[inline]
+    pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {
+        NonZeroU64::new(self.most).map_or(front, |most| front.min(most))
+    }
+
+    /// Whether the class has neither a floor nor a ceiling.
+    #[inline]
+    pub(super) fn is_bare(&self) -> bool {
+        self.floor.is_none() && self.ceiling.is_none()
+    }
+
+    /// The child that is served next below this class: one with a floor that is due, else by weight.
+    #[inline]
+    pub(super) fn first_child_in_turn(&self) -> Option<ClassId> {
+        let by_floor = self.by_deadline.first().map(Entry::owner);
+        if by_floor.is_some() { by_floor } else { self.by_tag.first().map(Entry::owner) }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(super) nodes: Vec<Node>,
+    /// The positions of the classes in heaps. Apart from the nodes: each entry that moves in a heap writes the position of
+    /// another class.
+    pub(super) positions: Vec<Positions>,
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
     /// Classes that their ceiling holds back, by the instant at which it lets them go.
-    pub(super) held: Heap<u64>,
+    pub(super) held: Heap<(u64, ClassId)>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
-    pub(super) upcoming: Heap<u64>,
+    pub(super) upcoming: Heap<(u64, ClassId)>,
     /// What is in service, until it is served or the pick is made anew.
     pub(super) picked: Option<Pick>,
     /// Counts the instants at which classes became backlogged.
@@ -188,6 +233,7 @@ impl Tree {
     pub(crate) fn new(limits: Limits) -> Self {
         let mut tree = Self {
             nodes: vec![Node::new(ROOT, 1, 0)],
+            positions: vec![Positions::NONE],
             free: Vec::new(),
             limits,
             held: Heap::default(),
@@ -287,7 +333,7 @@ impl Tree {
     }
 
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
-        self.node(id).weight.weight
+        self.node(id).weight.weight()
     }
 
     pub(crate) fn has_floor(&self, id: ClassId) -> bool {
@@ -310,6 +356,7 @@ impl Tree {
         let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
         if id as usize == self.nodes.len() {
             self.nodes.push(node);
+            self.positions.push(Positions::NONE);
         } else {
             *self.node_mut(id) = node;
         }
@@ -343,6 +390,8 @@ impl Tree {
     /// Removes a leaf without claims and without a floor.
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
+        // Its number is used again.
+        debug_assert!(self.positions[id as usize].are_nowhere(), "a heap still has the class");
         let Node { parent, next, previous, .. } = *self.node(id);
         if previous == NEW {
             self.node_mut(parent).first_child = next;
@@ -368,7 +417,7 @@ impl Tree {
         let (node, own) = (self.node(id), self.node(leaf));
         let retained = Retained {
             tag: node.start.tag,
-            next: own.floor.map_or(own.former_next, |floor| floor.next),
+            next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
             ceiling: node.ceiling.as_ref().or(node.former_ceiling.as_ref()).cloned(),
             children,
         };
@@ -413,17 +462,17 @@ impl Tree {
     pub(crate) fn set_floor(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
         let rate = quota.and_then(Rate::of);
         let node = self.node_mut(id);
-        let old = node.floor.map(|floor| floor.rate);
+        let old = node.floor.as_ref().map(|floor| floor.rate);
         if old == rate {
             return;
         }
-        if let Some(floor) = node.floor {
+        if let Some(floor) = &node.floor {
             node.former_next = floor.next;
         }
         let next = node.former_next;
-        node.floor = rate.map(|rate| match node.floor {
-            Some(floor) => Floor { rate, applied: rate, ..floor },
-            None => Floor::new(rate, now).not_before(next),
+        node.floor = rate.map(|rate| match node.floor.take() {
+            Some(floor) => Box::new(Floor { rate, applied: rate, ..*floor }),
+            None => Box::new(Floor::new(rate, now).not_before(next)),
         });
         let was_scaled = self.are_floors_scaled();
         let fixed = |rate: Option<Rate>| rate.map_or(0, Rate::fixed);
@@ -449,7 +498,7 @@ impl Tree {
 
     /// Applies all floors as they are, or scaled by the same factor if together they exceed the rate of the limiter.
     fn scale_floors(&mut self, now: u64) {
-        let sum = self.nodes.iter().filter_map(|node| Some(node.floor?.rate)).reduce(Rate::plus);
+        let sum = self.nodes.iter().filter_map(|node| Some(node.floor.as_ref()?.rate)).reduce(Rate::plus);
         let scale = sum.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
         for id in 0..self.len() as ClassId {
             steps::count();
@@ -523,7 +572,11 @@ impl Tree {
         let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
         let (old, known, below) = match id {
             NEW => (0, None, 0),
-            _ => (self.node(leaf).floor.map_or(0, |floor| floor.rate.fixed()), self.ceiling(id), self.node(id).floors),
+            _ => (
+                self.node(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
+                self.ceiling(id),
+                self.node(id).floors,
+            ),
         };
         let rises = new > old;
         let sum = |floors: RateSum| (floors - old).checked_add(new).ok_or(FloorConflict::Rate);

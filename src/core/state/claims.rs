@@ -78,8 +78,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The task of a source must learn of each waiter, a dry run of each claim, and classes have queues of their own.
-        if !self.role.is_plain() && (self.role.has_classes() || self.role.has_dry_run() || self.supply.has_external()) {
+        // The task of a source must learn of each waiter, and a dry run of each claim.
+        if !self.role.is_plain() && (self.role.has_dry_run() || self.supply.has_external()) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();

@@ -44,9 +44,60 @@ impl State {
         let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
         let now = self.supply.synced();
         let classes = self.classes_mut()?;
-        classes.entry_mut(class).count(cost, pick.by_floor);
-        classes.stats.count_served(classes.counted(class), cost, now);
+        classes.count_served(class, pick, now);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
+    }
+
+    /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving
+    /// what is due.
+    ///
+    /// The schedule stays exact, because serving first would change nothing for the claim. Either nothing is due by
+    /// `now`, and the pick stays. Or the class has claims for which the quotas do not have the tokens by `now`, even if
+    /// they gave them to no other class: the class is backlogged at `now` in any case, and a claim behind others is not
+    /// seen by the scheduler.
+    // Apart, so that a limiter without classes pays for one check.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn enqueue_in_class(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        (class, cost): (ClassId, u64),
+        waker: &mut Option<Waker>,
+        now: u64,
+    ) -> bool {
+        let now = now.max(self.supply.synced());
+        let Some(classes) = self.classes() else { return false };
+        let entry = classes.entry(class);
+        // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left.
+        if entry.is_removed || !classes.closing.is_empty() || self.is_unfinished() || self.role.awaits() {
+            return false;
+        }
+        let is_full = class != ROOT && entry.queue.len() >= entry.max_waiting;
+        let can_wait = !self.queue.is_empty() && cost > 0 && !is_full && self.check_queue(true).is_ok();
+        if !can_wait || self.role.has_dry_run() || self.supply.has_external() || self.check_claim(rovers, cost).is_err()
+        {
+            return false;
+        }
+        let base = self.base(classes, rovers);
+        if self.last_due > now {
+            // While nothing is in service, the claim may be granted at once.
+            let Some(pick) = classes.scheduler.tree.picked() else { return false };
+            self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+        } else {
+            let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
+            let paid = classes.scheduler.paid(entry.leaf);
+            // What is set aside for a claim of another class comes back if that claim turns out to have left.
+            let returning = classes.scheduler.set_aside().saturating_sub(paid);
+            let lacking = waiting.saturating_sub(paid).saturating_sub(returning);
+            let end = base.wrapping_add(lacking);
+            if lacking == 0 || self.supply.scheduled(end).is_some_and(|at| at <= now) {
+                return false;
+            }
+        }
+        let Some(waker) = waker.take() else { return false };
+        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, skip: 0, part: None });
+        true
     }
 
     /// Joins the end of the queue of a class.
@@ -63,21 +114,28 @@ impl State {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
-        let position = rovers.claim(cost);
-        let ticket = if class == ROOT { position } else { self.supply.synced() };
-        self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part });
-        if class != ROOT {
-            self.count_in(cost);
-        }
         let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            if classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
-                // The answer that the class has been waiting for: `go_on` follows.
-                return;
-            }
-            let leaf = classes.entry(class).leaf;
-            classes.scheduler.arrive(leaf, cost, now);
+        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, skip: 0, part });
+    }
+
+    /// Does [`enter_class`](Self::enter_class) for a claim that arrived at the instant `waiter.ticket`.
+    #[inline]
+    fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter) {
+        let (now, cost, position) = (waiter.ticket, waiter.cost, rovers.claim(waiter.cost));
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        if class == ROOT {
+            self.queue.push(place, Waiter { ticket: position, ..waiter });
+        } else {
+            classes.entry_mut(class).queue.push(place, waiter);
+            self.queue.count_in(cost);
+            classes.waiting += cost;
         }
+        if classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
+            // The answer that the class has been waiting for: `go_on` follows.
+            return;
+        }
+        let leaf = classes.entry(class).leaf;
+        classes.scheduler.arrive(leaf, cost, now);
     }
 
     /// Charges `tokens` on top of a grant of a class: as a debt at the end of its queue, or at once if no claim waits.

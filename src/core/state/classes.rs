@@ -25,7 +25,20 @@ use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
 
+/// The position at which everything taken so far ends; see the head of this file. `queue` is that of the limiter, which
+/// counts the claims of all classes.
+#[inline]
+fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
+    let unpaid = queue.tokens() - classes.scheduler.set_aside();
+    rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
+}
+
 impl State {
+    #[inline]
+    pub(crate) fn has_classes(&self) -> bool {
+        self.role.has_classes()
+    }
+
     /// The classes of a limiter that was built with them.
     #[inline(always)]
     pub(crate) fn classes(&self) -> Option<&Classes> {
@@ -72,8 +85,7 @@ impl State {
 
     /// The position at which everything taken so far ends; see the head of this file.
     pub(super) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
-        let unpaid = self.queue.tokens() - classes.scheduler.set_aside();
-        rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
+        base(&self.queue, classes, rovers)
     }
 
     /// The queue in which the claims of a class wait.
@@ -98,9 +110,8 @@ impl State {
             return Served::Again;
         }
         loop {
-            let Some(classes) = self.classes() else { return Served::All };
-            let base = self.base(classes, rovers);
             let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return Served::All };
+            let base = base(&self.queue, classes, rovers);
             let step = classes.scheduler.next_step(&self.supply, base);
             let (due, ticket) = match step {
                 Step::Pay { at, ticket } => (at, Some(ticket)),
@@ -138,8 +149,7 @@ impl State {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let paid = classes.scheduler.pay(&mut self.supply, base);
         let now = self.supply.synced();
-        classes.entry_mut(owner).count(pick.tokens, pick.by_floor);
-        classes.stats.count_served(classes.counted(owner), pick.tokens, now);
+        classes.count_served(owner, pick, now);
         let Paid::Claim(_) = paid else { return };
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { return };
@@ -147,7 +157,7 @@ impl State {
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
         if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
-            classes.stats.count_wait(owner, now - waiter.ticket);
+            classes.stats.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
             self.await_child(owner, part.joint.child(), &waiter);
@@ -157,15 +167,8 @@ impl State {
         wakes.push(waiter.waker);
     }
 
-    /// Counts a claim that waits in a class among those of the limiter.
-    pub(super) fn count_in(&mut self, cost: u64) {
-        self.queue.count_in(cost);
-        if let Some(classes) = self.classes_mut() {
-            classes.waiting += cost;
-        }
-    }
-
-    /// The claim does not wait any more.
+    /// A claim of a class does not wait any more.
+    #[inline]
     pub(super) fn count_out(&mut self, cost: u64) {
         self.queue.count_out(cost);
         if let Some(classes) = self.classes_mut() {
@@ -197,10 +200,15 @@ impl State {
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
     pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
-        let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
-        let cap_end = self.supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
-        let end = self.supply.least_head().into_iter().chain(cap_end).reduce(earlier);
-        end.map_or(0, |end| ahead(end, base).max(0) as u64)
+        let cap_end = self
+            .supply
+            .ceiling()
+            .map(|cap_end| cap_end.wrapping_add(classes.scheduler.set_aside()).wrapping_sub(classes.scheduler.owed()));
+        let end = match (self.supply.least_head(), cap_end) {
+            (Some(head), Some(cap_end)) => earlier(head, cap_end),
+            (head, cap_end) => head.or(cap_end).unwrap_or(base),
+        };
+        ahead(end, base).max(0) as u64
     }
 
     /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is

@@ -18,6 +18,17 @@ pub(super) fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result
     built.map(drop).map_err(|error| source.problem(Some(quota.span()), error))
 }
 
+/// Checks a quota that several clients share.
+pub(super) fn check_refilled(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
+    let span = quota.span();
+    Limiter::new(*quota.as_ref()).map_err(|error| source.problem(Some(span.clone()), error))?;
+    if quota.as_ref().is_manual() {
+        let what = "a manual quota is never refilled here: write one with a rate, like \"100/s, burst 20\"";
+        return Err(source.problem(Some(span), what));
+    }
+    Ok(())
+}
+
 pub(super) fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Problem> {
     let Some(cap) = cap else { return Ok(()) };
     if *cap.as_ref() == 0 {

@@ -1,22 +1,27 @@
 //! The table `keys`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use axum::http::{HeaderName, HeaderValue};
 use tollgate::Quota;
 use toml::Spanned;
 
 use super::super::forwarding::Proxies;
+use super::super::key_source::KeySource;
 use super::super::keys::{Keys, Unlisted};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
 use super::checks::{check_cap, check_keyed, check_weight};
+use super::networks::parse;
 use super::values::nowhere;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeysTable {
-    header: Spanned<String>,
+    header: Option<Spanned<String>>,
+    query: Option<Spanned<String>>,
+    claim: Option<Spanned<String>>,
     quota: Spanned<Quota>,
     pub(super) in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_unlisted")]
@@ -57,11 +62,8 @@ fn default_unlisted() -> Unlisted {
 }
 
 impl KeysTable {
-    pub(super) fn check(self, source: &Source<'_>) -> Result<Keys, Problem> {
-        let header = HeaderName::try_from(self.header.as_ref().as_str()).map_err(|_| {
-            let what = format!("`{}` is not a header name: write one like \"x-api-key\"", self.header.as_ref());
-            source.problem(Some(self.header.span()), what)
-        })?;
+    pub(super) fn check(self, source: &Source<'_>, span: Range<usize>) -> Result<Keys, Problem> {
+        let key_source = self.key_source(source, span)?;
         if *self.max_keys.as_ref() == 0 {
             let what = "`max_keys` is 0: write at least 1; `unlisted = \"refuse\"` admits listed keys only";
             return Err(source.problem(Some(self.max_keys.span()), what));
@@ -75,10 +77,7 @@ impl KeysTable {
         let (mut names, mut quotas, mut weights) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
         for (name, Listed { key, quota, weight }) in self.listed {
             let name = Name::new(&name);
-            if key.as_ref().is_empty() || HeaderValue::from_str(key.as_ref()).is_err() {
-                let what = format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters");
-                return Err(source.problem(Some(key.span()), what));
-            }
+            check_key(source, &key_source, name, &key)?;
             if let Some(quota) = quota {
                 check_keyed(source, &quota)?;
                 quotas.insert(name, quota.into_inner());
@@ -96,7 +95,7 @@ impl KeysTable {
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
         let (unlisted_quota, dry_run) = (self.unlisted_quota.map(Spanned::into_inner), self.dry_run);
         Ok(Keys {
-            header,
+            source: key_source,
             quota,
             overflow,
             unlisted,
@@ -110,6 +109,32 @@ impl KeysTable {
         })
     }
 
+    fn key_source(&self, source: &Source<'_>, span: Range<usize>) -> Result<KeySource, Problem> {
+        let given = [&self.header, &self.query, &self.claim].into_iter().flatten();
+        let mut given = given.collect::<Vec<_>>();
+        given.sort_by_key(|place| place.span().start);
+        let [place] = given[..] else {
+            let what = "write one of `header`, `query` and `claim`: where a request has its key";
+            let span = given.last().map_or(span, |place| place.span());
+            return Err(source.problem(Some(span), what));
+        };
+        let name = place.as_ref().as_str();
+        if self.header.is_some() {
+            return HeaderName::try_from(name).map(KeySource::Header).map_err(|_| {
+                let what = format!("`{name}` is not a header name: write one like \"x-api-key\"");
+                source.problem(Some(place.span()), what)
+            });
+        }
+        // Both appear in responses, in quotes.
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
+        if name.is_empty() || !name.bytes().all(is_plain) {
+            let what =
+                format!("`{name}` is not a name: write one like \"api_key\" or \"sub\", without spaces and quotes");
+            return Err(source.problem(Some(place.span()), what));
+        }
+        Ok(if self.query.is_some() { KeySource::Query(name.to_owned()) } else { KeySource::Claim(name.to_owned()) })
+    }
+
     fn check_unlisted_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
         let Some(quota) = &self.unlisted_quota else { return Ok(()) };
         if self.unlisted == Unlisted::Refuse {
@@ -118,6 +143,18 @@ impl KeysTable {
         }
         check_keyed(source, quota)
     }
+}
+
+fn check_key(source: &Source<'_>, place: &KeySource, name: Name, key: &Spanned<String>) -> Result<(), Problem> {
+    let is_header = matches!(place, KeySource::Header(_));
+    let what = match key.as_ref() {
+        key if is_header && (key.is_empty() || HeaderValue::from_str(key).is_err()) => {
+            format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters")
+        }
+        key if key.is_empty() => format!("the key of `{name}` is empty: write what its requests have"),
+        _ => return Ok(()),
+    };
+    Err(source.problem(Some(key.span()), what))
 }
 
 fn check_proxies(
@@ -130,12 +167,6 @@ fn check_proxies(
         let what = "`trusted_proxies` has no effect without `proxies_before`: write how many proxies a request passes";
         return Err(source.problem(Some(trusted.span()), what));
     }
-    let network = |text: Spanned<String>| {
-        text.as_ref().parse().map_err(|()| {
-            let what = format!("`{}` is not a block of addresses: write one like \"10.0.0.0/8\"", text.as_ref());
-            source.problem(Some(text.span()), what)
-        })
-    };
-    let trusted = trusted.into_inner().into_iter().map(network).collect::<Result<_, _>>()?;
+    let trusted = trusted.into_inner().into_iter().map(|text| parse(source, &text)).collect::<Result<_, _>>()?;
     Ok(Proxies { before, trusted: Some(trusted) })
 }

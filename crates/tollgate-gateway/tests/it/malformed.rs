@@ -57,7 +57,7 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("in_flight = 64", "in_flight = 64\nin_flight = 65", 6, &["duplicate key"]),
         // Names.
         ("max_wait =", "max_weight =", 6, &["unknown field `max_weight`, expected one of", "`max_wait`"]),
-        ("header = \"x-api-key\"\n", "", 8, &["missing field `header`"]),
+        ("header = \"x-api-key\"\n", "", 8, &["write one of `header`, `query` and `claim`"]),
         // Types.
         ("in_flight = 64", "in_flight = \"64\"", 5, &["invalid type: string \"64\", expected u64"]),
         ("cost = 10", "cost = -1", 22, &["-1", "expected u64"]),

@@ -114,12 +114,6 @@ async fn a_malformed_file_is_refused_with_its_line_and_the_old_limits_hold() {
     assert!(said.contains(".toml, "), "{said}");
 }
 
-fn change(world: &World, text: &str) -> Result<(), String> {
-    let path = Path::new("gateway.toml");
-    let config = Config::parse(path, &file("127.0.0.1:1".parse().unwrap(), text)).map_err(|error| error.to_string())?;
-    world.gateway.limits.change(config, path).map_err(|error| error.to_string())
-}
-
 #[tokio::test]
 async fn waiting_requests_are_retimed_and_none_is_lost() {
     let (upstream, address) = Upstream::start().await;

@@ -1,5 +1,6 @@
 //! A gateway in this process, with a clock moved by hand, in front of an upstream that records the requests.
 
+use super::app::builders::Builders;
 use super::app::config::Config;
 use super::app::gateway::{Gateway, Place};
 use super::app::limits::Limits;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tollgate::{KeyedLimiter, Limiter, ManualClock};
+use tollgate::ManualClock;
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -113,8 +114,7 @@ impl World {
     pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
-        let all = Limiter::builder().clock(clock.clone());
-        let limits = Limits::with(config, all, || KeyedLimiter::builder().clock(clock.clone())).unwrap();
+        let limits = Limits::with(config, &Builders { clock: Some(clock.clone()) }).unwrap();
         let world = Self::within(upstream, limits, clock).await;
         // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
         world.advance(SECOND * 3_600);
@@ -144,6 +144,7 @@ impl World {
         self.clock.advance(by);
         self.gateway.limits.each.listed.tick();
         self.gateway.limits.each.unlisted.tick();
+        self.gateway.limits.rules.tick();
         self.gateway.limits.all.tick();
     }
 
@@ -171,4 +172,19 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
 /// Waits long enough that a request admitted by mistake would have arrived.
 pub(crate) async fn a_moment() {
     tokio::time::sleep(50 * MILLI).await;
+}
+
+/// What `check` says about a file with these limits.
+pub(crate) fn problem(limits: &str) -> String {
+    let text = file("127.0.0.1:1".parse().unwrap(), limits);
+    let problem = Config::parse(Path::new("gateway.toml"), &text).expect_err("it is wrong");
+    format!("{problem:#}")
+}
+
+/// Applies another file to a running gateway.
+pub(crate) fn change(world: &World, limits: &str) -> Result<(), String> {
+    let path = Path::new("gateway.toml");
+    let upstream = world.gateway.limits.config().upstreams.all()[0].target.authority.as_str().parse().unwrap();
+    let config = Config::parse(path, &file(upstream, limits)).map_err(|problem| problem.to_string())?;
+    world.gateway.limits.change(config, path).map_err(|problem| problem.to_string())
 }

@@ -1,0 +1,101 @@
+//! The limits of each client within a rule.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tollgate::metrics::{AlreadyMetered, Meter};
+use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, OwnedKeyedGrant, Quota};
+
+use super::builders::Builders;
+use super::client::Client;
+use super::config::Config;
+use super::name::Name;
+use super::rule::Toll;
+use super::shared::unlimited;
+use super::time_left::TimeLeft;
+
+/// One client within one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Part {
+    pub(crate) rule: Name,
+    pub(crate) client: Client,
+}
+
+/// The buckets of all parts.
+pub(crate) struct Parts {
+    /// Of listed keys, and of the unlisted clients of a rule that share a bucket because there are too many of them. The
+    /// file bounds their number, so each always has a place.
+    listed: KeyedLimiter<Part>,
+    /// Of keys and addresses that clients choose: at most `max_keys`.
+    unlisted: KeyedLimiter<Part>,
+}
+
+impl Parts {
+    pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, ConfigError> {
+        let build = |bounded: KeyedBuilder<Part>| {
+            let current = Arc::clone(config);
+            let quota_by = move |part: &Part| quota_of(&current.load(), part);
+            bounded.quota_by(quota_by).max_waiting(config.load().fixed.max_waiting.value).build()
+        };
+        Ok(Self {
+            listed: build(builders.keyed().unbounded_keys())?,
+            unlisted: build(builders.keyed().max_keys(config.load().fixed.max_keys.value))?,
+        })
+    }
+
+    /// Waits for the tokens of the client of `toll`. An unlisted client for which there is no place takes them from the
+    /// bucket that such clients share.
+    pub(crate) async fn admit(
+        &self,
+        toll: &Toll,
+        left: &mut TimeLeft,
+    ) -> Result<OwnedKeyedGrant<Part>, (Part, ConsumeError)> {
+        let mut part = Part { rule: toll.rule, client: toll.client };
+        let mut granted = self.claim(part, toll.cost, left).await;
+        if matches!(granted, Err(ConsumeError::TooManyKeys { .. })) {
+            part.client = Client::Overflow;
+            granted = self.claim(part, toll.cost, left).await;
+        }
+        granted.map_err(|why| (part, why))
+    }
+
+    async fn claim(&self, part: Part, cost: u64, left: &mut TimeLeft) -> Result<OwnedKeyedGrant<Part>, ConsumeError> {
+        let claim = self.of(&part).clone().consume_owned(part, cost).within(left.get());
+        left.spend(claim).await
+    }
+
+    /// The limiter with the bucket of `part`.
+    pub(crate) fn of(&self, part: &Part) -> &KeyedLimiter<Part> {
+        match part.client {
+            Client::Listed(_) | Client::Overflow => &self.listed,
+            Client::Key { .. } | Client::Address(_) => &self.unlisted,
+        }
+    }
+
+    /// Takes the quotas of the configuration that is in force now. Levels stay, and waiting requests are re-timed.
+    pub(crate) fn renew(&self) {
+        self.listed.renew_quotas();
+        self.unlisted.renew_quotas();
+    }
+
+    pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<Part>>; 2], AlreadyMetered> {
+        Ok([Meter::new("rules-listed", &self.listed)?, Meter::new("rules-unlisted", &self.unlisted)?])
+    }
+
+    /// Serves the queues, where the clock is moved by hand.
+    #[allow(dead_code, reason = "only tests move the clock by hand")]
+    pub(crate) fn tick(&self) {
+        self.listed.tick();
+        self.unlisted.tick();
+    }
+
+    pub(crate) fn close(&self) {
+        self.listed.close();
+        self.unlisted.close();
+    }
+}
+
+/// Requests that still wait for a rule that the file does not have any more wait no longer.
+fn quota_of(config: &Config, part: &Part) -> Quota {
+    config.rules.get(&part.rule).and_then(|rule| rule.each).unwrap_or_else(unlimited)
+}

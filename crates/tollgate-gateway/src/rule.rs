@@ -1,0 +1,31 @@
+//! Limits besides those of each client and of all requests, as the file has them.
+
+use std::collections::BTreeMap;
+
+use tollgate::Quota;
+
+use super::client::Client;
+use super::name::Name;
+
+/// What the file says about the requests of one route. Absent limits do not limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rule {
+    /// The quota of all these requests together.
+    pub(crate) quota: Option<Quota>,
+    /// How many of their tokens may be in flight.
+    pub(crate) in_flight: Option<u64>,
+    /// The quota of each client among them.
+    pub(crate) each: Option<Quota>,
+}
+
+/// All rules, by their names, which refusals and metrics show.
+pub(crate) type RuleSet = BTreeMap<Name, Rule>;
+
+/// The tokens that a request takes from one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Toll {
+    pub(crate) rule: Name,
+    /// The client in whose bucket the request is counted, if the rule has one for each.
+    pub(crate) client: Client,
+    pub(crate) cost: u64,
+}

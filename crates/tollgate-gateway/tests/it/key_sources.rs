@@ -1,0 +1,115 @@
+//! Keys in the query, and in the claims of tokens.
+
+use super::process::Process;
+use super::world::*;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use reqwest::StatusCode;
+
+const OK: StatusCode = StatusCode::OK;
+const REFUSED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+
+fn limits(place: &str, unlisted: &str) -> String {
+    format!(
+        "quota = \"1000/s\"\nmax_wait = \"0s\"\n[keys]\n{place}\nquota = \"1/h, burst 1\"\nunlisted = \"{unlisted}\"\n\
+         [keys.listed.shop]\nkey = \"the shop\"\nquota = \"9/h, burst 3\"\n"
+    )
+}
+
+async fn status(world: &World, path: &str, authorization: &str) -> StatusCode {
+    let request = world.client.get(format!("http://{}{path}", world.address));
+    request.header("authorization", authorization).send().await.unwrap().status()
+}
+
+#[tokio::test]
+async fn a_key_in_the_query_counts_however_it_is_written() {
+    let world = World::new(&limits("query = \"api_key\"", "by-key")).await;
+    for path in ["/?api_key=the%20shop", "/x?a=b&api_key=the+shop", "/?api%5Fkey=the+shop&c"] {
+        assert_eq!(status(&world, path, "").await, OK, "{path}");
+    }
+    assert_eq!(status(&world, "/?api_key=the+shop", "").await, REFUSED);
+    assert_eq!(status(&world, "/?api_key=other", "").await, OK);
+    assert_eq!(status(&world, "/?api_key=other", "").await, REFUSED);
+    // Without a key, and with two, the address counts.
+    assert_eq!(status(&world, "/?api_key=the+shop&api_key=fresh", "").await, OK);
+    assert_eq!(status(&world, "/", "").await, REFUSED);
+    // The query is forwarded as it came.
+    assert_eq!(world.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
+}
+
+fn token(payload: &str) -> String {
+    format!(
+        "Bearer {}.{}.c2ln",
+        BASE64_URL_SAFE_NO_PAD.encode("{\"alg\":\"RS256\"}"),
+        BASE64_URL_SAFE_NO_PAD.encode(payload)
+    )
+}
+
+#[tokio::test]
+async fn a_claim_of_a_token_is_the_key() {
+    let world = World::new(&limits("claim = \"client\"", "by-key")).await;
+    let shop = token("{\"sub\":\"x\",\"client\":\"the shop\"}");
+    for _ in 0..3 {
+        assert_eq!(status(&world, "/", &shop).await, OK);
+    }
+    assert_eq!(status(&world, "/", &shop).await, REFUSED);
+    // Other tokens of one client are the same client.
+    assert_eq!(status(&world, "/", &token("{\"client\":7,\"iat\":1}")).await, OK);
+    assert_eq!(status(&world, "/", &token("{\"client\":7,\"iat\":2}")).await, REFUSED);
+    // Malformed tokens share the bucket of the address.
+    assert_eq!(status(&world, "/", &token("{\"client\":[]}")).await, OK);
+    let long = token(&format!("{{\"client\":\"the shop\",\"x\":\"{}\"}}", "x".repeat(9_000)));
+    for wrong in ["", "Bearer", "Bearer x", "Bearer a.b.c", &token("{"), &token("{}"), &long] {
+        assert_eq!(status(&world, "/", wrong).await, REFUSED, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_known_key_the_answer_says_where_to_send_it() {
+    for (place, hint, challenge) in [
+        ("query = \"api_key\"", "in the query parameter api_key", "query=\"api_key\""),
+        ("claim = \"client\"", "a known claim client in the header authorization", "Bearer realm"),
+    ] {
+        let world = World::new(&limits(place, "refuse")).await;
+        let refused = world.client.get(format!("http://{}/?api_key=x", world.address));
+        let refused = refused.header("authorization", "Bearer x").send().await.unwrap();
+        assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+        assert!(refused.headers()["www-authenticate"].to_str().unwrap().contains(challenge));
+        let text = refused.text().await.unwrap();
+        assert!(text.contains(hint), "{text}");
+        assert_eq!(status(&world, "/?api_key=the+shop", &token("{\"client\":\"the shop\"}")).await, OK);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_in_the_query_is_in_no_log_line() {
+    let (upstream, dead) = super::raw::RawUpstream::start().await;
+    drop(upstream);
+    let process = Process::start("query-keys", dead, &limits("query = \"api_key\"", "by-key"));
+    let client = reqwest::Client::new();
+    for path in ["/?api_key=secretsecret", "/?api_key=secretsecret&%zz", "/?api_key=the+shop"] {
+        client.get(format!("http://{}{path}", process.address)).send().await.unwrap();
+    }
+    process.says("upstream", 1).await;
+    let metrics = client.get(format!("http://{}/metrics", process.admin)).send().await.unwrap().text().await.unwrap();
+    process.signal("TERM");
+    assert_eq!((process.lines("secretsecret"), metrics.contains("secretsecret")), (0, false));
+    assert!(process.ended().0.success());
+}
+
+#[test]
+fn keys_have_one_place() {
+    for (place, caret, expected) in [
+        ("", "^^^^^^", "write one of `header`, `query` and `claim`"),
+        ("header = \"x\"\nclaim = \"sub\"", "^^^^^", "write one of `header`, `query` and `claim`"),
+        ("query = \"\"", "^^", "`` is not a name"),
+        ("claim = \"my claim\"", "^^^^^^^^^^", "`my claim` is not a name"),
+        ("header = \"my header\"", "^^^^^^^^^^^", "`my header` is not a header name"),
+    ] {
+        let said = problem(&limits(place, "by-key"));
+        assert!(said.contains(expected) && said.contains(caret), "{place}: {said}");
+    }
+    let empty = problem(&limits("claim = \"sub\"", "by-key").replace("the shop", ""));
+    assert!(empty.contains("the key of `shop` is empty"), "{empty}");
+}
