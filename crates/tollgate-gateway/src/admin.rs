@@ -20,7 +20,7 @@ use super::answer;
 use super::conformance;
 use super::counters::Counters;
 use super::limits::Limits;
-use super::meters::Meters;
+use super::meters::{self, Meters};
 use super::network::parse_address;
 use super::observed::Observed;
 use super::page;
@@ -99,6 +99,7 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    let text = admin.meters.render(&admin.limits, &admin.counters, &admin.status, &admin.observed);
+    let mut text = admin.meters.render(&admin.limits, &admin.counters, &admin.status, &admin.observed);
+    text += &meters::of_upstreams(&admin.limits.config().upstreams);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -9,13 +9,14 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollgate::Quota;
 
 use super::access_log::Destination;
+use super::backends::Backends;
+use super::connector::Speaks;
 use super::keys::Keys;
 use super::llm::Llm;
 use super::networks::Networks;
 use super::problem::{At, Problem};
 use super::route::Routes;
 use super::rule::RuleSet;
-use super::target::Target;
 use super::timeouts::Timeouts;
 
 /// A checked configuration.
@@ -24,7 +25,8 @@ pub(crate) struct Config {
     pub(crate) fixed: Fixed,
     /// The TLS of the clients' connections; `None`: they are not encrypted.
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) upstream: Target,
+    /// The upstreams, with their state, which a change of the configuration keeps.
+    pub(crate) upstreams: Backends,
     /// The authorities that may vouch for upstreams.
     pub(crate) roots: Arc<RootCertStore>,
     /// How long a request may wait in the queues.
@@ -76,6 +78,11 @@ impl Config {
     /// The scheme of the URLs that clients use.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// What the upstreams speak.
+    pub(crate) fn speaks(&self) -> Speaks {
+        if self.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Either }
     }
 
     /// Checks that every difference from `old` can be applied without a restart.

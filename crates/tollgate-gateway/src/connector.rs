@@ -1,5 +1,6 @@
 //! How the gateway connects to its upstream.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustix::io::Errno;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower::{BoxError, Service};
 
-use super::upload::Upload;
+use super::lent::Lent;
 
 /// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
 /// connection.
@@ -33,7 +35,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const MOST_HEAD: u32 = 64 << 10;
 
-pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Upload>;
+pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Lent>;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +47,8 @@ pub(crate) enum Speaks {
     Either,
 }
 
-/// A client for requests to upstreams. It trusts `roots`.
-pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks) -> ToUpstream {
+/// A client for requests to upstreams. It trusts `roots`, and keeps up to `idle` connections to each upstream.
+pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks, idle: usize) -> ToUpstream {
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT));
     tcp.set_nodelay(true);
@@ -63,6 +65,7 @@ pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks) -> ToUpstream {
     };
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(idle)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .http2_only(speaks == Speaks::Http2)
@@ -72,6 +75,27 @@ pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks) -> ToUpstream {
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_ANSWER)
         .build(Timed(connector))
+}
+
+/// Whether the gateway could not connect because it has too few files, addresses or too little memory itself.
+pub(crate) fn is_own_lack(error: &(dyn Error + 'static)) -> bool {
+    let own = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+    let of = |error: &(dyn Error + 'static)| error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+    causes(error).any(|error| of(error).is_some_and(|error| own.contains(&error)))
+}
+
+pub(crate) fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let kind = |error: &(dyn Error + 'static)| error.downcast_ref::<io::Error>().map(io::Error::kind);
+    causes(error).any(|error| kind(error) == Some(io::ErrorKind::TimedOut))
+}
+
+/// The error and its causes, for the operator.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 /// A connector with a time-out for all that it does.

@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
     Unknown,
     /// Its head or its body is not what HTTP allows, or its body did not come in time: 400, 408.
     Invalid,
-    /// Forwarded, and the upstream did not respond: 502, 504.
+    /// The upstream did not respond, or no upstream is healthy: 502, 503, 504.
     Failed,
     /// Its client hung up before there was a response.
     Left,

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Failure;
+use super::backends::Backends;
 use super::config::Config;
 use super::gateway::{Gateway, Place};
 use super::limits::Limits;
@@ -60,7 +61,8 @@ pub(crate) async fn run(
 
 fn config(upstream: SocketAddr) -> Result<Config, Problem> {
     let mut config = Config::parse(Path::new("demo.toml"), include_str!("../demo.toml"))?;
-    config.upstream = format!("http://{upstream}").parse().expect("an address is an authority");
+    let upstream = format!("http://{upstream}").parse().expect("an address is an authority");
+    config.upstreams = Backends::new([upstream], None);
     Ok(config)
 }
 

@@ -3,6 +3,7 @@
 
 mod access_log;
 mod checks;
+mod health;
 mod keys;
 mod llm;
 mod networks;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use tollgate::Quota;
 use toml::Spanned;
 
+use super::backends::Backends;
 use super::config::{Config, Fixed};
 use super::networks::Networks;
 use super::problem::{At, Problem, Source};
@@ -24,7 +26,10 @@ use super::route::Routes;
 use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 use access_log::check_access_log;
-use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout};
+use checks::{
+    at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout, check_upstreams,
+};
+use health::HealthTable;
 use keys::KeysTable;
 use llm::{LlmTable, check_llm};
 use networks::NetworkTable;
@@ -32,7 +37,7 @@ use rewording::reword;
 use routes::{Bounds, RouteTable};
 use tls::{TlsTable, check_roots};
 pub(crate) use values::Address;
-use values::{Time, Upstream, nowhere, seconds};
+use values::{Time, Upstreams, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -60,7 +65,8 @@ impl Config {
 struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
-    upstream: Upstream,
+    upstream: Spanned<Upstreams>,
+    health: Option<HealthTable>,
     #[serde(default = "default_http2")]
     upstream_http2: Spanned<bool>,
     upstream_ca: Option<Spanned<PathBuf>>,
@@ -169,10 +175,12 @@ impl File {
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
         let roots = check_roots(source, self.upstream_ca.as_ref())?;
         let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
+        let health = self.health.map(|health| health.check(source)).transpose()?;
+        let upstreams = Backends::new(check_upstreams(source, self.upstream)?, health);
         Ok(Config {
             fixed,
             tls,
-            upstream: self.upstream.0,
+            upstreams,
             roots,
             admin_hosts: admin_hosts.collect::<Result<_, _>>()?,
             max_wait: self.max_wait.as_ref().0,

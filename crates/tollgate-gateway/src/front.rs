@@ -31,6 +31,7 @@ use super::name::Name;
 use super::network::subscriber;
 use super::networks::Block;
 use super::observed;
+use super::proxy::unavailable;
 use super::reason::Reason;
 use super::record::Record;
 use super::route::{Price, Undecidable};
@@ -175,6 +176,10 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
     let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
+    // Otherwise the request would wait for tokens that it cannot use.
+    if let Some(wait) = config.upstreams.outage() {
+        return Err(Turned::new(Outcome::Failed, unavailable(wait)));
+    }
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
     let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";

@@ -15,6 +15,7 @@ use tower::service_fn;
 use super::access_log::{AccessLog, Destination};
 use super::addresses::Addresses;
 use super::admin::{self, AdminState};
+use super::checker::Checker;
 use super::config::Config;
 use super::connection::Connection;
 use super::counters::Counters;
@@ -101,6 +102,7 @@ impl Gateway {
         let mut others = JoinSet::new();
         others.spawn(admin_server.run(std::future::pending()));
         others.spawn(meters::upkeep());
+        others.spawn(Checker::new(Arc::clone(&limits)).run());
         others.spawn(access_log.reopening()?);
         let sources = Sources {
             limits: Arc::clone(&limits),

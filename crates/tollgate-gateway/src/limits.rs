@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
+use tokio::sync::Notify;
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::builders::Builders;
@@ -35,6 +36,8 @@ pub(crate) struct Limits {
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
+    /// Notified after each change, for the task that checks the upstreams.
+    changed: Notify,
 }
 
 impl Limits {
@@ -71,7 +74,8 @@ impl Limits {
         let config = Arc::new(ArcSwap::from_pointee(config));
         let shares = Shares::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
         let rules = Rules::new(&config, builders)?;
-        Ok(Self { all, each, tells_always, shares, rules, config, changes: Mutex::default() })
+        let (changes, changed) = (Mutex::default(), Notify::new());
+        Ok(Self { all, each, tells_always, shares, rules, config, changes, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -81,7 +85,7 @@ impl Limits {
 
     /// Applies `new`, which was read from `path`. Waiting requests are re-timed and none is lost. On a `Problem`
     /// nothing has changed.
-    pub(crate) fn change(&self, new: Config, path: &Path) -> Result<(), Problem> {
+    pub(crate) fn change(&self, mut new: Config, path: &Path) -> Result<(), Problem> {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
@@ -94,10 +98,17 @@ impl Limits {
         if new.in_flight != old.in_flight {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
+        new.upstreams.adopt(&old.upstreams);
         self.rules.change(&old, &new);
         self.config.store(Arc::new(new));
         self.rules.renew();
+        self.changed.notify_one();
         Ok(())
+    }
+
+    /// Waits for a change since the last call. Only one task may wait.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Refuses all requests that wait, and all later ones.

@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tollgate::KeyedLimiter;
 use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
+use super::backends::{Backends, Seen};
 use super::client::Client;
 use super::counters::{Counters, Outcome};
 use super::limits::Limits;
@@ -88,6 +89,24 @@ impl Meters {
         observed.write(&mut text).expect("a string takes all text");
         text
     }
+}
+
+/// The series of the upstreams, if there is a choice or a check. They are not kept in the recorder, which would go on with
+/// those of upstreams that are no longer in the file.
+pub(crate) fn of_upstreams(upstreams: &Backends) -> String {
+    let seen = upstreams.seen();
+    let mut text = String::new();
+    let mut series = |name, what, value: fn(&Seen) -> usize| {
+        let of = |seen: &Seen| format!("{name}{{upstream=\"{}\"}} {}\n", seen.url, value(seen));
+        let lines: String = seen.iter().map(of).collect();
+        if !lines.is_empty() {
+            text += &format!("# HELP {name} {what}\n# TYPE {name} gauge\n{lines}\n");
+        }
+    };
+    let healthy = "1 if the upstream gets requests, 0 if its checks fail.";
+    series("gateway_upstream_healthy", healthy, |seen| usize::from(seen.is_healthy));
+    series("gateway_upstream_in_flight", "Requests in flight at the upstream.", |seen| seen.in_flight);
+    text
 }
 
 /// Counts a connection that was closed because its address has too many.

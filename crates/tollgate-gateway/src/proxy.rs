@@ -1,32 +1,38 @@
 //! Forwards one request and its response. Bodies stream both ways; hop-by-hop headers are removed.
 
-use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
+use hyper_util::client::legacy::Error;
+use tollgate_tower::{Hold, ToBody};
 
 use super::answer;
+use super::backend::Backend;
+use super::backends::Chosen;
 use super::calls::Fault;
 use super::config::Config;
 use super::conformance;
-use super::connector::{self, Speaks, ToUpstream};
+use super::connector::{self, Speaks, ToUpstream, chain, is_timeout};
 use super::counters::Outcome;
 use super::http2;
+use super::lent::Lent;
 use super::limits::Limits;
 use super::log;
 use super::observed;
 use super::stall::StallGuard;
+use super::target::Target;
 use super::tunnel::Asked;
 use super::upload::{Progress, Upload};
 use super::whole::Whole;
@@ -34,10 +40,10 @@ use super::whole::Whole;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// The client for the upstream, shared by all connections.
+/// The clients for the upstreams, shared by all connections.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    /// Their configuration contains the upstream's address.
+    /// Their configuration contains the upstreams.
     limits: Arc<Limits>,
     client: ToUpstream,
     /// The client for requests that may become WebSockets.
@@ -58,9 +64,8 @@ struct Way {
 impl Upstream {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let config = limits.config();
-        let speaks = if config.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Either };
-        let client = connector::client(Arc::clone(&config.roots), speaks);
-        let for_tunnels = connector::client(Arc::clone(&config.roots), Speaks::Http1);
+        let client = connector::client(Arc::clone(&config.roots), config.speaks(), usize::MAX);
+        let for_tunnels = connector::client(Arc::clone(&config.roots), Speaks::Http1, usize::MAX);
         drop(config);
         Self { limits, client, for_tunnels }
     }
@@ -76,11 +81,15 @@ impl Proxy {
         let Upstream { limits, client, for_tunnels } = &self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
-        let Some(uri) = config.upstream.at(request.uri()) else {
+        let Some(mut chosen) = config.upstreams.choose() else {
+            return unavailable(config.upstreams.outage().unwrap_or_default());
+        };
+        let target = chosen.target(&config.upstreams);
+        let Some(uri) = target.at(request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
         let asked = Asked::of(&mut request);
-        self.outward(&mut request, uri, &config);
+        self.outward(&mut request, uri, target, &config);
         drop(config);
         let client = if asked.is_some() {
             Asked::write(request.headers_mut());
@@ -91,27 +100,69 @@ impl Proxy {
         let progress = request.body().progress();
         let answer = tokio::select! {
             biased;
-            answer = client.request(request) => answer,
+            answer = self.send(client, request, &mut chosen) => answer,
             () = is_late(progress.as_deref(), timeouts.upstream) => {
                 return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Timeout, "the upstream did not answer in time");
             }
         };
         match answer {
             Ok(response) => match asked {
-                Some(asked) if Asked::is_met(&response) => switched(asked, response, timeouts.websocket_idle),
-                _ => self.accept(response, timeouts.upstream_idle),
+                Some(asked) if Asked::is_met(&response) => switched(asked, response, timeouts.websocket_idle, chosen),
+                _ => self.accept(response, timeouts.upstream_idle, chosen),
             },
             Err(error) => match progress.and_then(|progress| progress.error()) {
                 Some(error) => error.response(),
-                None => self.failed(&error),
+                None => self.failed(&error, &chosen),
             },
         }
     }
 
+    /// Sends the request to the chosen upstream. If no connection to it can be made, the request was certainly not sent,
+    /// and is sent to another one, if there is one.
+    async fn send(
+        &self,
+        client: &ToUpstream,
+        request: Request<Upload>,
+        chosen: &mut Chosen,
+    ) -> Result<Response<Incoming>, Error> {
+        let Some(backend) = chosen.backend() else { return client.request(request.map(Lent::given)).await };
+        let (mut head, body) = request.into_parts();
+        let (body, mut returned) = Lent::new(body);
+        let error = match client.request(Request::from_parts(head.clone(), body)).await {
+            Err(error) if error.is_connect() => error,
+            answer => return answer,
+        };
+        self.not_connected(backend, &error);
+        let (other, uri) = {
+            let config = self.0.upstream.limits.config();
+            let Some(other) = config.upstreams.choose_other(backend) else { return Err(error) };
+            let target = other.target(&config.upstreams);
+            let Some(uri) = target.at(&head.uri) else { return Err(error) };
+            head.headers.extend(value(&target.authority).map(|host| (HOST, host)));
+            (other, uri)
+        };
+        let Ok(body) = returned.try_recv() else { return Err(error) };
+        log::UPSTREAM.line(format_args!("upstream {}: {}; tried another", backend.target, chain(&error)));
+        head.uri = uri;
+        *chosen = other;
+        let answer = client.request(Request::from_parts(head, Lent::given(body))).await;
+        if let (Err(error), Some(backend)) = (&answer, chosen.backend()) {
+            self.not_connected(backend, error);
+        }
+        answer
+    }
+
+    /// Notes an error of a request, if it is that of a connection.
+    fn not_connected(&self, backend: &Backend, error: &Error) {
+        if error.is_connect() {
+            self.0.upstream.limits.config().upstreams.connection_failed(backend, error);
+        }
+    }
+
     /// The response for the client.
-    fn accept(&self, mut response: Response<Incoming>, idle: Duration) -> Response {
+    fn accept(&self, mut response: Response<Incoming>, idle: Duration, chosen: Chosen) -> Response {
         if let Err(why) = conformance::check_response(&response) {
-            log::UPSTREAM.line(format_args!("upstream {}: {why}", self.0.upstream.limits.config().upstream));
+            self.log(&chosen, why);
             return failed(StatusCode::BAD_GATEWAY, Fault::Malformed, "the upstream's response is malformed");
         }
         drop_hop_by_hop(response.headers_mut());
@@ -125,11 +176,15 @@ impl Proxy {
             log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
             error
         };
-        response.map(|body| Body::new(StallGuard::new(Whole::of(body, version), idle).map_err(broken)))
+        let response = response.map(|body| Body::new(StallGuard::new(Whole::of(body, version), idle).map_err(broken)));
+        match chosen.into_busy() {
+            Some(busy) => ToBody.hold(response, Some(busy)).map(Body::new),
+            None => response,
+        }
     }
 
     /// Makes the received request the one that is forwarded to `uri`.
-    fn outward(&self, request: &mut Request<Upload>, uri: Uri, config: &Config) {
+    fn outward(&self, request: &mut Request<Upload>, uri: Uri, target: &Target, config: &Config) {
         let Way { peer, scheme, .. } = &*self.0;
         // The host in the target of a request replaces that of the field.
         let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
@@ -140,11 +195,10 @@ impl Proxy {
         drop_hop_by_hop(headers);
         // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
         headers.remove(EXPECT);
-        let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
         let host = headers.remove(HOST);
         let host = named.as_ref().map_or(host, value);
         config.keys.proxies.rewrite(headers, peer.ip(), host, scheme);
-        headers.extend(value(&config.upstream.authority).map(|upstream| (HOST, upstream)));
+        headers.extend(value(&target.authority).map(|upstream| (HOST, upstream)));
         conformance::count_forward(&method, headers);
         conformance::add_via(version, headers);
         if version == Version::HTTP_2 {
@@ -164,15 +218,19 @@ impl Proxy {
         }
     }
 
-    fn failed(&self, error: &(dyn Error + 'static)) -> Response {
+    fn failed(&self, error: &Error, chosen: &Chosen) -> Response {
         if is_timeout(error) {
             return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Connect, "the upstream cannot be reached");
         }
         // The details go to the operator's log, and not to the client.
-        log::UPSTREAM.line(format_args!("upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error)));
-        let client_error = error.downcast_ref::<legacy::Error>();
-        let fault = if client_error.is_some_and(legacy::Error::is_connect) { Fault::Connect } else { Fault::Broken };
+        self.log(chosen, chain(error));
+        let fault = if error.is_connect() { Fault::Connect } else { Fault::Broken };
         failed(StatusCode::BAD_GATEWAY, fault, "the upstream did not answer")
+    }
+
+    fn log(&self, chosen: &Chosen, what: impl fmt::Display) {
+        let config = self.0.upstream.limits.config();
+        log::UPSTREAM.line(format_args!("upstream {}: {what}", chosen.target(&config.upstreams)));
     }
 }
 
@@ -185,11 +243,24 @@ async fn is_late(progress: Option<&Progress>, allowed: Duration) {
 }
 
 /// The response to a client whose connection becomes a WebSocket.
-fn switched(asked: Asked, mut response: Response<Incoming>, idle: Duration) -> Response {
+fn switched(asked: Asked, mut response: Response<Incoming>, idle: Duration, chosen: Chosen) -> Response {
     drop_hop_by_hop(response.headers_mut());
     conformance::add_via(response.version(), response.headers_mut());
-    asked.meet(&mut response, idle);
+    asked.meet(&mut response, idle, chosen.into_busy());
     response.map(|_| Body::empty())
+}
+
+/// The response while no upstream is healthy, which may change after `wait`.
+pub(crate) fn unavailable(wait: Duration) -> Response {
+    let mut response = counted(Outcome::Failed, StatusCode::SERVICE_UNAVAILABLE, "no upstream is healthy");
+    // In whole seconds, and never too early.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+    response
+}
+
+fn value(authority: &Authority) -> Option<HeaderValue> {
+    HeaderValue::try_from(authority.as_str()).ok()
 }
 
 fn failed(status: StatusCode, fault: Fault, why: &'static str) -> Response {
@@ -237,19 +308,6 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
-}
-
-fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    let kind = |error: &(dyn Error + 'static)| error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    causes(error).any(|error| kind(error) == Some(std::io::ErrorKind::TimedOut))
-}
-
-fn chain(error: &(dyn Error + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
 use super::advice::Advice;
+use super::backends::Seen;
 use super::client::Client;
 use super::config::Config;
 use super::counters::{Counters, Counts};
@@ -58,6 +59,8 @@ struct Sample {
     upstream: String,
     busiest: Vec<Busy>,
     status: Now,
+    /// Empty if there is one upstream without checks.
+    upstreams: Vec<Seen>,
 }
 
 /// The most refusals first.
@@ -192,7 +195,7 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
         began_at: status.began_at(),
         refusals: refusals(&config, &observed.refusals),
         recent: trend.look(observed),
-        upstream: config.upstream.to_string(),
+        upstream: upstreams(&config),
         rate: config.global.amount() as f64 / config.global.period().as_secs_f64(),
         burst: config.global.capacity(),
         in_flight_cap: config.in_flight,
@@ -205,6 +208,7 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
         counts,
         all,
         status: status.now(),
+        upstreams: config.upstreams.seen(),
     }
 }
 
@@ -220,4 +224,15 @@ fn refusals(config: &Config, all: &super::refusals::Refusals) -> Refusals {
         advice: Advice::new(config, refusee, *reason, *limit),
     });
     Refusals { span: span.as_millis() as u64, count, kinds: recent.len(), shown: shown.collect() }
+}
+
+/// The upstreams, and which of them get no requests.
+fn upstreams(config: &Config) -> String {
+    let of = |seen: &Seen| if seen.is_healthy { seen.url.clone() } else { format!("{} (not healthy)", seen.url) };
+    let seen = config.upstreams.seen();
+    if seen.is_empty() {
+        config.upstreams.all()[0].target.to_string()
+    } else {
+        seen.iter().map(of).collect::<Vec<_>>().join(", ")
+    }
 }

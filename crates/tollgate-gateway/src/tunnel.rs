@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::Instant;
 
 use super::access_log::Entry;
+use super::backend::Busy;
 use super::proxy::has_token;
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -47,6 +48,8 @@ pub(crate) struct Tunnel {
     upstream: OnUpgrade,
     afterwards: Afterwards,
     idle: Duration,
+    /// The upstream is busy to the end of the WebSocket.
+    _busy: Option<Arc<Busy>>,
 }
 
 impl Asked {
@@ -74,12 +77,12 @@ impl Asked {
     }
 
     /// Makes the response for the client, with a [`Tunnel`] among its extensions.
-    pub(crate) fn meet<B>(self, response: &mut Response<B>, idle: Duration) {
+    pub(crate) fn meet<B>(self, response: &mut Response<B>, idle: Duration, busy: Option<Busy>) {
         let upstream = hyper::upgrade::on(&mut *response);
         Self::write(response.headers_mut());
         response.headers_mut().remove(CONTENT_LENGTH);
         let Self { client, afterwards } = self;
-        response.extensions_mut().insert(Tunnel { client, upstream, afterwards, idle });
+        response.extensions_mut().insert(Tunnel { client, upstream, afterwards, idle, _busy: busy.map(Arc::new) });
     }
 }
 

@@ -7,7 +7,8 @@ use tollgate::{ConfigError, KeyedLimiter, Limiter, Quota, Share};
 use toml::Spanned;
 
 use super::super::problem::{At, Problem, Source};
-use super::values::{Time, nowhere};
+use super::super::target::Target;
+use super::values::{Time, Upstreams, nowhere};
 
 /// The largest `body_buffer`: each connection may fill one.
 const MOST_BUFFERED: u64 = 16 << 20;
@@ -47,6 +48,25 @@ pub(super) fn check_weight(source: &Source<'_>, name: &str, weight: &Spanned<u64
         }
         Err(error) => Err(source.problem(Some(weight.span()), error)),
     }
+}
+
+pub(super) fn check_upstreams(source: &Source<'_>, upstreams: Spanned<Upstreams>) -> Result<Vec<Target>, Problem> {
+    let span = upstreams.span();
+    let list = match upstreams.into_inner() {
+        Upstreams::One(target) => return Ok(vec![target]),
+        Upstreams::Several(list) => list,
+    };
+    let mut targets = Vec::new();
+    for upstream in list {
+        let wrong = |what: String| source.problem(Some(upstream.span()), what);
+        let target = upstream.as_ref().parse().map_err(wrong)?;
+        if targets.contains(&target) {
+            return Err(wrong(format!("`{target}` is in the list twice: leave out one of the two")));
+        }
+        targets.push(target);
+    }
+    let what = "no upstream: write at least one, like \"http://127.0.0.1:3000\"";
+    if targets.is_empty() { Err(source.problem(Some(span), what)) } else { Ok(targets) }
 }
 
 pub(super) fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> At<Option<T>> {

@@ -1,10 +1,11 @@
 //! The values of the file that have a form of their own.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::super::target::Target;
@@ -53,12 +54,37 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The upstream.
-#[derive(Clone)]
-pub(super) struct Upstream(pub(super) Target);
+/// The upstreams: one, or a list.
+pub(super) enum Upstreams {
+    One(Target),
+    /// Parsed later: an error of `Target` would get the span of the whole list.
+    Several(Vec<Spanned<String>>),
+}
 
-impl<'de> Deserialize<'de> for Upstream {
+impl<'de> Deserialize<'de> for Upstreams {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+        deserializer.deserialize_any(UpstreamsVisitor)
+    }
+}
+
+struct UpstreamsVisitor;
+
+impl<'de> Visitor<'de> for UpstreamsVisitor {
+    type Value = Upstreams;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an upstream like \"http://127.0.0.1:3000\", or a list of them")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Upstreams, E> {
+        text.parse().map(Upstreams::One).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Upstreams, A::Error> {
+        let mut targets = Vec::new();
+        while let Some(target) = list.next_element()? {
+            targets.push(target);
+        }
+        Ok(Upstreams::Several(targets))
     }
 }

@@ -8,6 +8,7 @@
 mod app;
 
 mod admission;
+mod balancing;
 mod conformance;
 mod connecting;
 mod encrypting;

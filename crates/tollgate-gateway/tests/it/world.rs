@@ -184,7 +184,7 @@ pub(crate) fn problem(limits: &str) -> String {
 /// Applies another file to a running gateway.
 pub(crate) fn change(world: &World, limits: &str) -> Result<(), String> {
     let path = Path::new("gateway.toml");
-    let upstream = world.gateway.limits.config().upstream.authority.as_str().parse().unwrap();
+    let upstream = world.gateway.limits.config().upstreams.all()[0].target.authority.as_str().parse().unwrap();
     let config = Config::parse(path, &file(upstream, limits)).map_err(|problem| problem.to_string())?;
     world.gateway.limits.change(config, path).map_err(|problem| problem.to_string())
 }

@@ -1,0 +1,88 @@
+//! One of the upstreams: its requests in flight, and its health.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::target::Target;
+
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) target: Target,
+    in_flight: AtomicUsize,
+    /// Written while `streak` is locked. Requests read it without a lock.
+    is_healthy: AtomicBool,
+    streak: Mutex<Streak>,
+}
+
+#[derive(Debug, Default)]
+struct Streak {
+    /// Checks and connections that failed since the last check that passed. A response to a request says nothing about
+    /// the checks: an upstream that is about to end answers both, and wants to be left.
+    failures: u32,
+    /// Checks that passed since the last failure.
+    successes: u32,
+}
+
+impl Backend {
+    /// It is healthy until it fails: otherwise no request could pass before the first checks.
+    pub(crate) fn new(target: Target) -> Self {
+        Self { target, in_flight: AtomicUsize::new(0), is_healthy: AtomicBool::new(true), streak: Mutex::default() }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
+    }
+
+    /// Counts a failure. Returns true if it is the one after which the upstream is left.
+    pub(crate) fn failed(&self, most: u32) -> bool {
+        let mut streak = self.streak.lock().unwrap_or_else(PoisonError::into_inner);
+        streak.successes = 0;
+        streak.failures = streak.failures.saturating_add(1);
+        streak.failures >= most && self.is_healthy.swap(false, Ordering::Relaxed)
+    }
+
+    /// Counts a check that passed. Returns true if it is the one after which the upstream returns.
+    pub(crate) fn passed(&self, needed: u32) -> bool {
+        let mut streak = self.streak.lock().unwrap_or_else(PoisonError::into_inner);
+        streak.failures = 0;
+        streak.successes = streak.successes.saturating_add(1);
+        streak.successes >= needed && !self.is_healthy.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// A request in flight at an upstream, to the last byte of its response.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Backend>);
+
+impl Busy {
+    pub(crate) fn new(backend: &Arc<Backend>) -> Self {
+        backend.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(backend))
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<Backend> {
+        &self.0
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_upstream_is_left_after_failures_in_a_row_and_returns_after_successes_in_a_row() {
+    let backend = Backend::new("http://a".parse().unwrap());
+    assert!(!backend.failed(3) && !backend.failed(3) && !backend.passed(2));
+    assert!(!backend.failed(3) && !backend.failed(3) && backend.is_healthy());
+    assert!(backend.failed(3) && !backend.is_healthy());
+    assert!(!backend.failed(3), "it is left once");
+    assert!(!backend.passed(2) && !backend.failed(3) && !backend.passed(2) && !backend.is_healthy());
+    assert!(backend.passed(2) && backend.is_healthy());
+    assert!(!backend.passed(2), "it returns once");
+}

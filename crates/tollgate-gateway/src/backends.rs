@@ -1,0 +1,198 @@
+//! The upstreams among which the gateway chooses.
+//!
+//! Of two random ones it takes the one with fewer requests in flight. (M. Mitzenmacher, The Power of Two Choices in
+//! Randomized Load Balancing, 2001.) Always the least busy one of all would be the same for all gateways before them.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backend::{Backend, Busy};
+use super::connector;
+use super::health::Health;
+use super::target::Target;
+
+#[derive(Debug)]
+pub(crate) struct Backends {
+    /// At least one.
+    all: Vec<Arc<Backend>>,
+    pub(crate) health: Option<Health>,
+}
+
+/// The upstream of a request. It is [`Busy`] if there is a choice or a check, so that requests of a gateway with one
+/// upstream write to no memory that they share.
+#[derive(Debug)]
+pub(crate) struct Chosen(Option<Busy>);
+
+/// What the operator sees of an upstream.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Seen {
+    pub(crate) url: String,
+    pub(crate) is_healthy: bool,
+    pub(crate) in_flight: usize,
+}
+
+impl Backends {
+    /// `targets` has at least one.
+    pub(crate) fn new(targets: impl IntoIterator<Item = Target>, health: Option<Health>) -> Self {
+        Self { all: targets.into_iter().map(|target| Arc::new(Backend::new(target))).collect(), health }
+    }
+
+    /// Goes on with the state of the upstreams that `old` has too.
+    pub(crate) fn adopt(&mut self, old: &Self) {
+        for backend in &mut self.all {
+            let known = old.all.iter().find(|known| known.target == backend.target);
+            *backend = Arc::clone(known.unwrap_or(backend));
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Backend>] {
+        &self.all
+    }
+
+    /// Empty if there is neither a choice nor a check.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        let counted = if self.is_plain() { &[] } else { self.all() };
+        let seen = |backend: &Arc<Backend>| Seen {
+            url: backend.target.to_string(),
+            is_healthy: self.may_take(backend),
+            in_flight: backend.in_flight(),
+        };
+        counted.iter().map(seen).collect()
+    }
+
+    /// Chooses an upstream, `None` if none is healthy.
+    pub(crate) fn choose(&self) -> Option<Chosen> {
+        if self.is_plain() { Some(Chosen(None)) } else { self.choose_among(|_| true) }
+    }
+
+    /// Chooses another upstream than `first`.
+    pub(crate) fn choose_other(&self, first: &Arc<Backend>) -> Option<Chosen> {
+        self.choose_among(|backend| !Arc::ptr_eq(backend, first))
+    }
+
+    fn choose_among(&self, is_right: impl Fn(&Arc<Backend>) -> bool) -> Option<Chosen> {
+        let healthy = self.all.iter().filter(|backend| self.may_take(backend) && is_right(backend));
+        let two = fastrand::choose_multiple(healthy, 2).into_iter();
+        // Of equals any, or the first in the file would get all requests of a quiet gateway.
+        let chosen = two.min_by_key(|backend| (backend.in_flight(), fastrand::u32(..)))?;
+        Some(Chosen(Some(Busy::new(chosen))))
+    }
+
+    /// If no upstream is healthy: how long it takes until that may have changed.
+    pub(crate) fn outage(&self) -> Option<Duration> {
+        let health = self.health.as_ref()?;
+        (!self.all.iter().any(|backend| backend.is_healthy())).then_some(health.every)
+    }
+
+    /// Notes that a connection to `backend` failed.
+    pub(crate) fn connection_failed(&self, backend: &Backend, error: &(dyn Error + 'static)) {
+        let Some(health) = &self.health else { return };
+        // What the gateway lacks itself says nothing about the upstream.
+        if !connector::is_own_lack(error) && backend.failed(health.failures) {
+            left(backend, &connector::chain(error));
+        }
+    }
+
+    fn may_take(&self, backend: &Backend) -> bool {
+        self.health.is_none() || backend.is_healthy()
+    }
+
+    /// Whether there is neither a choice nor a check.
+    fn is_plain(&self) -> bool {
+        self.all.len() == 1 && self.health.is_none()
+    }
+}
+
+impl Chosen {
+    /// The target; that of the only upstream if there is no choice.
+    pub(crate) fn target<'a>(&'a self, backends: &'a Backends) -> &'a Target {
+        self.0.as_ref().map_or(&backends.all[0].target, |busy| &busy.backend().target)
+    }
+
+    pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {
+        self.0.as_ref().map(Busy::backend)
+    }
+
+    pub(crate) fn into_busy(self) -> Option<Busy> {
+        self.0
+    }
+}
+
+/// Tells the operator. These lines are few, so they are not limited as others are.
+pub(crate) fn left(backend: &Backend, why: &str) {
+    eprintln!("gateway: upstream {} is left until its checks pass: {why}", backend.target);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backends(urls: &[&str], health: bool) -> Backends {
+        let health = health.then(|| Health {
+            path: "/health".parse().unwrap(),
+            every: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            failures: 1,
+            successes: 1,
+        });
+        Backends::new(urls.iter().map(|url| url.parse().unwrap()), health)
+    }
+
+    #[test]
+    fn the_busier_of_two_is_not_chosen_and_equals_take_turns() {
+        let backends = backends(&["http://a", "http://b"], false);
+        let busy = backends.choose().unwrap();
+        let host = |chosen: &Chosen| chosen.target(&backends).to_string();
+        for _ in 0..50 {
+            assert_ne!(host(&backends.choose().unwrap()), host(&busy));
+        }
+        drop(busy);
+        let mut chosen: Vec<_> = (0..100).map(|_| host(&backends.choose().unwrap())).collect();
+        chosen.sort();
+        chosen.dedup();
+        assert_eq!(chosen, ["http://a", "http://b"]);
+        assert_eq!(backends.all.iter().map(|backend| backend.in_flight()).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn only_healthy_upstreams_are_chosen_while_there_are_checks() {
+        let mut backends = backends(&["http://a", "http://b"], true);
+        assert!(backends.all[0].failed(1));
+        for _ in 0..50 {
+            let chosen = backends.choose().unwrap();
+            assert_eq!(chosen.target(&backends).to_string(), "http://b");
+            assert!(backends.choose_other(chosen.backend().unwrap()).is_none());
+        }
+        assert_eq!(backends.outage(), None);
+        assert!(backends.all[1].failed(1));
+        assert!(backends.choose().is_none());
+        assert_eq!(backends.outage(), Some(Duration::from_secs(5)));
+        // Without checks none could return.
+        backends.health = None;
+        assert!(backends.choose().is_some() && backends.outage().is_none());
+    }
+
+    #[test]
+    fn an_upstream_with_the_same_url_keeps_its_state() {
+        let old = backends(&["http://a", "http://b"], true);
+        old.all[0].failed(1);
+        let busy = Busy::new(&old.all[0]);
+        let mut new = backends(&["http://c", "http://A"], true);
+        new.adopt(&old);
+        let seen: Vec<_> = new.seen().into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect();
+        assert_eq!(seen, [(true, 0), (false, 1)]);
+        drop(busy);
+        assert_eq!(new.all[1].in_flight(), 0);
+    }
+
+    #[test]
+    fn the_gateways_own_lack_is_no_failure_of_an_upstream() {
+        let backends = backends(&["http://a"], true);
+        let error = |code| std::io::Error::from_raw_os_error(code);
+        backends.connection_failed(&backends.all[0], &error(rustix::io::Errno::MFILE.raw_os_error()));
+        assert!(backends.all[0].is_healthy());
+        backends.connection_failed(&backends.all[0], &error(rustix::io::Errno::CONNREFUSED.raw_os_error()));
+        assert!(!backends.all[0].is_healthy());
+    }
+}
