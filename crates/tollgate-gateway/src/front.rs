@@ -33,7 +33,7 @@ use super::route::{Price, Undecidable};
 use super::rule::Toll;
 use super::server::Answers;
 use super::settling::settle;
-use super::tunnel::Tunnel;
+use super::tunnel::{Asked, Tunnel};
 use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
@@ -102,6 +102,9 @@ impl Turned {
 async fn admit(connection: &Arc<Connection>, request: Request<Body>) -> Result<(Claim, Request<Upload>, Pass), Turned> {
     let (mut claim, llm) = claim(connection, &request)?;
     let (mut head, body) = request.into_parts();
+    if !claim.websockets {
+        Asked::forbid(&mut head.extensions);
+    }
     let upload = if body.is_end_stream() {
         Upload::default()
     } else {
@@ -138,14 +141,15 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
+    let Price { cost, body_buffer, rules, is_llm, websockets } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
     let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
     let client_timeout = config.timeouts.client;
-    let claim = Claim { client, cost, tolls, estimate: None, allowed: config.max_wait, body_buffer, client_timeout };
+    let allowed = config.max_wait;
+    let claim = Claim { client, cost, tolls, estimate: None, allowed, body_buffer, client_timeout, websockets };
     Ok((claim, config.llm.clone().filter(|_| is_llm)))
 }
 
