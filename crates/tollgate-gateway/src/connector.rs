@@ -39,10 +39,8 @@ pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Upload
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
-    /// Without asking.
+    /// Without asking. All requests share one connection, so also the number of requests that the upstream takes on it.
     Http2,
-    /// What TLS negotiates, and HTTP/1.1 without TLS.
-    Either,
 }
 
 /// A client for requests to upstreams. It trusts `roots`.
@@ -59,7 +57,6 @@ pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks) -> ToUpstream {
     let connector = match speaks {
         Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
         Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
-        Speaks::Either => connector.enable_all_versions().wrap_connector(tcp),
     };
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)

@@ -55,7 +55,7 @@ struct Way {
 impl Upstream {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let config = limits.config();
-        let speaks = if config.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Either };
+        let speaks = if config.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Http1 };
         let client = connector::client(Arc::clone(&config.roots), speaks);
         let for_tunnels = connector::client(Arc::clone(&config.roots), Speaks::Http1);
         drop(config);

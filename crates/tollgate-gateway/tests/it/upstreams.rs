@@ -71,12 +71,18 @@ fn https(address: SocketAddr, settings: &str) -> String {
     file(address, &format!("{settings}{LIMITS}")).replace("upstream = \"http:", "upstream = \"https:")
 }
 
+/// HTTP/2 has one connection for all requests, so clients that take nothing of their responses could use up its streams.
 #[tokio::test]
-async fn tls_negotiates_the_protocol_with_the_upstream() {
+async fn https_upstreams_are_spoken_to_over_http_2_only_if_the_file_says_so() {
     let pair = Pair::new();
-    for (offered, expected) in [(&["http/1.1"][..], Version::HTTP_11), (&["h2", "http/1.1"], Version::HTTP_2)] {
+    for (offered, setting, expected) in [
+        (&["http/1.1"][..], "", Version::HTTP_11),
+        (&["h2", "http/1.1"], "", Version::HTTP_11),
+        (&["h2", "http/1.1"], "upstream_http2 = true\n", Version::HTTP_2),
+    ] {
         let (address, seen) = start(Some((&pair, offered))).await;
-        let world = World::of(&https(address, &format!("upstream_ca = {:?}\n", pair.certificate))).await;
+        let settings = format!("{setting}upstream_ca = {:?}\n", pair.certificate);
+        let world = World::of(&https(address, &settings)).await;
         let answer = world.get("/", "k").body("a body").send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let via = if expected == Version::HTTP_2 { "2.0 tollgate-gateway" } else { "1.1 tollgate-gateway" };
