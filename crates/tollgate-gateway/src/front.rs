@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{ACCEPT_ENCODING, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
@@ -50,7 +50,7 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
-    let is_grpc = grpc::is_call(request.headers());
+    let is_grpc = grpc::is_call(&request);
     let (response, outcome, pass) = match admit(&connection, request).await {
         Err(Turned { outcome, response, refused }) if is_grpc => (grpc::answer(*response, refused), outcome, None),
         Err(Turned { outcome, response, .. }) => (*response, outcome, None),
@@ -210,6 +210,7 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
         limits.limits.extend(other.limits);
     }
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
+    response.headers_mut().insert(CACHE_CONTROL, answer::NO_STORE);
     limits.write(Format::Draft11, response.headers_mut());
     Turned { refused: Some(turned.why), ..Turned::new(turned.by, response) }
 }
