@@ -226,7 +226,7 @@ async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_
             let mut body = answer.into_body();
             let mut taken = 0;
             let end = loop {
-                match body.data().await {
+                match tokio::time::timeout(FOR_EVER, body.data()).await.expect("the stream is reset") {
                     Some(Ok(part)) => taken += part.len(),
                     end => break end,
                 }
