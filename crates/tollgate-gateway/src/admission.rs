@@ -36,6 +36,8 @@ pub(crate) struct Claim {
     pub(crate) body_buffer: usize,
     /// The longest pause in its body.
     pub(crate) client_timeout: Duration,
+    /// Whether it may open a WebSocket.
+    pub(crate) websockets: bool,
 }
 
 /// The tokens in flight of a request: those of its key, if keys have a cap, those of its rules, and those of the limit of

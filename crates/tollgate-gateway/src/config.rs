@@ -51,6 +51,8 @@ pub(crate) struct Config {
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
     pub(crate) admin: At<SocketAddr>,
+    /// Whether clients speak TLS. A file that loses the table must not make the port one of plain text.
+    pub(crate) is_encrypted: At<bool>,
     /// Whether upstreams speak HTTP/2 without being asked.
     pub(crate) upstream_http2: At<bool>,
     /// The file of the authorities that may vouch for upstreams; `None`: those of the Web.
@@ -82,7 +84,7 @@ impl Config {
 
     /// What the upstreams speak.
     pub(crate) fn speaks(&self) -> Speaks {
-        if self.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Either }
+        if self.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Http1 }
     }
 
     /// Checks that every difference from `old` can be applied without a restart.
@@ -91,6 +93,7 @@ impl Config {
         let changed = [
             ("listen", new.listen.line, new.listen.value != old.listen.value),
             ("admin", new.admin.line, new.admin.value != old.admin.value),
+            ("[tls]", new.is_encrypted.line, new.is_encrypted.value != old.is_encrypted.value),
             ("upstream_http2", new.upstream_http2.line, new.upstream_http2.value != old.upstream_http2.value),
             ("upstream_ca", new.upstream_ca.line, new.upstream_ca.value != old.upstream_ca.value),
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),

@@ -41,10 +41,8 @@ pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Lent>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
-    /// Without asking.
+    /// Without asking. All requests share one connection, so also the number of requests that the upstream takes on it.
     Http2,
-    /// What TLS negotiates, and HTTP/1.1 without TLS.
-    Either,
 }
 
 /// A client for requests to upstreams. It trusts `roots`, and keeps up to `idle` connections to each upstream.
@@ -61,7 +59,6 @@ pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks, idle: usize) -> 
     let connector = match speaks {
         Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
         Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
-        Speaks::Either => connector.enable_all_versions().wrap_connector(tcp),
     };
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)

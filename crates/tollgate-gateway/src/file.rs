@@ -104,7 +104,7 @@ struct File {
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
-    tls: Option<TlsTable>,
+    tls: Option<Spanned<TlsTable>>,
     keys: Spanned<KeysTable>,
     #[serde(default)]
     routes: Vec<RouteTable>,
@@ -174,7 +174,7 @@ impl File {
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
         let roots = check_roots(source, self.upstream_ca.as_ref())?;
-        let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
+        let tls = self.tls.map(|tls| tls.as_ref().check(source)).transpose()?;
         let health = self.health.map(|health| health.check(source)).transpose()?;
         let upstreams = Backends::new(check_upstreams(source, self.upstream)?, health);
         Ok(Config {
@@ -197,7 +197,7 @@ impl File {
     }
 
     fn named(&self) -> impl Iterator<Item = &PathBuf> {
-        self.tls.iter().flat_map(TlsTable::files)
+        self.tls.iter().map(Spanned::as_ref).flat_map(TlsTable::files)
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
@@ -223,6 +223,7 @@ impl File {
         Ok(Fixed {
             listen: address(&self.listen),
             admin: address(&self.admin),
+            is_encrypted: at_optional(source, self.tls.clone()).map(|tls| tls.is_some()),
             upstream_http2: source.at(self.upstream_http2.clone()),
             upstream_ca: at_optional(source, self.upstream_ca.clone()),
             max_connections: at_optional(source, self.max_connections.clone()),

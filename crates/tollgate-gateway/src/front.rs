@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{ACCEPT_ENCODING, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tokio::time::Instant;
 use tollgate::Refused;
@@ -38,7 +38,7 @@ use super::route::{Price, Undecidable};
 use super::rule::Toll;
 use super::server::Answers;
 use super::settling::settle;
-use super::tunnel::Tunnel;
+use super::tunnel::{Asked, Tunnel};
 use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
@@ -55,7 +55,7 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
-    let is_grpc = grpc::is_call(request.headers());
+    let is_grpc = grpc::is_call(&request);
     let mut entry =
         connection.access_log.open(&request, |query| connection.limits.config().keys.source.shown(query).into());
     let (mut response, outcome, pass) = match admit(&connection, request, &mut entry.record).await {
@@ -135,6 +135,9 @@ async fn admit(
     let (mut claim, llm) = claim(connection, &request)?;
     (record.client, record.cost) = (Some(claim.client), Some(claim.cost));
     let (mut head, body) = request.into_parts();
+    if !claim.websockets {
+        Asked::forbid(&mut head.extensions);
+    }
     let upload = if body.is_end_stream() {
         Upload::default()
     } else {
@@ -181,14 +184,15 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
         return Err(Turned::new(Outcome::Failed, unavailable(wait)));
     }
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
+    let Price { cost, body_buffer, rules, is_llm, websockets } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
     let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
     let client_timeout = config.timeouts.client;
-    let claim = Claim { client, cost, tolls, estimate: None, allowed: config.max_wait, body_buffer, client_timeout };
+    let allowed = config.max_wait;
+    let claim = Claim { client, cost, tolls, estimate: None, allowed, body_buffer, client_timeout, websockets };
     Ok((claim, config.llm.clone().filter(|_| is_llm)))
 }
 
@@ -250,6 +254,7 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
         limits.limits.extend(other.limits);
     }
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
+    response.headers_mut().insert(CACHE_CONTROL, answer::NO_STORE);
     limits.write(Format::Draft11, response.headers_mut());
     Turned { refused: Some(turned.why), limit: Some(limit), ..Turned::new(turned.by, response) }
 }

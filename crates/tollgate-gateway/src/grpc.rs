@@ -6,16 +6,20 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use tollgate::Refused;
 use tollgate_tower::{Answer, AsGrpc};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// Whether these are the fields of a gRPC call. (gRPC-Web has trailers in the body, and is none.)
-pub(crate) fn is_call(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+/// Whether `request` is a gRPC call: a `POST` over HTTP/2, as the protocol asks for. Any other request has a status of HTTP,
+/// since caches and clients would take `200 OK` for a success. (gRPC-Web has trailers in the body, and is none.)
+pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
+    if request.method() != Method::POST || request.version() != Version::HTTP_2 {
+        return false;
+    }
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 

@@ -35,10 +35,11 @@ use super::whole::Whole;
 /// The largest head, and the most that is read ahead of a body.
 const MOST_READ: usize = 64 << 10;
 /// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
-/// the gateway reads it, and what the gateway keeps of a response that the client does not take.
+/// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have room for each of
+/// their requests, so those whose bodies wait hold back no other.
 const MOST_STREAMS: u32 = 100;
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 const MOST_UNSENT: usize = 64 << 10;
 /// How often the gateway asks whether the client of an HTTP/2 connection is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);

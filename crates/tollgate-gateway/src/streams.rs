@@ -20,6 +20,12 @@ use tower::BoxError;
 /// How many requests a client may reset before their response begins, if these are most of its requests. (CVE-2023-44487)
 const MOST_RESETS: u64 = 100;
 
+/// The library takes a part of a body as soon as its client's window has room for one byte of it, and keeps the rest. With
+/// the last part the task of the stream ends. So that part is short, and is given when all others have been taken. A long
+/// part would hide from the task that its client takes a little of it now and then.
+const LAST_PART: usize = 1 << 10;
+const MOST_OF_PART: usize = 16 << 10;
+
 tokio::task_local! {
     static SENDING: Arc<Sending>;
 }
@@ -157,13 +163,15 @@ impl Sending {
 /// The body of a response on a stream. It notes when the client has to take a part of it.
 pub(crate) struct Sent<P> {
     body: Body,
+    /// What the library has not been given of the last frame.
+    rest: Bytes,
     /// Held until the client has the whole body.
     _place: P,
 }
 
 impl<P> Sent<P> {
     pub(crate) fn new(body: Body, place: P) -> Self {
-        Self { body, _place: place }
+        Self { body, rest: Bytes::new(), _place: place }
     }
 }
 
@@ -172,17 +180,55 @@ impl<P: Unpin> HttpBody for Sent<P> {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let frame = if self.rest.is_empty() {
+            Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
+        } else {
+            Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
+        };
         // Every body of a response is polled in the task of its stream.
         let _ = SENDING.try_with(|sending| sending.note(frame.is_ready().then(Instant::now)));
-        frame.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+        frame.map_ok(|frame| match frame.into_data() {
+            Ok(mut part) => {
+                self.rest = part.split_off(part_of(part.len()));
+                Frame::data(part)
+            }
+            Err(trailers) => trailers,
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(hint.lower().saturating_add(rest));
+        hint
+    }
+}
+
+/// How many bytes of a frame of this length are given to the library next.
+fn part_of(length: usize) -> usize {
+    if length <= LAST_PART { length } else { (length - LAST_PART).min(MOST_OF_PART) }
+}
+
+#[test]
+fn the_last_part_of_a_frame_is_short() {
+    for (length, parts) in [
+        (0, &[0][..]),
+        (LAST_PART, &[LAST_PART]),
+        (LAST_PART + 1, &[1, LAST_PART]),
+        (2 * MOST_OF_PART, &[MOST_OF_PART, MOST_OF_PART - LAST_PART, LAST_PART]),
+    ] {
+        let mut left = length;
+        for part in parts {
+            assert_eq!(part_of(left), *part, "{length}");
+            left -= part;
+        }
+        assert_eq!(left, 0, "{length}");
     }
 }

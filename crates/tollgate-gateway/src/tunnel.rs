@@ -1,6 +1,6 @@
 //! A WebSocket: what a connection of HTTP/1.1 becomes when its client asks for it and the upstream agrees.
 //!
-//! No other protocol is passed through. In particular not `h2c`, whose requests the gateway would not see.
+//! Routes of the file allow it: what passes on a WebSocket is not limited. No other protocol is passed through. In particular not `h2c`, whose requests the gateway would not see.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::HttpBody;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
@@ -61,6 +61,11 @@ impl Asked {
             && request.body().is_end_stream()
             && names_websocket(request.headers());
         is_right.then(|| Self { client: hyper::upgrade::on(request), afterwards })
+    }
+
+    /// Makes a request with these extensions one that asks for no WebSocket: the upstream sees no `Upgrade`.
+    pub(crate) fn forbid(extensions: &mut Extensions) {
+        extensions.remove::<Afterwards>();
     }
 
     /// Writes the fields that the gateway removed with all others of the connection.

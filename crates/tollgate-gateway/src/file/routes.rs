@@ -28,6 +28,7 @@ pub(super) struct RouteTable {
     key_quota: Option<Spanned<Quota>>,
     in_flight: Option<Spanned<u64>>,
     tokens: Option<Spanned<bool>>,
+    websockets: Option<Spanned<bool>>,
 }
 
 impl RouteTable {
@@ -58,7 +59,19 @@ impl RouteTable {
         let body_buffer = self.body_buffer.as_ref().map(|bytes| check_buffer(source, bytes)).transpose()?;
         let mut route = Route::new(self.path.as_ref(), methods, cost, body_buffer);
         route.is_llm = self.llm().is_some();
+        route.websockets = self.check_websockets(source)?;
         Ok((route, span))
+    }
+
+    fn check_websockets(&self, source: &Source<'_>) -> Result<bool, Problem> {
+        let Some(websockets) = self.websockets.as_ref().filter(|websockets| *websockets.as_ref()) else {
+            return Ok(false);
+        };
+        if self.llm().is_some() {
+            let what = "`websockets`: the tokens of a WebSocket cannot be counted: leave it out, or `tokens`";
+            return Err(source.problem(Some(websockets.span()), what));
+        }
+        Ok(true)
     }
 
     /// The name of the route's limits in refusals and metrics.

@@ -259,7 +259,7 @@ async fn a_change_of_the_file_keeps_the_state_of_upstreams_and_their_requests() 
     until("ended", || seen(&world)[1].1 == 0).await;
     // One upstream without checks has no state.
     change(&world, &[b], "");
-    assert!(seen(&world).is_empty() && !world.page("/metrics").await.contains("gateway_upstream"));
+    assert!(seen(&world).is_empty() && !world.page("/metrics").await.contains("gateway_upstream_healthy"));
     assert_eq!(post(&world).await.0, StatusCode::OK);
 }
 
@@ -271,7 +271,7 @@ fn mistakes_are_shown_with_their_place() {
         ("http://127.0.0.1:2", "http://me:pass@127.0.0.1:2", 3, "is not an upstream", "\"http://me:pass@127.0.0.1:2\""),
         ("127.0.0.1:2", "127.0.0.1:1", 3, "is in the list twice", "\"http://127.0.0.1:1\""),
         ("\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"", "", 3, "no upstream: write at least one", "[]"),
-        ("\"http://127.0.0.1:2\"", "7", 3, "expected a string", "7"),
+        ("\"http://127.0.0.1:2\"", "7", 3, "`7` is not in quotes", "7"),
         ("[\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]", "7", 3, "or a list of them", "7"),
         ("/health?deep=1", "health", 11, "`health` is not a path", "\"health\""),
         ("/health?deep=1", "/#x", 11, "`/#x` is not a path", "\"/#x\""),
@@ -279,8 +279,8 @@ fn mistakes_are_shown_with_their_place() {
         ("3m", "soon", 13, "`soon` is not a duration", "\"soon\""),
         ("failures = 2", "failures = 0", 14, "`health.failures` is 0", "0"),
         ("failures = 2", "successes = 0", 14, "`health.successes` is 0", "0"),
-        ("failures = 2", "failure = 2", 14, "unknown field `failure`", "failure"),
-        ("path = \"/health?deep=1\"\n", "", 10, "missing field `path`", "["),
+        ("failures = 2", "failure = 2", 14, "there is no setting `failure` here", "failure"),
+        ("path = \"/health?deep=1\"\n", "", 10, "`path` is missing", "["),
     ] {
         let wrong = right.replacen(old, new, 1);
         assert_ne!(wrong, right, "{old}");

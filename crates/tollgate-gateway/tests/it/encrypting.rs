@@ -4,7 +4,7 @@ use super::app::config::Config;
 use super::process::Process;
 use super::raw::{Raw, responding};
 use super::tls::Pair;
-use super::world::{Upstream, World, file};
+use super::world::{Upstream, World, change, file};
 
 use std::path::Path;
 
@@ -77,6 +77,25 @@ async fn a_renewed_certificate_is_used_and_a_wrong_one_is_not() {
     process.signal("HUP");
     process.says("applied the limits", 2).await;
     assert!(other.answer(process.address, REQUEST).await.unwrap().starts_with("HTTP/1.1 200 "));
+}
+
+/// The port that spoke TLS would answer in plain text, and keys would pass the network unencrypted.
+#[tokio::test]
+async fn a_file_without_its_table_does_not_end_tls_and_one_with_it_does_not_begin_it() {
+    let pair = Pair::new();
+    let encrypted = format!("{LIMITS}{}", pair.table());
+    let world = World::new(&encrypted).await;
+    let said = change(&world, LIMITS).unwrap_err();
+    assert!(
+        said.ends_with("`[tls]` is read at the start only: restart the gateway, or restore the old value"),
+        "{said}"
+    );
+    assert!(pair.answer(world.address, REQUEST).await.unwrap().starts_with("HTTP/1.1 200 "));
+    change(&world, &encrypted).unwrap();
+    let plain = World::new(LIMITS).await;
+    let said = change(&plain, &encrypted).unwrap_err();
+    assert!(said.contains("line 9: `[tls]` is read at the start only"), "{said}");
+    assert!(Raw::sent(plain.address, REQUEST).await.rest().await.starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

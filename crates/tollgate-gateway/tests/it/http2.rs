@@ -3,7 +3,7 @@
 use super::frames::{Answer, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RESET, block};
 use super::raw::{RawUpstream, responding};
 use super::tls::Pair;
-use super::world::{Upstream, World, until};
+use super::world::{FOR_EVER, Upstream, World, until};
 
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
@@ -205,6 +205,68 @@ async fn a_client_that_takes_nothing_of_a_response_loses_its_stream_only() {
     until("released", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
     let next = client.send_request(get("/"), true).unwrap().0.await.unwrap();
     assert_eq!(next.status(), StatusCode::OK);
+}
+
+/// The library would keep the rest of a response that is complete, and the gateway would forget it.
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_its_stream_is_reset() {
+    let pair = Pair::new();
+    let complete = format!("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n{}", "x".repeat(5_000));
+    let chunked =
+        format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1388\r\n{}\r\n0\r\n\r\n", "x".repeat(5_000));
+    for response in [complete, chunked] {
+        let (address, _) = responding(response.leak()).await;
+        let limits = format!("client_timeout = \"200ms\"\nin_flight = 1\n{LIMITS}{}", pair.table());
+        let world = World::before(Upstream::default(), address, &limits).await;
+        for window in [0, 1, 2_000] {
+            let (mut client, _connection) =
+                connect_with(&world, &pair, Builder::new().initial_window_size(window)).await;
+            let answer = client.send_request(get("/"), true).unwrap().0.await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK, "the place of the last response is free");
+            let mut body = answer.into_body();
+            let mut taken = 0;
+            let end = loop {
+                match tokio::time::timeout(FOR_EVER, body.data()).await.expect("the stream is reset") {
+                    Some(Ok(part)) => taken += part.len(),
+                    end => break end,
+                }
+            };
+            assert!(end.is_some_and(|end| end.unwrap_err().is_reset()), "{window}");
+            assert_eq!(taken as u32, window);
+            until("released", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+        }
+        // A client that takes it gets all of it.
+        let (mut client, _connection) = connect(&world, &pair).await;
+        let answer = client.send_request(get("/"), true).unwrap().0.await.unwrap();
+        assert_eq!(text(answer.into_body()).await.unwrap().len(), 5_000);
+    }
+}
+
+/// The bodies of requests that wait are read as far as they are buffered, and fill the windows of their streams.
+#[tokio::test]
+async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
+    let pair = Pair::new();
+    let limits = LIMITS.replace("max_wait = \"1s\"", "max_wait = \"1000h\"");
+    let slow = "[keys.listed.slow]\nkey = \"slow\"\nquota = \"1/h, burst 1\"\n";
+    let world = World::new(&format!("{limits}{slow}{}", pair.table())).await;
+    let (mut client, _connection) = connect(&world, &pair).await;
+    let post = |key: &str| Request::post("https://a/").header("x-api-key", key).body(()).unwrap();
+    // It takes the only token.
+    let first = client.send_request(post("slow"), true).unwrap().0.await.unwrap();
+    assert_eq!(first.status(), StatusCode::OK);
+    let mut open = Vec::new();
+    for _ in 0..40 {
+        client = client.ready().await.unwrap();
+        let (answer, mut body) = client.send_request(post("slow"), false).unwrap();
+        body.send_data(Bytes::from(vec![0; 200_000]), false).unwrap();
+        open.push((answer, body));
+    }
+    until("all wait", || world.waiting().0 == open.len()).await;
+    client = client.ready().await.unwrap();
+    let (answer, mut body) = client.send_request(post("other"), false).unwrap();
+    body.send_data(Bytes::from_static(b"hello"), true).unwrap();
+    let answer = tokio::time::timeout(FOR_EVER, answer).await.expect("the connection has a window for it").unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
 }
 
 #[tokio::test]

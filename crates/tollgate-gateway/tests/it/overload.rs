@@ -38,8 +38,16 @@ fn limits(keys: &str) -> Arc<Limits> {
 /// Waits for the limits, and for the upstream. Returns whether it was served.
 async fn ask(connection: &Arc<Connection>, client: Client) -> bool {
     let (allowed, client_timeout) = (2 * SECOND, SECOND);
-    let mut claim =
-        Claim { client, cost: 1, tolls: Vec::new(), estimate: None, allowed, body_buffer: 0, client_timeout };
+    let mut claim = Claim {
+        client,
+        cost: 1,
+        tolls: Vec::new(),
+        estimate: None,
+        allowed,
+        body_buffer: 0,
+        client_timeout,
+        websockets: false,
+    };
     let Ok(pass) = claim.admit(connection).await else { return false };
     tokio::time::sleep(UPSTREAM).await;
     drop(pass);

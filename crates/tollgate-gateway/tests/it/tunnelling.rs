@@ -2,12 +2,12 @@
 
 use super::raw::{Raw, RawUpstream, responding};
 use super::tls::Pair;
-use super::world::{Upstream, World, until};
+use super::world::{Upstream, World, problem, until};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LIMITS: &str = "quota = \"100000/s\"\nin_flight = 5\nmax_wait = \"1s\"\n[keys]\nheader = \"x-api-key\"\n\
-                      quota = \"100000/s\"\n";
+                      quota = \"100000/s\"\n[[routes]]\npath = \"/chat\"\nwebsockets = true\n";
 const ASK: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n";
 const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
@@ -105,6 +105,11 @@ async fn no_tunnel_is_opened_that_was_not_asked_for_or_not_agreed_to() {
         ("upgrade: WebSocket", "upgrade: websocket\r\nupgrade: h2c"),
         ("keep-alive, Upgrade", "keep-alive"),
         ("GET /chat HTTP/1.1", "POST /chat HTTP/1.1"),
+        // Or where the file allows none, or on a path that may not be the one where it does.
+        ("GET /chat HTTP/1.1", "GET / HTTP/1.1"),
+        ("GET /chat HTTP/1.1", "GET /chats HTTP/1.1"),
+        ("GET /chat HTTP/1.1", "GET /CHAT HTTP/1.1"),
+        ("GET /chat HTTP/1.1", "GET /chat/..;/x HTTP/1.1"),
         ("GET /chat HTTP/1.1", "GET /chat HTTP/1.0"),
         ("host: a", "host: a\r\ncontent-length: 3"),
     ] {
@@ -122,4 +127,11 @@ async fn no_tunnel_is_opened_that_was_not_asked_for_or_not_agreed_to() {
     let mut client = Raw::sent(world.address, ASK).await;
     assert!(client.head().await.starts_with("HTTP/1.1 502 "));
     until("released", || in_flight(&world) == Some(0)).await;
+}
+
+#[test]
+fn a_route_to_language_models_has_no_websockets() {
+    let llm = "tokens = true\n[llm]\nquota = \"100000/s\"\n";
+    let said = problem(&format!("{LIMITS}{llm}"));
+    assert!(said.contains("`websockets`: ") && said.contains("^^^^"), "{said}");
 }

@@ -71,12 +71,18 @@ fn https(address: SocketAddr, settings: &str) -> String {
     file(address, &format!("{settings}{LIMITS}")).replace("upstream = \"http:", "upstream = \"https:")
 }
 
+/// HTTP/2 has one connection for all requests, so clients that take nothing of their responses could use up its streams.
 #[tokio::test]
-async fn tls_negotiates_the_protocol_with_the_upstream() {
+async fn https_upstreams_are_spoken_to_over_http_2_only_if_the_file_says_so() {
     let pair = Pair::new();
-    for (offered, expected) in [(&["http/1.1"][..], Version::HTTP_11), (&["h2", "http/1.1"], Version::HTTP_2)] {
+    for (offered, setting, expected) in [
+        (&["http/1.1"][..], "", Version::HTTP_11),
+        (&["h2", "http/1.1"], "", Version::HTTP_11),
+        (&["h2", "http/1.1"], "upstream_http2 = true\n", Version::HTTP_2),
+    ] {
         let (address, seen) = start(Some((&pair, offered))).await;
-        let world = World::of(&https(address, &format!("upstream_ca = {:?}\n", pair.certificate))).await;
+        let settings = format!("{setting}upstream_ca = {:?}\n", pair.certificate);
+        let world = World::of(&https(address, &settings)).await;
         let answer = world.get("/", "k").body("a body").send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let via = if expected == Version::HTTP_2 { "2.0 tollgate-gateway" } else { "1.1 tollgate-gateway" };
@@ -115,20 +121,44 @@ async fn grpc_passes_with_its_trailers() {
     assert_eq!(*seen.lock().unwrap(), [Version::HTTP_2]);
 }
 
+const REFUSING: &str = "quota = \"1/h, burst 1\"\nmax_wait = \"1s\"\n[keys]\nheader = \"x-api-key\"\n\
+                        quota = \"9/s\"\nunlisted = \"refuse\"\n[keys.listed.a]\nkey = \"k\"\n";
+
 #[tokio::test]
 async fn a_grpc_call_that_is_not_forwarded_gets_a_grpc_status() {
-    let nowhere = "127.0.0.1:1".parse().unwrap();
-    let limits = "quota = \"1/h, burst 1\"\nmax_wait = \"1s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n\
-                  unlisted = \"refuse\"\n[keys.listed.a]\nkey = \"k\"\n";
-    let world = World::of(&file(nowhere, limits)).await;
+    let (pair, nowhere) = (Pair::new(), "127.0.0.1:1".parse().unwrap());
+    let world = World::of(&file(nowhere, &format!("{REFUSING}{}", pair.table()))).await;
+    let stream = pair.connect(world.address, &["h2"]).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
     for (key, code) in [("unknown", "16"), ("k", "14"), ("k", "8")] {
-        let answer = world.get("/", key).header("content-type", "application/grpc").send().await.unwrap();
+        let call = Request::post("https://a/").header("content-type", "application/grpc").header("x-api-key", key);
+        client = client.ready().await.unwrap();
+        let answer = client.send_request(call.body(()).unwrap(), true).unwrap().0.await.unwrap();
         assert_eq!((answer.status(), answer.headers()["grpc-status"].as_bytes()), (StatusCode::OK, code.as_bytes()));
         assert_eq!(answer.headers()["content-type"], "application/grpc");
-        assert_eq!(answer.bytes().await.unwrap(), "");
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+        assert!(answer.body().is_end_stream());
     }
     let counts = world.gateway.counters.counts();
     assert_eq!((counts.unknown, counts.failed, counts.refused_all), (1, 1, 1));
+}
+
+/// A cache would keep a `200 OK` to a `GET`.
+#[tokio::test]
+async fn what_only_says_that_it_is_grpc_gets_the_status_of_http_which_no_cache_keeps() {
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let world = World::of(&file(nowhere, REFUSING)).await;
+    for (key, status) in
+        [("unknown", StatusCode::UNAUTHORIZED), ("k", StatusCode::BAD_GATEWAY), ("k", StatusCode::TOO_MANY_REQUESTS)]
+    {
+        let answer = world.get("/", key).header("content-type", "application/grpc").send().await.unwrap();
+        assert_eq!((answer.status(), answer.headers().get("grpc-status")), (status, None));
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+    }
+    let post = world.client.post(format!("http://{}/", world.address)).header("x-api-key", "unknown");
+    let answer = post.header("content-type", "application/grpc").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "gRPC needs HTTP/2");
 }
 
 /// hyper takes a stream that is reset without an error for one that has ended.
