@@ -137,6 +137,11 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
     let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
+    if config.keys.source.is_named_by_connection(request.headers()) {
+        // The field is not forwarded then: the key would count here, and not at the upstream.
+        let why = "Connection may not name the field of the key";
+        return Err(Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why)));
+    }
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
     let Price { cost, body_buffer, rules, is_llm } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
