@@ -22,7 +22,7 @@ use super::connection::Connection;
 use super::counters::Outcome;
 use super::estimate::Estimate;
 use super::grpc;
-use super::heeding::heed;
+use super::heeding::{forget_old, heed};
 use super::key_source::KeySource;
 use super::llm::Llm;
 use super::meters;
@@ -58,7 +58,7 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
             let mut response = connection.proxy.forward(request).await;
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             if let Some(estimate) = &claim.estimate {
-                response = settle(response, tokens, estimate.tokens);
+                response = settle(response, tokens, estimate);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
                     heed(&connection.limits, estimate, response.status(), response.headers());
@@ -110,10 +110,12 @@ async fn admit(connection: &Arc<Connection>, request: Request<Body>) -> Result<(
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
-    if let Some(llm) = llm {
-        let estimate = Estimate::of(&llm, &head.headers, &upload);
+    // A request without a body generates nothing. Its response may have the usage of an earlier one.
+    if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
+        let estimate = Estimate::of(&llm, head.uri.path(), &head.headers, &upload);
         let estimate = estimate.map_err(|(status, why)| Turned::new(Outcome::Invalid, answer::plain(status, &why)))?;
-        claim.tolls.extend(estimate.request_tolls(claim.client));
+        forget_old(&connection.limits, &estimate);
+        claim.tolls.splice(0..0, estimate.request_toll(claim.client));
         claim.estimate = Some(estimate);
         // The usage of a compressed response could not be read.
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -148,7 +150,7 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
-    let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
+    let tolls = rules.into_iter().map(|rule| Toll { rule, client, cost }).chain(of_block).collect();
     let client_timeout = config.timeouts.client;
     let claim = Claim { client, cost, tolls, estimate: None, allowed: config.max_wait, body_buffer, client_timeout };
     Ok((claim, config.llm.clone().filter(|_| is_llm)))

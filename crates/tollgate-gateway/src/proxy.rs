@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, V
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper_util::client::legacy;
 
 use super::answer;
 use super::config::Config;
@@ -23,6 +24,7 @@ use super::counters::Outcome;
 use super::http2;
 use super::limits::Limits;
 use super::log;
+use super::settling::NotSent;
 use super::stall::StallGuard;
 use super::tunnel::Asked;
 use super::upload::{Progress, Upload};
@@ -161,6 +163,14 @@ impl Proxy {
     }
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
+        let mut response = self.failure(error);
+        if causes(error).any(|error| error.downcast_ref().is_some_and(legacy::Error::is_connect)) {
+            response.extensions_mut().insert(NotSent);
+        }
+        response
+    }
+
+    fn failure(&self, error: &(dyn Error + 'static)) -> Response {
         if is_timeout(error) {
             return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached");
         }
