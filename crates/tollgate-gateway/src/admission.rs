@@ -1,5 +1,6 @@
-//! Admission: a request waits for the limit of its own key first, then for those of its rules (`rules.rs`), then for the
-//! limit of all requests.
+//! Admission: a request waits for the limit of its own key first, then for those of its model and of all models, of its
+//! route and of its block of addresses (`rules.rs`), then for the limit of all requests. A request that waits for a narrow
+//! limit holds no tokens of a wider one.
 //!
 //! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
 //! others. The clients that wait for the limit of all share it (`shares.rs`). A request that a later limit refuses gives
@@ -131,17 +132,17 @@ impl Claim {
         let mut left = TimeLeft::new(*allowed);
         let own = left.spend(limits.each.of(client).consume(client, *cost).within(*allowed)).await;
         let own = Unused(Some(own.map_err(|why| Rejected::by_own(its_own_doing(why)))?));
+        let tokens = match estimate {
+            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.tolls(*client), &mut left)).await,
+            None => Ok(RuleGrants::default()),
+        };
+        let tokens = tokens.map_err(Rejected::by_rule)?;
         let of_rules = if tolls.is_empty() {
             RuleGrants::default()
         } else {
             // In a box: most requests have no rules, and their futures stay small.
             Box::pin(limits.rules.admit(client, tolls, &mut left)).await.map_err(Rejected::by_rule)?
         };
-        let tokens = match estimate {
-            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.tolls(*client), &mut left)).await,
-            None => Ok(RuleGrants::default()),
-        };
-        let tokens = tokens.map_err(Rejected::by_rule)?;
         let all = limits.shares.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();

@@ -1,6 +1,11 @@
 //! Builders of limiters.
 
-use tollgate::{Builder, KeyedBuilder, KeyedLimiter, Limiter, ManualClock};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use tollgate::{Builder, Clock, KeyedBuilder, KeyedLimiter, Limiter, ManualClock};
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Makes builders. Limiters that a change of the file adds have the clock of the others.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +15,11 @@ pub(crate) struct Builders {
 }
 
 impl Builders {
+    /// The time by the clock of the limiters, since any origin.
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.as_ref().map_or_else(|| START.elapsed(), Clock::now)
+    }
+
     pub(crate) fn limiter(&self) -> Builder {
         match &self.clock {
             Some(clock) => Limiter::builder().clock(clock.clone()),

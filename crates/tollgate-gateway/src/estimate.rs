@@ -1,11 +1,12 @@
 //! What a request to a language model is estimated to take, or why it cannot be estimated.
 
-use axum::http::header::CONTENT_ENCODING;
+use axum::http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 
 use super::client::Client;
-use super::llm::{Llm, requests_of};
+use super::llm::{ALL, Llm, requests_of};
 use super::name::Name;
+use super::proxy::has_token;
 use super::rule::Toll;
 use super::upload::Upload;
 
@@ -14,15 +15,26 @@ use super::upload::Upload;
 pub(crate) struct Estimate {
     /// In tokens of the model.
     pub(crate) tokens: u64,
-    /// The limits that count these tokens: of all, then of the model.
-    pub(crate) rules: Vec<Name>,
-    /// Whether these limits follow the upstream's.
-    pub(crate) heeds: bool,
+    /// Those of them that the request has itself.
+    pub(crate) input: u64,
+    /// The limit of its model, if it has one.
+    pub(crate) model: Option<Name>,
+    /// Whether this limit follows the upstream's.
+    pub(crate) follows: bool,
 }
 
 impl Estimate {
     /// Estimates a request, of which the body has been read. The error is the status of the response, and the reason.
-    pub(crate) fn of(llm: &Llm, headers: &HeaderMap, upload: &Upload) -> Result<Self, (StatusCode, String)> {
+    pub(crate) fn of(
+        llm: &Llm,
+        path: &str,
+        headers: &HeaderMap,
+        upload: &Upload,
+    ) -> Result<Self, (StatusCode, String)> {
+        if has_token(headers, &CONNECTION, ACCEPT_ENCODING.as_str()) {
+            // The field would not be forwarded, and the usage of a compressed response could not be read.
+            return Err((StatusCode::BAD_REQUEST, "Connection may not name Accept-Encoding on this path".to_owned()));
+        }
         let is_plain = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"identity");
         if headers.get_all(CONTENT_ENCODING).iter().any(|value| !is_plain(value.as_bytes())) {
             let why = "a compressed request cannot be counted here: send it without Content-Encoding";
@@ -32,17 +44,23 @@ impl Estimate {
             let why = "the request is longer than requests may be that are counted by their content";
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why.to_owned()));
         };
-        llm.estimate(&body)
+        llm.estimate(path, body)
             .map_err(|error| (StatusCode::BAD_REQUEST, format!("the request is not what this path needs: {error}")))
     }
 
+    /// The limit of the model first: a request that waits for it holds no tokens of the limit of all models.
     pub(crate) fn tolls(&self, client: Client) -> Vec<Toll> {
-        self.rules.iter().map(|rule| Toll { rule: *rule, client, cost: self.tokens }).collect()
+        let rules = self.model.into_iter().chain([Name::new(ALL)]);
+        rules.map(|rule| Toll { rule, client, cost: self.tokens }).collect()
     }
 
-    /// The limits of requests that follow the upstream's.
-    pub(crate) fn request_tolls(&self, client: Client) -> impl Iterator<Item = Toll> {
-        let rules = self.rules.iter().filter(|_| self.heeds);
-        rules.map(move |rule| Toll { rule: requests_of(*rule), client, cost: 1 })
+    /// The limit of its model, if it follows the upstream's.
+    pub(crate) fn followed(&self) -> Option<Name> {
+        self.model.filter(|_| self.follows)
+    }
+
+    /// The limit of requests that follows the upstream's.
+    pub(crate) fn request_toll(&self, client: Client) -> Option<Toll> {
+        self.followed().map(|model| Toll { rule: requests_of(model), client, cost: 1 })
     }
 }

@@ -15,6 +15,9 @@ pub(crate) struct EventScanner {
     line: Line,
     /// Whether the last byte was a CR, so that an LF does not end another line.
     is_after_cr: bool,
+    /// How many events with data have ended.
+    pub(crate) events: u64,
+    has_data: bool,
     /// How many bytes of `[DONE]` the text of the event begins with.
     done: usize,
 }
@@ -78,6 +81,7 @@ impl EventScanner {
     }
 
     fn data(&mut self, data: &[u8]) {
+        self.has_data = true;
         self.json.feed(data);
         for byte in data.iter().filter(|byte| **byte != b' ') {
             self.done = if DONE.get(self.done) == Some(byte) { self.done + 1 } else { DONE.len() + 1 };
@@ -91,6 +95,7 @@ impl EventScanner {
     fn end_event(&mut self) {
         self.json.restart();
         self.done = 0;
+        self.events += u64::from(std::mem::take(&mut self.has_data));
     }
 }
 

@@ -23,7 +23,7 @@ use super::connection::Connection;
 use super::counters::Outcome;
 use super::estimate::Estimate;
 use super::grpc;
-use super::heeding::heed;
+use super::heeding::{forget_old, heed};
 use super::key_source::KeySource;
 use super::limit::Limit;
 use super::llm::Llm;
@@ -71,7 +71,7 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
             connection.observed.calls.note(took, &response, outcome == Outcome::Answered);
             entry.record.upstream = Some(took);
             if let Some(estimate) = &claim.estimate {
-                response = settle(response, tokens, estimate.tokens);
+                response = settle(response, tokens, estimate);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
                     heed(&connection.limits, estimate, response.status(), response.headers());
@@ -146,11 +146,13 @@ async fn admit(
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
-    if let Some(llm) = llm {
-        let estimate = Estimate::of(&llm, &head.headers, &upload);
+    // A request without a body generates nothing. Its response may have the usage of an earlier one.
+    if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
+        let estimate = Estimate::of(&llm, head.uri.path(), &head.headers, &upload);
         let estimate = estimate.map_err(|(status, why)| Turned::new(Outcome::Invalid, answer::plain(status, &why)))?;
-        claim.tolls.extend(estimate.request_tolls(claim.client));
         record.tokens = Some(estimate.tokens);
+        forget_old(&connection.limits, &estimate);
+        claim.tolls.splice(0..0, estimate.request_toll(claim.client));
         claim.estimate = Some(estimate);
         // The usage of a compressed response could not be read.
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -179,6 +181,11 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
     let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
         return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
+    if config.keys.source.is_named_by_connection(request.headers()) {
+        // The field is not forwarded then: the key would count here, and not at the upstream.
+        let why = "Connection may not name the field of the key";
+        return Err(Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why)));
+    }
     // Otherwise the request would wait for tokens that it cannot use.
     if let Some(wait) = config.upstreams.outage() {
         return Err(Turned::new(Outcome::Failed, unavailable(wait)));
@@ -189,7 +196,7 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<(Claim, Opt
         Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Toll { rule, client: Client::Address(address), cost });
-    let tolls = of_block.into_iter().chain(rules.into_iter().map(|rule| Toll { rule, client, cost })).collect();
+    let tolls = rules.into_iter().map(|rule| Toll { rule, client, cost }).chain(of_block).collect();
     let client_timeout = config.timeouts.client;
     let allowed = config.max_wait;
     let claim = Claim { client, cost, tolls, estimate: None, allowed, body_buffer, client_timeout, websockets };

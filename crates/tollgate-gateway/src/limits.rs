@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) tells_always: bool,
     /// How clients share the limit of all.
     pub(crate) shares: Shares,
-    /// The limits of routes.
+    /// The limits of routes, blocks of addresses and models.
     pub(crate) rules: Rules,
     /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
     config: Arc<ArcSwap<Config>>,

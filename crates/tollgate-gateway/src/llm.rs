@@ -10,13 +10,13 @@ use super::prompt::Prompt;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Llm {
     /// The tokens that a request may generate that does not say how many.
-    pub(crate) output: u64,
+    pub(crate) default_output: u64,
     /// How many bytes of a request are taken for one token.
     pub(crate) bytes_per_token: u64,
     /// No request is estimated at more.
-    pub(crate) most: Option<u64>,
-    /// Whether the limits follow what the upstream says about its own.
-    pub(crate) heed: bool,
+    pub(crate) max_estimate: Option<u64>,
+    /// Whether the limits of models follow what the upstream says about its own.
+    pub(crate) follows: bool,
     pub(crate) models: Models,
 }
 
@@ -41,18 +41,16 @@ impl Models {
 }
 
 impl Llm {
-    /// The estimate of a request with this body. One without a body generates nothing, until its response says otherwise.
-    pub(crate) fn estimate(&self, body: &[u8]) -> Result<Estimate, serde_json::Error> {
-        let heeds = self.heed;
-        if body.is_empty() {
-            return Ok(Estimate { tokens: 0, rules: vec![Name::new(ALL)], heeds });
-        }
-        let Prompt { model, most, answers } = Prompt::read(body)?;
-        let output = most.unwrap_or(self.output).saturating_mul(answers.unwrap_or(1).max(1));
-        let input = (body.len() as u64).div_ceil(self.bytes_per_token);
-        let tokens = output.saturating_add(input).min(self.most.unwrap_or(u64::MAX));
-        let of_model = model.and_then(|model| self.models.rule_of(&model));
-        Ok(Estimate { tokens, rules: [Name::new(ALL)].into_iter().chain(of_model).collect(), heeds })
+    /// The estimate of a request with this path and body.
+    pub(crate) fn estimate(&self, path: &str, body: &[u8]) -> Result<Estimate, serde_json::Error> {
+        let prompt = Prompt::read(body)?;
+        let output = prompt.output(path, self.default_output);
+        let most = self.max_estimate.unwrap_or(u64::MAX);
+        let input = (body.len() as u64).div_ceil(self.bytes_per_token).min(most);
+        let tokens = output.saturating_add(input).min(most);
+        // A rule of all models is that of requests without a model too.
+        let model = self.models.rule_of(prompt.model.as_deref().unwrap_or_default());
+        Ok(Estimate { tokens, input, model, follows: self.follows })
     }
 }
 

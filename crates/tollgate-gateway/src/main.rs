@@ -75,6 +75,7 @@ mod parts;
 mod places;
 pub(crate) mod problem;
 mod prompt;
+mod prompts;
 pub(crate) mod proxy;
 mod readings;
 mod reason;

@@ -1,10 +1,10 @@
-//! The names of the keys that the configuration lists.
+//! The names of listed keys and of rules.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The name of a listed key. Each name is leaked once, so that requests copy it without a reference count.
+/// The name of a listed key or of a rule. Each name is leaked once, so that requests copy it without a reference count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(&'static str);
 

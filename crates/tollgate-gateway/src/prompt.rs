@@ -6,25 +6,66 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::count::Count;
+use super::prompts::Prompts;
+use super::readings;
 
 /// A longer name is that of no model.
 const LONGEST_NAME: usize = 256;
 
-/// The fields of a request that decide its cost. The names of OpenAI's chat completions and responses, and of
-/// Anthropic's messages.
+/// The fields of a request that decide its cost. The names of OpenAI's chat completions, completions and responses, and
+/// of Anthropic's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub(crate) model: Option<String>,
-    /// The most tokens that each answer may have.
-    pub(crate) most: Option<u64>,
-    /// How many answers there are to be.
-    pub(crate) answers: Option<u64>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+    max_output_tokens: Option<u64>,
+    /// The largest of these, also where their names are written in another way.
+    largest: Option<u64>,
+    answers: Option<u64>,
+    /// How many answers are generated, of which the best are sent.
+    best_of: Option<u64>,
+    /// How many prompts there are.
+    prompts: u64,
 }
 
 impl Prompt {
     /// Reads a body. Fields that are not looked at are skipped, however deep they are.
     pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
+    }
+
+    /// The tokens that the request may generate: by each answer `default`, or what a field says that the upstream
+    /// follows on this path. A field that it may ignore can only raise the number.
+    pub(crate) fn output(&self, path: &str, default: u64) -> u64 {
+        let path = path.to_ascii_lowercase();
+        // A path that servers read in different ways may mean any of them.
+        let is = |end: &str| readings::is_plain(&path) && path.ends_with(end);
+        let own = if is("/chat/completions") {
+            self.max_tokens.max(self.max_completion_tokens)
+        } else if is("/completions") || is("/messages") {
+            self.max_tokens
+        } else if is("/responses") {
+            self.max_output_tokens
+        } else {
+            None
+        };
+        let each = own.unwrap_or(default).max(self.largest.unwrap_or(0));
+        let answers = self.answers.max(self.best_of).unwrap_or(1).max(1);
+        each.saturating_mul(answers).saturating_mul(self.prompts.max(1))
+    }
+
+    fn set_most(&mut self, name: &str, most: Option<Count>) {
+        // Some servers take 0 for an absent field.
+        let most = most.map(|most| most.0).filter(|most| *most > 0);
+        self.largest = self.largest.max(most);
+        let slot = match name {
+            "max_tokens" => &mut self.max_tokens,
+            "max_completion_tokens" => &mut self.max_completion_tokens,
+            "max_output_tokens" => &mut self.max_output_tokens,
+            _ => return,
+        };
+        *slot = (*slot).max(most);
     }
 }
 
@@ -47,7 +88,7 @@ impl<'de> Visitor<'de> for PromptVisitor {
         let mut prompt = Prompt::default();
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             // Some servers read names in either case.
-            match &*name.to_ascii_lowercase() {
+            match &*readings::loosely(name.as_bytes()) {
                 "model" => {
                     let model: Option<String> = map.next_value()?;
                     if model.as_ref().is_some_and(|model| model.len() > LONGEST_NAME) {
@@ -56,10 +97,13 @@ impl<'de> Visitor<'de> for PromptVisitor {
                     set_once(&mut prompt.model, model, "model")?;
                 }
                 "n" => set_once(&mut prompt.answers, map.next_value::<Option<Count>>()?.map(|n| n.0), "n")?,
+                "best_of" => {
+                    set_once(&mut prompt.best_of, map.next_value::<Option<Count>>()?.map(|n| n.0), "best_of")?;
+                }
+                "prompt" => prompt.prompts = prompt.prompts.max(map.next_value::<Prompts>()?.0),
                 "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
-                    let most = map.next_value::<Option<Count>>()?.map(|most| most.0);
-                    // The largest, because it is not known which of them the upstream follows.
-                    prompt.most = prompt.most.max(most);
+                    let most = map.next_value::<Option<Count>>()?;
+                    prompt.set_most(&name, most);
                 }
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }

@@ -31,6 +31,7 @@ use super::lent::Lent;
 use super::limits::Limits;
 use super::log;
 use super::observed;
+use super::settling::NotSent;
 use super::stall::StallGuard;
 use super::target::Target;
 use super::tunnel::Asked;
@@ -219,6 +220,14 @@ impl Proxy {
     }
 
     fn failed(&self, error: &Error, chosen: &Chosen) -> Response {
+        let mut response = self.failure(error, chosen);
+        if error.is_connect() {
+            response.extensions_mut().insert(NotSent);
+        }
+        response
+    }
+
+    fn failure(&self, error: &Error, chosen: &Chosen) -> Response {
         if is_timeout(error) {
             return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Connect, "the upstream cannot be reached");
         }

@@ -7,7 +7,7 @@ use tollgate::Quota;
 use super::client::Client;
 use super::name::Name;
 
-/// What the file says about the requests of one route. Absent limits do not limit.
+/// The limits of one route, block of addresses or model. Absent limits do not limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rule {
     /// The quota of all these requests together.

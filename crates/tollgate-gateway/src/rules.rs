@@ -72,6 +72,9 @@ impl Rules {
             let granted = self.parts.admit(toll, left).await;
             grants.parts.push(granted.map_err(|(part, why)| (Refuser::Part(part), why))?);
         }
+        // Caps last: a request that waits for tokens holds no place in flight.
+        let mut tolls: Vec<&Toll> = tolls.iter().collect();
+        tolls.sort_by_key(|toll| self.is_capped(toll.rule));
         for toll in tolls {
             let Some(shared) = self.shared(toll.rule) else { continue };
             let allowed = left.get();
@@ -160,6 +163,10 @@ impl Rules {
 
     fn has_parts(&self, name: Name) -> bool {
         self.config.load().rules.get(&name).is_some_and(|rule| rule.each.is_some())
+    }
+
+    fn is_capped(&self, name: Name) -> bool {
+        self.config.load().rules.get(&name).is_some_and(|rule| rule.in_flight.is_some())
     }
 
     pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<Part>>; 2], AlreadyMetered> {

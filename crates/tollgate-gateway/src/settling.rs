@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 
+use super::estimate::Estimate;
 use super::event_scanner::EventScanner;
 use super::rules::RuleGrants;
 use super::usage::Usage;
@@ -16,11 +17,13 @@ use super::usage_scanner::UsageScanner;
 
 /// Reads the usage while the body passes, and settles the request's tokens at the end. A body that ends too early is
 /// settled at the estimate, or at its usage if that is more: the upstream may have worked on the request longer than
-/// its client read.
+/// its client read. Events without usage count as a token each, because a client chooses its own estimate.
 struct SettlingBody {
     body: Body,
     scanner: Scanner,
     estimate: u64,
+    /// The tokens of the request itself.
+    input: u64,
     /// `None` once they are settled.
     tokens: Option<RuleGrants>,
 }
@@ -33,20 +36,25 @@ enum Scanner {
 }
 
 /// Settles `tokens`, which were estimated, with what the response says.
-pub(crate) fn settle(mut response: Response, mut tokens: RuleGrants, estimate: u64) -> Response {
-    if is_free(response.status()) {
+pub(crate) fn settle(mut response: Response, mut tokens: RuleGrants, estimate: &Estimate) -> Response {
+    if is_free(response.status()) || response.extensions().get::<NotSent>().is_some() {
         tokens.settle(0);
         return response;
     }
     let scanner = Scanner::of(response.headers_mut());
     response.map(|body| {
-        let mut body = SettlingBody { body, scanner, estimate, tokens: Some(tokens) };
+        let Estimate { tokens: estimate, input, .. } = *estimate;
+        let mut body = SettlingBody { body, scanner, estimate, input, tokens: Some(tokens) };
         if body.body.is_end_stream() {
             body.end(true);
         }
         Body::new(body)
     })
 }
+
+/// Marks the gateway's own response to a request of which the upstream has seen nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotSent;
 
 /// The upstream refused the request, and generated nothing.
 fn is_free(status: StatusCode) -> bool {
@@ -83,6 +91,14 @@ impl Scanner {
         }
     }
 
+    /// How many events with data have ended.
+    fn events(&self) -> u64 {
+        match self {
+            Self::Events(scanner) => scanner.events,
+            Self::Json(_) | Self::None => 0,
+        }
+    }
+
     /// Whether the upstream said that its last event has come. Clients may hang up then.
     fn is_done(&self) -> bool {
         matches!(self, Self::Events(scanner) if scanner.json.is_last)
@@ -94,9 +110,10 @@ impl SettlingBody {
         let Some(mut tokens) = self.tokens.take() else { return };
         match self.scanner.usage().tokens() {
             Some(used) if is_complete || self.scanner.is_done() => tokens.settle(used),
-            Some(used) => tokens.settle(used.max(self.estimate)),
-            // The estimate stays.
-            None => {}
+            used => {
+                let seen = self.input.saturating_add(self.scanner.events());
+                tokens.settle(seen.max(used.unwrap_or(0)).max(self.estimate));
+            }
         }
     }
 }

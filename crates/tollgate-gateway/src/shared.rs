@@ -1,6 +1,7 @@
 //! A limit of a rule that several clients share, as they share the limit of all requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate::metrics::Meter;
@@ -18,7 +19,13 @@ pub(crate) struct Shared {
     pub(crate) limiter: Limiter,
     pub(crate) shares: Shares,
     meter: Meter,
+    /// When the limit last followed a response, by the clock of `builders`.
+    followed: Mutex<Option<Duration>>,
+    builders: Builders,
 }
+
+/// For how long a limit follows a response, as a pause is for no longer.
+const FOLLOWED_FOR: Duration = Duration::from_secs(600);
 
 /// Stands for an absent quota, where a rule only has a cap in flight.
 pub(crate) fn unlimited() -> Quota {
@@ -36,7 +43,7 @@ impl Shared {
         let limiter = builders.limiter().quota(quota).max_in_flight(cap).classes().build()?;
         let shares = Shares::of_rule(&limiter, config, [(); 2].map(|()| builders.keyed()))?;
         let meter = Meter::new(name.as_str(), &limiter).expect("a new limiter has no meter");
-        Ok(Self { limiter, shares, meter })
+        Ok(Self { limiter, shares, meter, followed: Mutex::default(), builders: builders.clone() })
     }
 
     /// Changes the limits. The level stays, and waiting requests are re-timed.
@@ -46,11 +53,32 @@ impl Shared {
     /// Panics if `new` was not checked.
     pub(crate) fn change(&self, old: &Rule, new: &Rule) {
         let checked = "the rule was checked";
-        if new.quota != old.quota {
-            self.limiter.set_quota(0, new.quota.unwrap_or_else(unlimited)).expect(checked);
-        }
+        self.restore_quota(new, checked);
         if new.in_flight != old.in_flight {
             self.limiter.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
+        }
+    }
+
+    /// Notes that the limit follows a response.
+    pub(crate) fn followed(&self) {
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.builders.now());
+    }
+
+    /// Takes the quota of the file again, if the last response that the limit followed was long ago.
+    pub(crate) fn forget_old(&self, rule: &Rule) {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if followed.is_some_and(|at| self.builders.now().saturating_sub(at) > FOLLOWED_FOR) {
+            *followed = None;
+            drop(followed);
+            self.restore_quota(rule, "the rule is in force");
+        }
+    }
+
+    /// Sets the quota of the file, which the limit may have left to follow the upstream.
+    fn restore_quota(&self, rule: &Rule, checked: &str) {
+        let quota = rule.quota.unwrap_or_else(unlimited);
+        if self.limiter.snapshot().quotas[0].quota != quota {
+            self.limiter.set_quota(0, quota).expect(checked);
         }
     }
 

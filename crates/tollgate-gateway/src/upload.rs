@@ -3,8 +3,6 @@
 //! A client that sends no body, or half of one, must not hold a place in flight. So the gateway asks for a place when it
 //! has the whole body, or as much of it as it buffers.
 
-use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
@@ -14,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
@@ -81,9 +79,9 @@ impl UploadError {
 #[derive(Default)]
 pub(crate) struct Upload {
     /// What was read before the request was admitted.
-    first: VecDeque<Frame<Bytes>>,
-    /// The bytes in `first`.
-    length: u64,
+    first: Bytes,
+    /// What followed it, if the whole body was read.
+    trailers: Option<HeaderMap>,
     rest: Option<Rest>,
 }
 
@@ -122,27 +120,33 @@ impl Upload {
 
     /// Returns the rest of the body, or `None` at its end.
     async fn read_ahead(&mut self, mut body: Body, most: usize) -> Result<Option<Body>, UploadError> {
-        while !body.is_end_stream() {
-            if self.length >= most as u64 {
-                return Ok(Some(body));
+        // In one piece: a client may send chunks of a byte, and each on its own takes a hundred.
+        let mut joined = Vec::new();
+        let is_whole = loop {
+            let is_full = self.first.len().max(joined.len()) >= most;
+            if body.is_end_stream() || is_full {
+                break body.is_end_stream();
             }
-            let Some(frame) = body.frame().await else { break };
-            let frame = frame.map_err(|error| UploadError::of(&error))?;
-            self.length += frame.data_ref().map_or(0, |data| data.len() as u64);
-            self.first.push_back(frame);
+            let Some(frame) = body.frame().await else { break true };
+            match frame.map_err(|error| UploadError::of(&error))?.into_data() {
+                // Most bodies that fit are one chunk, and are not copied.
+                Ok(data) if self.first.is_empty() && joined.is_empty() => self.first = data,
+                Ok(data) => {
+                    joined.extend_from_slice(&std::mem::take(&mut self.first));
+                    joined.extend_from_slice(&data);
+                }
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        };
+        if !joined.is_empty() {
+            self.first = joined.into();
         }
-        Ok(None)
+        Ok((!is_whole).then_some(body))
     }
 
     /// The whole body; `None` if only a part of it was read.
-    pub(crate) fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        let mut parts = self.first.iter().filter_map(Frame::data_ref);
-        match (&self.rest, parts.clone().count()) {
-            (Some(_), _) => None,
-            (None, 0) => Some(Cow::default()),
-            (None, 1) => parts.next().map(|data| Cow::Borrowed(&**data)),
-            (None, _) => Some(Cow::Owned(parts.flatten().copied().collect())),
-        }
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        self.rest.is_none().then_some(&*self.first)
     }
 
     /// `None` if the whole body was read.
@@ -156,9 +160,11 @@ impl HttpBody for Upload {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(frame) = self.first.pop_front() {
-            self.length -= frame.data_ref().map_or(0, |data| data.len() as u64);
-            return Poll::Ready(Some(Ok(frame)));
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         let Some(Rest { body, progress }) = &mut self.rest else { return Poll::Ready(None) };
         let frame = match Pin::new(body).poll_frame(cx) {
@@ -177,18 +183,20 @@ impl HttpBody for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_empty() && self.rest.as_ref().is_none_or(|rest| rest.body.is_end_stream())
+        self.first.is_empty()
+            && self.trailers.is_none()
+            && self.rest.as_ref().is_none_or(|rest| rest.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.rest {
-            None if self.first.iter().all(Frame::is_data) => SizeHint::with_exact(self.length),
+            None if self.trailers.is_none() => SizeHint::with_exact(self.first.len() as u64),
             None => SizeHint::default(),
             Some(rest) => rest
                 .body
                 .size_hint()
                 .exact()
-                .map_or_else(SizeHint::default, |rest| SizeHint::with_exact(self.length + rest)),
+                .map_or_else(SizeHint::default, |rest| SizeHint::with_exact(self.first.len() as u64 + rest)),
         }
     }
 }
@@ -221,4 +229,25 @@ impl Progress {
             tokio::time::sleep(allowed - had).await;
         }
     }
+}
+
+#[tokio::test]
+async fn chunks_of_a_byte_are_kept_in_one_piece() {
+    use http_body_util::StreamBody;
+    let chunks = |count| {
+        let frames = (0..count).map(|_| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(b"x"))));
+        let trailers = Frame::trailers(HeaderMap::new());
+        Body::new(StreamBody::new(futures::stream::iter(frames.chain([Ok(trailers)]))))
+    };
+    let mut upload = Upload::read(chunks(1_000), 2_000, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(upload.whole().map(<[u8]>::len), Some(1_000));
+    assert_eq!(upload.frame().await.unwrap().unwrap().into_data().unwrap().len(), 1_000);
+    assert!(upload.frame().await.unwrap().unwrap().is_trailers());
+    assert!(upload.is_end_stream() && upload.frame().await.is_none());
+    let mut upload = Upload::read(chunks(1_000), 400, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(upload.whole(), None);
+    assert_eq!(upload.frame().await.unwrap().unwrap().into_data().unwrap().len(), 400);
+    let rest = upload.collect().await.unwrap();
+    assert!(rest.trailers().is_some());
+    assert_eq!(rest.to_bytes().len(), 600);
 }

@@ -19,11 +19,10 @@ use super::rules::RuleTable;
 pub(super) struct LlmTable {
     quota: Option<Spanned<Quota>>,
     key_quota: Option<Spanned<Quota>>,
-    output: Option<Spanned<u64>>,
+    default_output: Option<Spanned<u64>>,
     bytes_per_token: Option<Spanned<u64>>,
-    most: Option<Spanned<u64>>,
-    #[serde(default)]
-    heed: bool,
+    max_estimate: Option<Spanned<u64>>,
+    follow_upstream_limits: Option<Spanned<bool>>,
     #[serde(default)]
     models: Vec<ModelTable>,
 }
@@ -39,7 +38,7 @@ struct ModelTable {
 impl LlmTable {
     /// Adds the limits to `rules`.
     pub(super) fn check(self, source: &Source<'_>, max_wait: Duration, rules: &mut RuleSet) -> Result<Llm, Problem> {
-        let output = self.output.as_ref().map_or(1_000, |output| *output.as_ref());
+        let output = self.default_output.as_ref().map_or(1_000, |output| *output.as_ref());
         let bytes_per_token = self.bytes_per_token.as_ref().map_or(4, |bytes| *bytes.as_ref());
         let zero = |value: &Option<Spanned<u64>>, what: &str| match value.as_ref().filter(|value| *value.as_ref() == 0)
         {
@@ -47,7 +46,7 @@ impl LlmTable {
             None => Ok(()),
         };
         zero(&self.bytes_per_token, "0 bytes per token: write about how many bytes a token has, like 4")?;
-        zero(&self.most, "`most` is 0: write the most tokens that a request can take, like 128_000")?;
+        zero(&self.max_estimate, "`max_estimate` is 0: write the most tokens that a request can take, like 128_000")?;
         let check = |name: Name, quota: Option<&Spanned<Quota>>, key_quota: Option<&Spanned<Quota>>| {
             let limits = RuleTable { quota, in_flight: None, each: key_quota };
             limits.check_values(source)?;
@@ -56,7 +55,13 @@ impl LlmTable {
         };
         let all = Name::new(ALL);
         let rule = check(all, self.quota.as_ref(), self.key_quota.as_ref())?;
-        add_heeding(rules, all, rule, self.heed);
+        rules.insert(all, rule);
+        let follows = self.follow_upstream_limits.as_ref().is_some_and(|follows| *follows.as_ref());
+        if let Some(follows) = self.follow_upstream_limits.as_ref().filter(|_| follows && self.models.is_empty()) {
+            let what =
+                "`follow_upstream_limits` has no effect without models: write `[[llm.models]]` for each limit there";
+            return Err(source.problem(Some(follows.span()), what));
+        }
         let mut models = Models::default();
         for ModelTable { name, quota, key_quota } in &self.models {
             let text = name.as_ref().to_lowercase();
@@ -81,11 +86,11 @@ impl LlmTable {
             if !is_new {
                 return Err(twice());
             }
-            add_heeding(rules, rule_name, rule, self.heed);
+            add_model(rules, rule_name, rule, follows);
         }
         models.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let most = self.most.map(Spanned::into_inner);
-        Ok(Llm { output, bytes_per_token, most, heed: self.heed, models })
+        let max_estimate = self.max_estimate.map(Spanned::into_inner);
+        Ok(Llm { default_output: output, bytes_per_token, max_estimate, follows, models })
     }
 }
 
@@ -112,8 +117,8 @@ pub(super) fn check_llm(
 }
 
 /// Adds a rule. Where it follows the upstream, it has a limit in any case, and another one of requests.
-fn add_heeding(all: &mut RuleSet, name: Name, rule: Rule, heeds: bool) {
-    if heeds {
+fn add_model(all: &mut RuleSet, name: Name, rule: Rule, follows: bool) {
+    if follows {
         all.insert(name, Rule { quota: Some(rule.quota.unwrap_or_else(unlimited)), ..rule });
         all.insert(requests_of(name), Rule { quota: Some(unlimited()), ..Rule::default() });
     } else {

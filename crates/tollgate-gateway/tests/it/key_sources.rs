@@ -113,3 +113,16 @@ fn keys_have_one_place() {
     let empty = problem(&limits("claim = \"sub\"", "by-key").replace("the shop", ""));
     assert!(empty.contains("the key of `shop` is empty"), "{empty}");
 }
+
+#[tokio::test]
+async fn two_keys_are_none_and_the_connection_may_not_take_the_key_away() {
+    let world = World::new(&limits("header = \"x-api-key\"", "refuse")).await;
+    let shop = || world.get("/", "the shop");
+    assert_eq!(shop().header("x-api-key", "other").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(shop().header("connection", "X-Api-Key").send().await.unwrap().status(), StatusCode::BAD_REQUEST);
+    assert_eq!(shop().send().await.unwrap().status(), OK);
+    let world = World::new(&limits("claim = \"client\"", "by-key")).await;
+    let token = token("{\"client\":\"the shop\"}");
+    let twice = world.get("/", "").header("authorization", token).header("connection", "authorization");
+    assert_eq!(twice.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
+}

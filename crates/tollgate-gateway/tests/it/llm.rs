@@ -112,7 +112,8 @@ async fn send(world: &World, body: &Value) -> reqwest::Response {
 
 #[tokio::test]
 async fn a_request_is_estimated_and_settled_by_its_usage() {
-    let (world, provider) = world("quota = \"1/h, burst 100000\"\noutput = 500\nbytes_per_token = 4\n", "0s").await;
+    let (world, provider) =
+        world("quota = \"1/h, burst 100000\"\ndefault_output = 500\nbytes_per_token = 4\n", "0s").await;
     let mut expected = 100_000;
     for (fields, usage, tokens) in [
         // OpenAI's chat completions and responses, Anthropic's messages.
@@ -386,9 +387,8 @@ async fn hostile_requests_are_refused_before_they_take_a_token() {
 
 #[tokio::test]
 async fn the_limits_of_the_provider_delay_requests_that_wait() {
-    let (world, provider) =
-        world("quota = \"60000/m, burst 10000\"\nheed = true\nbytes_per_token = 1_000\n", "1h").await;
-    let body = json!({ "max_tokens": 99 });
+    let (world, provider) = world(&following("60000/m, burst 10000"), "1h").await;
+    let body = json!({ "model": "m", "max_tokens": 99 });
     provider.answer(
         429,
         &[("retry-after", "20"), ("x-ratelimit-limit-tokens", "30000"), ("x-ratelimit-remaining-tokens", "0")],
@@ -397,18 +397,17 @@ async fn the_limits_of_the_provider_delay_requests_that_wait() {
     let refused = send(&world, &body).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     refused.bytes().await.unwrap();
-    let tokens = world.gateway.limits.rules.shared(Name::new("llm")).unwrap();
-    let requests = world.gateway.limits.rules.shared(Name::new("llm requests")).unwrap();
+    let tokens = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let requests = world.gateway.limits.rules.shared(Name::new("model m requests")).unwrap();
     assert_eq!([&tokens, &requests].map(|shared| shared.limiter.snapshot().paused_for), [Some(20 * SECOND); 2]);
     provider.answer(200, &[], &json!({}));
     let waits = tokio::spawn(ask(&world, body.to_string()).send());
-    until("it waits", || requests.shares.waiting() == 1).await;
+    until("it waits", || tokens.shares.waiting() == 1).await;
     world.advance(20 * SECOND - MILLI);
     a_moment().await;
     assert_eq!(provider.came.lock().unwrap().len(), 1, "the provider is left alone");
-    world.advance(MILLI);
-    until("it waits for tokens", || requests.shares.waiting() == 0).await;
-    world.advance(SECOND);
+    // The pause of both limits is over, and then tokens come.
+    world.advance(MILLI + SECOND);
     assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
     // The provider allows less than the file: half of the rate, and no more than it says is left.
     provider.answer(
@@ -422,7 +421,7 @@ async fn the_limits_of_the_provider_delay_requests_that_wait() {
     );
     world.advance(60 * SECOND);
     send(&world, &body).await.bytes().await.unwrap();
-    landed(&world, "llm").await;
+    landed(&world, "model m").await;
     let quota = tokens.limiter.snapshot().quotas[0].quota;
     assert_eq!((quota.amount(), quota.period()), (30_000, 60 * SECOND));
     assert!(tokens.limiter.available() <= 100, "{}", tokens.limiter.available());
@@ -474,11 +473,12 @@ fn wrong_settings_of_models_are_refused_with_their_line() {
     for (llm, caret, expected) in [
         ("quota = \"9/h, burst 5\"", "^^^^^^^^^^^^", "a cost of 1000 waits"),
         ("bytes_per_token = 0", "^", "write about how many bytes a token has"),
-        ("most = 0", "^", "`most` is 0"),
+        ("max_estimate = 0", "^", "`max_estimate` is 0"),
         ("[[llm.models]]\nname = \"a*b\"", "^^^^^", "is not a model"),
         ("[[llm.models]]\nname = \"a\"\n[[llm.models]]\nname = \"A\"", "^^^", "the model `A` is there twice"),
         ("[[llm.models]]\nname = \"a*\"\n[[llm.models]]\nname = \"a*\"", "^^^^", "the model `a*` is there twice"),
-        ("output = -1", "^^", "invalid value"),
+        ("default_output = -1", "^^", "invalid value"),
+        ("follow_upstream_limits = true", "^^^^", "write `[[llm.models]]`"),
     ] {
         let said = problem(&limits(&format!("{llm}\n"), "0s"));
         assert!(said.contains(expected) && said.contains(caret), "{llm}: {said}");
@@ -487,4 +487,155 @@ fn wrong_settings_of_models_are_refused_with_their_line() {
     assert!(without.contains("write a table `[llm]`") && without.contains("^^^^"), "{without}");
     let useless = problem(&limits("quota = \"9/s, burst 9999\"", "0s").replace("tokens = true", "tokens = false"));
     assert!(useless.contains("write `tokens = true` in a route"), "{useless}");
+}
+
+fn following(quota: &str) -> String {
+    format!(
+        "bytes_per_token = 1_000\nfollow_upstream_limits = true\n[[llm.models]]\nname = \"m\"\nquota = \"{quota}\"\n"
+    )
+}
+
+#[tokio::test]
+async fn a_refusal_without_limits_empties_no_bucket_and_models_without_a_limit_are_not_followed() {
+    let (world, provider) =
+        world(&format!("quota = \"1/h, burst 10000\"\n{}", following("1/h, burst 5000")), "0s").await;
+    let slow = [("x-ratelimit-limit-tokens", "600"), ("x-ratelimit-remaining-tokens", "0"), ("retry-after", "9")];
+    for (model, status, headers) in [("m", 429, &[][..]), ("m", 503, &[]), ("other", 429, &slow), ("other", 200, &slow)]
+    {
+        provider.answer(status, headers, &json!({ "usage": { "total_tokens": 0 } }));
+        send(&world, &json!({ "model": model, "max_tokens": 99 })).await.bytes().await.unwrap();
+        landed(&world, "llm").await;
+        assert_eq!((level(&world, "llm").0, level(&world, "model m").0), (10_000, 5_000), "{model} {status}");
+        for limit in ["llm", "model m", "model m requests"] {
+            let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
+            assert_eq!(shared.limiter.snapshot().paused_for, None, "{limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_quota_of_the_file_returns_without_responses_and_with_each_change_of_the_file() {
+    let llm = following("60000/m, burst 10000");
+    let (world, provider) = world(&llm, "1h").await;
+    let shared = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let amount = || shared.limiter.snapshot().quotas[0].quota.amount();
+    let ask = async || {
+        let slow = [("x-ratelimit-limit-tokens", "600"), ("x-ratelimit-remaining-tokens", "500")];
+        provider.answer(200, &[&slow[..], &[("x-ratelimit-reset-tokens", "10s")]].concat(), &json!({}));
+        send(&world, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
+        landed(&world, "model m").await;
+    };
+    ask().await;
+    assert_eq!(amount(), 600);
+    change(&world, &limits(&llm, "1h")).unwrap();
+    assert_eq!(amount(), 60_000);
+    ask().await;
+    assert_eq!(amount(), 600);
+    world.advance(601 * SECOND);
+    provider.answer(200, &[], &json!({}));
+    send(&world, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
+    assert_eq!(amount(), 60_000);
+}
+
+#[tokio::test]
+async fn no_request_chooses_its_own_price() {
+    let (world, provider) = world("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
+    let mut expected = 100_000;
+    for (path, body, tokens) in [
+        // Fields that the upstream of this path does not follow only raise the estimate.
+        ("chat/completions", json!({ "max_output_tokens": 1 }), 1_001),
+        ("chat/completions", json!({ "max_output_tokens": 2_000 }), 2_001),
+        ("chat/completions", json!({ "MAX_TOKENS": 1 }), 1_001),
+        ("chat/completions", json!({ "max_to\u{212a}ens": 3_000 }), 3_001),
+        ("chat/completions", json!({ "max_tokens": 0 }), 1_001),
+        ("chat/completions", json!({ "max_tokens": 0, "max_completion_tokens": 7 }), 8),
+        ("responses", json!({ "max_tokens": 1 }), 1_001),
+        ("responses", json!({ "max_output_tokens": 7 }), 8),
+        ("messages", json!({ "max_completion_tokens": 1 }), 1_001),
+        ("messages", json!({ "max_tokens": 7 }), 8),
+        ("x%2f..%2fresponses", json!({ "max_output_tokens": 1 }), 1_001),
+        // Several answers and prompts.
+        ("completions", json!({ "max_tokens": 7, "n": 2, "best_of": 5 }), 36),
+        ("completions", json!({ "max_tokens": 7, "best_of": 0 }), 8),
+        ("completions", json!({ "max_tokens": 7, "prompt": ["a", "b", "c"] }), 22),
+        ("completions", json!({ "max_tokens": 7, "prompt": [[1, 2], [3]], "n": 2 }), 29),
+        ("completions", json!({ "max_tokens": 7, "prompt": [1, 2, 3] }), 8),
+    ] {
+        provider.answer(200, &[], &json!({}));
+        let url = format!("http://{}/v1/{path}", world.address);
+        let response = world.client.post(url).header("x-api-key", "a").body(body.to_string()).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path} {body}");
+        response.bytes().await.unwrap();
+        landed(&world, "llm").await;
+        expected -= tokens;
+        assert_eq!(level(&world, "llm").0, expected, "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_without_usage_costs_a_token_for_each_event() {
+    let (world, provider) = world("quota = \"1/h, burst 10000\"\nbytes_per_token = 1_000\n", "0s").await;
+    for (events, tokens) in [(3, 10), (100, 101)] {
+        let before = taken(&world, "llm");
+        let chunks = provider.stream(200, &[("content-type", "text/event-stream")]);
+        chunks.unbounded_send(Ok(": x\n\ndata: {\"choices\":[]}\n\n".repeat(events).into())).unwrap();
+        drop(chunks);
+        send(&world, &json!({ "max_tokens": 9 })).await.bytes().await.unwrap();
+        landed(&world, "llm").await;
+        assert_eq!(taken(&world, "llm") - before, tokens);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_all_models_counts_requests_that_name_none() {
+    let llm = "bytes_per_token = 1_000\n[[llm.models]]\nname = \"*\"\nquota = \"1/h, burst 1500\"\n";
+    let (world, provider) = world(llm, "0s").await;
+    provider.answer(200, &[], &json!({}));
+    assert_eq!(send(&world, &json!({ "max_tokens": 999 })).await.status(), StatusCode::OK);
+    assert_eq!(send(&world, &json!({ "max_tokens": 999 })).await.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_its_model_holds_no_tokens_of_all_models() {
+    let llm = "quota = \"1/h, burst 10000\"\nbytes_per_token = 1_000\n[[llm.models]]\nname = \"m\"\n\
+               quota = \"100/s, burst 100\"\n";
+    let (world, provider) = world(llm, "1h").await;
+    let body = json!({ "model": "m", "max_tokens": 99 });
+    provider.answer(200, &[], &json!({}));
+    send(&world, &body).await.bytes().await.unwrap();
+    landed(&world, "llm").await;
+    let waits = tokio::spawn(ask(&world, body.to_string()).send());
+    let model = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    until("it waits", || model.shares.waiting() == 1).await;
+    assert_eq!(level(&world, "llm").0, 9_900);
+    provider.answer(200, &[], &json!({}));
+    world.advance(SECOND);
+    assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_request_without_a_body_takes_no_tokens_whatever_its_response_says() {
+    let (world, provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
+    provider.answer(200, &[], &json!({ "usage": { "total_tokens": 900 } }));
+    assert_eq!(world.get("/v1/responses/1", "a").send().await.unwrap().status(), StatusCode::OK);
+    landed(&world, "llm").await;
+    assert_eq!(taken(&world, "llm"), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_sent_takes_no_tokens() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nowhere = listener.local_addr().unwrap();
+    drop(listener);
+    let world = World::before(Upstream::default(), nowhere, &limits("quota = \"1/h, burst 10000\"\n", "0s")).await;
+    assert_eq!(send(&world, &json!({})).await.status(), StatusCode::BAD_GATEWAY);
+    landed(&world, "llm").await;
+    assert_eq!(taken(&world, "llm"), 0);
+}
+
+#[tokio::test]
+async fn the_connection_may_not_name_the_encodings_that_are_accepted() {
+    let (world, _provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
+    let request = ask(&world, "{}").header("connection", "x, Accept-Encoding").header("accept-encoding", "br");
+    assert_eq!(request.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
 }

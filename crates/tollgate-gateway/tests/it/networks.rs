@@ -94,3 +94,19 @@ fn wrong_blocks_are_refused_with_their_line() {
         assert!(said.contains(expected) && said.contains(caret), "{network}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_request_that_waits_for_its_block_holds_no_place_of_its_route() {
+    let networks =
+        "[[networks]]\ncidr = \"10.0.0.0/8\"\nquota = \"1/s, burst 1\"\n[[routes]]\npath = \"/x\"\nin_flight = 5\n";
+    let world = World::new(&limits(networks).replace("\"0s\"", "\"1h\"")).await;
+    let send = || world.get("/x", "a").header("x-forwarded-for", "10.0.0.1").send();
+    let shared = |name: &str| world.gateway.limits.rules.shared(Name::new(name)).unwrap();
+    assert_eq!(send().await.unwrap().status(), OK);
+    until("its place is free", || shared("route /x").limiter.snapshot().in_flight == Some(0)).await;
+    let waits = tokio::spawn(send());
+    until("it waits", || shared("network 10.0.0.0/8").shares.waiting() == 1).await;
+    assert_eq!(shared("route /x").limiter.snapshot().in_flight, Some(0));
+    world.advance(SECOND);
+    assert_eq!(waits.await.unwrap().unwrap().status(), OK);
+}
