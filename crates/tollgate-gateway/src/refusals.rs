@@ -57,6 +57,9 @@ struct Window {
     counts: Counts,
 }
 
+/// Refusals of one client for one reason.
+pub(crate) type Kind = (Refusee, Reason, Option<Limit>, Count);
+
 impl Refusals {
     pub(crate) fn new() -> Self {
         Self {
@@ -91,7 +94,7 @@ impl Refusals {
     }
 
     /// The refusals of about the last minute, the most first, and how long this time is.
-    pub(crate) fn recent(&self) -> (Vec<(Refusee, Reason, Option<Limit>, Count)>, Duration) {
+    pub(crate) fn recent(&self) -> (Vec<Kind>, Duration) {
         let (now, number) = self.now();
         let oldest = number.saturating_sub(WINDOWS as u64 - 1);
         let mut all = Counts::new();
