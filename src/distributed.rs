@@ -32,6 +32,7 @@
 //! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `LeaseGrant`, `StoreError`, `Outage` |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
+//! | `distributed/demand.rs` | what callers that are still to come will claim, as far as it can be foretold; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
@@ -58,6 +59,7 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod demand;
 mod horizon;
 mod leases;
 mod memory;
@@ -74,6 +76,7 @@ mod terms;
 
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub(crate) use demand::Demand;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;

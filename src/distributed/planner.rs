@@ -4,7 +4,8 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once.
+//!   the store at once. If fewer tokens are lacked, the planner adds those that callers will claim soon: see
+//!   [`Demand`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -16,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Demand, Horizon, LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -29,8 +30,10 @@ use std::task::Waker;
 const MILLIS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLIS;
 /// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
-/// longer than this.
-const SHARE: u64 = 100 * MILLIS;
+/// longer than this. Longer shares need fewer requests.
+const SHARE: u64 = 250 * MILLIS;
+/// If the store grants less than was requested, the request is not repeated before this time has passed.
+const PAUSE: u64 = 100 * MILLIS;
 /// The planner banks as many tokens as are used in this time.
 const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which the pace is computed.
@@ -75,6 +78,10 @@ pub(crate) struct View {
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
+    /// The cost of the front claim, or 1.
+    pub(crate) cost: u64,
+    /// Promised tokens that came since the last request and found neither a claim nor space.
+    pub(crate) lost: u64,
     /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
@@ -126,8 +133,12 @@ pub(crate) struct RefillPlanner {
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
-    /// Tokens per second.
+    /// Tokens per second, on average.
     pace: u64,
+    /// What callers will claim soon.
+    demand: Demand,
+    /// The store owed tokens after the last answer.
+    owes: bool,
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The tokens of the last answers, oldest first: what the store may have lost.
@@ -166,6 +177,8 @@ impl RefillPlanner {
             total: 0,
             asked_at: 0,
             pace: 0,
+            demand: Demand::new(),
+            owes: false,
             round_trip: 0,
             grants: VecDeque::new(),
             final_return: Arc::default(),
@@ -198,7 +211,7 @@ impl RefillPlanner {
     /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
     /// each time before the next answer, and with it the tokens that waiters count on.
     fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
+        self.round_trip + self.round_trip.max(TTL / 3) + PAUSE <= TTL - TTL / 64
     }
 
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -229,31 +242,39 @@ impl RefillPlanner {
         let renewal = self.asked_at.saturating_add(TTL / 3);
         let is_known = self.acked > 0;
         self.low = None;
-        if view.lack > 0 {
+        // While the store owes tokens, those promised to this node are replaced in time, before a caller lacks one.
+        if view.lack > 0 || self.owes && view.total != self.total && self.minimum == 0 {
             let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
             let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
             if due <= view.now {
                 let share = self.share();
-                let want = whole_claims(share);
+                let mut want = if view.lack > 0 { whole_claims(share) } else { 0 };
+                if is_known && want >= view.lack {
+                    want = want.max(want.saturating_add(self.expected(view)).min(share));
+                }
                 if want > 0 {
-                    let all = is_known && want >= view.lack;
-                    let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
+                    let ahead = if want >= view.lack && is_known { cushion.min(share.saturating_sub(want)) } else { 0 };
                     return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
-                // Another bound delays the queue: even the front waiter could not use tokens now.
-                due = view.now.saturating_add(lead_time);
+                if view.lack > 0 {
+                    // Another bound delays the queue: even the front waiter could not use tokens now.
+                    due = view.now.saturating_add(lead_time);
+                }
             }
-            return match self.allowance {
-                0 => Plan::Sleep(due),
-                _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
-            };
+            if due > view.now {
+                self.low = (view.lack == 0).then_some(view.covered);
+                return match self.allowance {
+                    0 => Plan::Sleep(due),
+                    _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
+                    _ => self.ask(view, pace, 0, 0, cushion, counted_on),
+                };
+            }
         }
         let target = cushion.min(self.allowance).max(self.minimum);
         let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
         if target.max(cushion) > 0 && view.banked <= low {
             // If the store gives less than wanted, do not repeat the request at once.
-            let again = self.asked_at.saturating_add(SHARE);
+            let again = self.asked_at.saturating_add(PAUSE);
             let is_vain = if self.minimum > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
                 let target = cushion.max(self.minimum);
@@ -295,6 +316,7 @@ impl RefillPlanner {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
+        self.demand.record(view.now, view.total, view.lost, self.share_time());
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
@@ -312,6 +334,7 @@ impl RefillPlanner {
     /// Plans the return of all tokens after a time without calls. The store may then forget this node.
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
+        self.demand.end();
         self.allowance = 0;
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
@@ -364,9 +387,11 @@ impl RefillPlanner {
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);
-        self.busy = answer.busy.max(1);
+        // A node that requests tokens less often than once in an epoch is not counted in each of them.
+        self.busy = answer.busy.max(self.busy - self.busy.div_ceil(4)).max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        self.owes = answer.queued_before > 0 || answer.promised > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
@@ -460,12 +485,18 @@ impl RefillPlanner {
     /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
     /// soon, or of half of those available.
     pub(crate) fn share(&self) -> u64 {
-        let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
+        // Half of the tokens are left for a node that may join, unless the next answer would come too late.
+        let time = (self.share_time() / self.busy.max(2)).max(self.cycle() / self.busy);
+        if self.acked == 0 { 1 } else { self.terms.minted_in(time).max(self.left / 2 / self.busy).max(1) }
     }
 
     fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
+        SHARE.max(self.cycle())
+    }
+
+    /// Requests follow each other at least as fast.
+    fn cycle(&self) -> u64 {
+        self.round_trip + self.round_trip / 4
     }
 
     fn pace_at(&self, view: &View) -> u64 {
@@ -473,6 +504,25 @@ impl RefillPlanner {
         let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
         let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
         now.max(self.pace / 2 + now / 2)
+    }
+
+    /// How many tokens to request for callers that are still to come.
+    ///
+    /// While the store owes tokens, these are this node's part of the tokens minted since its last request, and an
+    /// eighth more, so that shares can grow; less if its callers claim less. Otherwise these are the tokens that are
+    /// claimed until the answer comes, less those that are here.
+    fn expected(&self, view: &View) -> u64 {
+        // Callers that wait could claim more: so a node catches up that has less than its part.
+        let pace = self.demand.steady().saturating_mul(if view.is_waiting { 4 } else { 1 });
+        let tokens = if self.owes {
+            let fair = self.terms.minted_in(SECOND) / self.busy;
+            let elapsed = view.now.saturating_sub(self.asked_at).min(self.share_time());
+            self.demand.trusted(scale(pace.min(fair), elapsed + elapsed / 8))
+        } else {
+            self.demand.trusted(scale(pace, self.round_trip)).saturating_sub(view.banked)
+        };
+        // Whole claims, if all claims are like the front one.
+        tokens - tokens % view.cost.max(1)
     }
 
     /// The target number of banked tokens at this pace.

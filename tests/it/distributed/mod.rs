@@ -3,6 +3,8 @@
 mod away;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod distant;
+mod far;
 mod keeper;
 mod large;
 mod late;

@@ -7,8 +7,8 @@ use std::ops::Deref;
 
 /// The store counts active nodes in epochs of this length.
 const EPOCH: u64 = SECOND / 4;
-/// The shares of all nodes are the tokens of this time, or of four round trips.
-const SHARE: u64 = SECOND / 10;
+/// The shares of all nodes are the tokens of this time, or of 1.25 round trips.
+const SHARE: u64 = SECOND / 4;
 
 pub(crate) struct Verdict {
     /// When the first node sent its first request. The store did not exist before that.
@@ -100,9 +100,11 @@ fn share_of(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64
     };
     let trip = recent().map(|lease| lease.took).max().unwrap_or(0);
     let busy = recent().map(|lease| lease.busy).min().unwrap_or(1).max(1);
-    let time = SHARE.max(4 * trip);
+    // Requests follow each other at least as fast.
+    let cycle = trip + trip / 4;
+    let time = SHARE.max(cycle);
     // A share is a token at least.
-    let share = (time / busy).max(SECOND.div_ceil(law.rate));
+    let share = (time / busy.max(2)).max(cycle / busy).max(SECOND.div_ceil(law.rate));
     let bound = (time / 4).max(2 * trip) + share * logs.len() as u64 + trip;
     Kill { at: at - began, promised: until.saturating_sub(at), bound, lost: leased.saturating_sub(log.tokens()) }
 }
@@ -154,10 +156,10 @@ mod tests {
             let verdict = judge(&Law { rate: 1_000, burst: 100 }, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
             let kill = verdict.kill.as_ref().unwrap();
             assert_eq!((kill.at, kill.promised, kill.lost), (1_000 * MS, (until - 1_000) * MS, 40));
-            // 25 ms before the end of a share, two shares of 50 ms, and a round trip.
-            assert_eq!(kill.bound, 126 * MS);
+            // 62.5 ms before the end of a share, two shares of 125 ms, and a round trip.
+            assert_eq!(kill.bound, 313 * MS + MS / 2);
             verdict.is_kept()
         };
-        assert_eq!([1_000, 1_126, 1_127].map(kept), [true, true, false]);
+        assert_eq!([1_000, 1_313, 1_314].map(kept), [true, true, false]);
     }
 }
