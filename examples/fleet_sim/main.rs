@@ -65,12 +65,13 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs the example `carry` with the same options.
+/// Runs the example `carry` with the same options, built in the same profile.
 fn carry(options: &Options) -> Result<ExitCode, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tollgate-redis/Cargo.toml");
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--release", "--manifest-path", manifest, "--example", "carry", "--"]);
+    command.args(["run", "--quiet", "--profile", profile, "--manifest-path", manifest, "--example", "carry", "--"]);
     for (name, value) in [("--rate", options.rate), ("--seconds", options.seconds)] {
         command.args([name, &value.to_string()]);
     }

@@ -2,21 +2,27 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::uri::Authority;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollgate::Quota;
 
 use super::keys::Keys;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::target::Target;
 use super::timeouts::Timeouts;
 
 /// A checked configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) fixed: Fixed,
-    pub(crate) upstream: Authority,
+    /// The TLS of the clients' connections; `None`: they are not encrypted.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) upstream: Target,
+    /// The authorities that may vouch for upstreams.
+    pub(crate) roots: Arc<RootCertStore>,
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
     pub(crate) timeouts: Timeouts,
@@ -35,6 +41,10 @@ pub(crate) struct Config {
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
     pub(crate) admin: At<SocketAddr>,
+    /// Whether upstreams speak HTTP/2 without being asked.
+    pub(crate) upstream_http2: At<bool>,
+    /// The file of the authorities that may vouch for upstreams; `None`: those of the Web.
+    pub(crate) upstream_ca: At<Option<PathBuf>>,
     /// `None`: as many as the open files allow, up to a default.
     pub(crate) max_connections: At<Option<usize>>,
     pub(crate) max_connections_per_address: At<usize>,
@@ -51,12 +61,19 @@ pub(crate) struct Fixed {
 }
 
 impl Config {
+    /// The scheme of the URLs that clients use.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// Checks that every difference from `old` can be applied without a restart.
     pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
         let new = &self.fixed;
         let changed = [
             ("listen", new.listen.line, new.listen.value != old.listen.value),
             ("admin", new.admin.line, new.admin.value != old.admin.value),
+            ("upstream_http2", new.upstream_http2.line, new.upstream_http2.value != old.upstream_http2.value),
+            ("upstream_ca", new.upstream_ca.line, new.upstream_ca.value != old.upstream_ca.value),
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
             (
                 "max_connections_per_address",

@@ -6,6 +6,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::answer;
+use super::http2;
 
 /// The methods that RFC 9110 and RFC 5789 define, and that the gateway forwards. It forwards unknown ones too.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -13,6 +14,7 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PAT
 /// Returns the response to a request that must not be forwarded.
 pub(crate) fn check_request<B>(request: &Request<B>) -> Result<(), Box<Response<Body>>> {
     let bad = |why| Err(Box::new(answer::plain(StatusCode::BAD_REQUEST, why)));
+    http2::check(request).or_else(bad)?;
     if !has_valid_host(request) {
         return bad("send exactly one Host field, with a host and perhaps a port");
     }
@@ -41,7 +43,7 @@ fn with_methods(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Since HTTP/1.1 each request has exactly one. The target of a request to a proxy may contain the host too.
+/// In HTTP/1.1 each request has exactly one; in HTTP/2 it stands in the URI. The target of a request to a proxy may contain the host too.
 pub(crate) fn has_valid_host<B>(request: &Request<B>) -> bool {
     let is_valid = |host: &HeaderValue| {
         let host = host.to_str().unwrap_or("@");
@@ -49,7 +51,7 @@ pub(crate) fn has_valid_host<B>(request: &Request<B>) -> bool {
     };
     let mut hosts = request.headers().get_all(HOST).iter();
     let is_valid_host = match (hosts.next(), hosts.next()) {
-        (None, _) => request.version() < Version::HTTP_11,
+        (None, _) => request.version() != Version::HTTP_11,
         (Some(host), None) => is_valid(host),
         (Some(_), Some(_)) => false,
     };
@@ -72,7 +74,11 @@ pub(crate) fn count_forward(method: &Method, headers: &mut HeaderMap) {
 
 /// Adds the gateway to the proxies that a message has passed.
 pub(crate) fn add_via(version: Version, headers: &mut HeaderMap) {
-    let via = if version < Version::HTTP_11 { "1.0 tollgate-gateway" } else { "1.1 tollgate-gateway" };
+    let via = match version {
+        Version::HTTP_2 => "2.0 tollgate-gateway",
+        Version::HTTP_11 => "1.1 tollgate-gateway",
+        _ => "1.0 tollgate-gateway",
+    };
     headers.append(VIA, HeaderValue::from_static(via));
 }
 

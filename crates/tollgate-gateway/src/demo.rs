@@ -60,7 +60,7 @@ pub(crate) async fn run(
 
 fn config(upstream: SocketAddr) -> Result<Config, Problem> {
     let mut config = Config::parse(Path::new("demo.toml"), include_str!("../demo.toml"))?;
-    config.upstream = upstream.to_string().parse().expect("an address is an authority");
+    config.upstream = format!("http://{upstream}").parse().expect("an address is an authority");
     Ok(config)
 }
 

@@ -4,6 +4,7 @@
 mod checks;
 mod keys;
 mod routes;
+mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
 use keys::KeysTable;
 use routes::{Bounds, RouteTable};
-pub(crate) use values::Upstream;
-use values::{Address, Time, nowhere, seconds};
+use tls::{TlsTable, check_roots};
+use values::{Address, Time, Upstream, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -33,6 +34,12 @@ impl Config {
         let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
         file.check(&source)
     }
+
+    /// The other files that `text` names: a change of them is a change of the configuration.
+    pub(crate) fn named_files(text: &str) -> Vec<PathBuf> {
+        let file: Option<File> = toml::from_str(text).ok();
+        file.iter().flat_map(File::named).cloned().collect()
+    }
 }
 
 /// The file as it is written.
@@ -42,6 +49,9 @@ struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
     upstream: Upstream,
+    #[serde(default = "default_http2")]
+    upstream_http2: Spanned<bool>,
+    upstream_ca: Option<Spanned<PathBuf>>,
     #[serde(default)]
     admin_hosts: Vec<Spanned<String>>,
     max_connections: Option<Spanned<usize>>,
@@ -71,6 +81,7 @@ struct File {
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
+    tls: Option<TlsTable>,
     keys: KeysTable,
     #[serde(default)]
     routes: Vec<RouteTable>,
@@ -86,6 +97,10 @@ enum Fields {
 
 fn default_connections_per_address() -> Spanned<usize> {
     nowhere(1_000)
+}
+
+fn default_http2() -> Spanned<bool> {
+    nowhere(false)
 }
 
 fn default_waiting() -> Spanned<usize> {
@@ -119,9 +134,13 @@ impl File {
         // Every other route costs 1.
         bounds.check_cost(1).map_err(|why| source.problem(Some(self.max_wait.span()), why))?;
         let admin_hosts = self.admin_hosts.into_iter().map(|host| check_host(source, host));
+        let roots = check_roots(source, self.upstream_ca.as_ref())?;
+        let tls = self.tls.map(|tls| tls.check(source)).transpose()?;
         Ok(Config {
             fixed,
+            tls,
             upstream: self.upstream.0,
+            roots,
             admin_hosts: admin_hosts.collect::<Result<_, _>>()?,
             max_wait: self.max_wait.as_ref().0,
             timeouts,
@@ -131,6 +150,10 @@ impl File {
             keys,
             routes: Routes::new(routes, body_buffer),
         })
+    }
+
+    fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        self.tls.iter().flat_map(TlsTable::files)
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
@@ -160,6 +183,8 @@ impl File {
         Ok(Fixed {
             listen: address(&self.listen),
             admin: address(&self.admin),
+            upstream_http2: source.at(self.upstream_http2.clone()),
+            upstream_ca: at_optional(source, self.upstream_ca.clone()),
             max_connections: at_optional(source, self.max_connections.clone()),
             max_connections_per_address: source.at(self.max_connections_per_address.clone()),
             max_waiting: source.at(self.max_waiting.clone()),

@@ -62,8 +62,14 @@ impl Proxies {
     }
 
     /// Sets the fields for the upstream: those of trusted proxies stay, with the peer after them, and those of clients
-    /// are replaced. `host` is the one that the request named.
-    pub(crate) fn rewrite(&self, headers: &mut HeaderMap, peer: IpAddr, host: Option<HeaderValue>) {
+    /// are replaced. `host` is the one that the request named, `scheme` that of its URL.
+    pub(crate) fn rewrite(
+        &self,
+        headers: &mut HeaderMap,
+        peer: IpAddr,
+        host: Option<HeaderValue>,
+        scheme: &'static str,
+    ) {
         let is_trusted = self.trust(peer);
         let peer = peer.to_canonical().to_string();
         let mut chain = if is_trusted { self.chain(headers) } else { Vec::new() };
@@ -79,7 +85,7 @@ impl Proxies {
         if let Some(host) = host {
             headers.entry(FORWARDED_HOST).or_insert(host);
         }
-        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     }
 }
 

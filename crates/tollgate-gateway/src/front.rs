@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -17,6 +18,7 @@ use super::client::Client;
 use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::grpc;
 use super::route::{Price, Undecidable};
 use super::server::Answers;
 use super::upload::{Upload, UploadError};
@@ -35,11 +37,16 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
+    let is_grpc = grpc::is_call(request.headers());
     let (response, outcome, pass) = match admit(&connection, request).await {
-        Err(Turned { outcome, response }) => (*response, outcome, None),
+        Err(Turned { outcome, response, refused }) if is_grpc => (grpc::answer(*response, refused), outcome, None),
+        Err(Turned { outcome, response, .. }) => (*response, outcome, None),
         Ok((claim, request, pass)) => {
             let mut response = connection.proxy.forward(request).await;
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            if is_grpc && outcome != Outcome::Answered {
+                response = grpc::answer(response, None);
+            }
             if connection.limits.tells_always {
                 told(&connection, &claim).write(Format::Draft11, response.headers_mut());
             }
@@ -54,11 +61,13 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
 struct Turned {
     outcome: Outcome,
     response: Box<Response<Body>>,
+    /// The reason, if a limit refused it.
+    refused: Option<Refused>,
 }
 
 impl Turned {
     fn new(outcome: Outcome, response: Response<Body>) -> Self {
-        Self { outcome, response: Box::new(response) }
+        Self { outcome, response: Box::new(response), refused: None }
     }
 }
 
@@ -89,7 +98,7 @@ fn did_not_come(error: UploadError) -> Turned {
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
 /// keep an old configuration alive.
 fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
-    let invalid = |response| Turned { outcome: Outcome::Invalid, response };
+    let invalid = |response| Turned { outcome: Outcome::Invalid, response, refused: None };
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let Some(client) = config.keys.client(request.headers(), connection.peer) else {
@@ -135,5 +144,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     };
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    Turned::new(turned.by, response)
+    Turned { refused: Some(turned.why), ..Turned::new(turned.by, response) }
 }

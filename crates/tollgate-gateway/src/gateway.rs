@@ -8,23 +8,25 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
 use super::addresses::Addresses;
 use super::admin::{self, AdminState};
+use super::config::Config;
 use super::connection::Connection;
 use super::counters::Counters;
 use super::front::front;
 use super::limits::Limits;
 use super::log;
 use super::meters::{self, Meters};
+use super::places::Places;
 use super::proxy::Upstream;
 use super::sample::Samples;
 use super::server::{Answers, Server};
+use super::session::{Session, Tls};
 use super::status::Status;
-use super::timeouts::Timeouts;
 use super::upload::Upload;
 
 /// The time after the grace period in which the requests that still wait get their refusal.
@@ -66,7 +68,10 @@ impl Gateway {
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let meet = move |_| Some((admin::service(state.clone()), state.limits.config().timeouts));
+        let meet = move |_| {
+            let timeouts = state.limits.config().timeouts;
+            Some(Session { service: admin::service(state.clone()), timeouts, tls: None })
+        };
         let admin_server = Server::bind(place.admin, meet, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
         let admin = admin_server.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -74,7 +79,7 @@ impl Gateway {
             // Dropping this handle stops the task.
             let _ = stopped.await;
         };
-        let clients = Clients::new(&limits, &counters);
+        let clients = Clients::new(&limits, &counters, place.max_connections);
         let (address, front) = if is_limited {
             let meet = move |peer| clients.meet(peer);
             let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
@@ -115,17 +120,27 @@ struct Clients {
     counters: Arc<Counters>,
     upstream: Upstream,
     addresses: Addresses,
+    /// The places of the requests of HTTP/2 connections.
+    requests: Arc<Semaphore>,
 }
 
 impl Clients {
-    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>) -> Self {
+    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>, max_connections: usize) -> Self {
         let (limits, counters) = (Arc::clone(limits), Arc::clone(counters));
         let addresses = Addresses::new(limits.config().fixed.max_connections_per_address.value);
-        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses }
+        let requests = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses, requests }
     }
 
-    /// The service of a connection, unless its address has too many.
-    fn meet(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
+    fn tls(&self, config: &Config, peer: SocketAddr) -> Option<Tls> {
+        let is_counted = !config.keys.proxies.trust(peer.ip());
+        let own = is_counted.then(|| (self.addresses.clone(), peer.ip()));
+        let places = || Places::new(Arc::clone(&self.requests), own);
+        config.tls.clone().map(|config| Tls { config, places: places() })
+    }
+
+    /// The session of a connection, unless its address has too many.
+    fn meet(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
         let config = self.limits.config();
         let counted = if config.keys.proxies.trust(peer.ip()) {
             None
@@ -137,17 +152,19 @@ impl Clients {
             return None;
         };
         let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
-        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), _counted: counted };
-        Some((front(connection), config.timeouts))
+        let proxy = self.upstream.proxy(peer, config.scheme());
+        let connection = Connection { peer, limits, counters, proxy, _counted: counted };
+        Some(Session { service: front(connection), timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 
-    /// A service without limits, to measure their cost.
-    fn meet_unlimited(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
-        let proxy = self.upstream.proxy(peer);
+    /// A session without limits, to measure their cost.
+    fn meet_unlimited(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
+        let config = self.limits.config();
+        let proxy = self.upstream.proxy(peer, config.scheme());
         let service = service_fn(move |request: Request<Body>| {
             let proxy = proxy.clone();
             async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
         });
-        Some((service, self.limits.config().timeouts))
+        Some(Session { service, timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 }

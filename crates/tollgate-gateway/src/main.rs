@@ -16,8 +16,7 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1 and no TLS (put it behind a proxy that terminates TLS). It passes no WebSockets, and
-//! does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
@@ -25,10 +24,12 @@ mod addresses;
 mod admin;
 pub(crate) mod admission;
 mod answer;
+pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
+mod connector;
 pub(crate) mod counters;
 mod demo;
 mod each;
@@ -37,6 +38,8 @@ mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
+mod grpc;
+mod http2;
 mod keys;
 pub(crate) mod limits;
 mod log;
@@ -44,6 +47,7 @@ mod meters;
 pub(crate) mod name;
 mod network;
 mod options;
+mod places;
 pub(crate) mod problem;
 pub(crate) mod proxy;
 mod readings;
@@ -52,12 +56,16 @@ mod route;
 mod sample;
 mod saver;
 mod server;
+mod session;
 mod shares;
 mod stall;
 pub(crate) mod state;
 mod status;
+mod streams;
+mod target;
 mod timeouts;
 mod upload;
+mod whole;
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};
@@ -194,7 +202,8 @@ fn restored(config: Config, path: Option<&Path>) -> Result<Limits, Failure> {
 }
 
 fn announce(gateway: &Gateway) {
-    println!("gateway: requests at http://{}, the page at http://{}/", gateway.address, gateway.admin);
+    let scheme = gateway.limits.config().scheme();
+    println!("gateway: requests at {scheme}://{}, the page at http://{}/", gateway.address, gateway.admin);
 }
 
 /// Returns true if every request got a response.

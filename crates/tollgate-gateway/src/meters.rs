@@ -30,6 +30,13 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
     describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
+    describe_counter!("gateway_handshakes_failed_total", Unit::Count, "TLS handshakes of clients that failed.");
+    describe_counter!("gateway_streams_refused_total", Unit::Count, "Requests of HTTP/2 for which there was no place.");
+    describe_counter!(
+        "gateway_connections_flooded_total",
+        Unit::Count,
+        "HTTP/2 connections whose client reset most requests."
+    );
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
     describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
@@ -72,6 +79,21 @@ impl Meters {
 /// Counts a connection that was closed because its address has too many.
 pub(crate) fn refused_connection() {
     counter!("gateway_connections_refused_total").increment(1);
+}
+
+/// Counts a TLS handshake of a client that failed.
+pub(crate) fn failed_handshake() {
+    counter!("gateway_handshakes_failed_total").increment(1);
+}
+
+/// Counts a request of HTTP/2 for which there was no place.
+pub(crate) fn refused_stream() {
+    counter!("gateway_streams_refused_total").increment(1);
+}
+
+/// Counts an HTTP/2 connection that was closed because its client reset most of its requests.
+pub(crate) fn flooded_connection() {
+    counter!("gateway_connections_flooded_total").increment(1);
 }
 
 /// Runs until it is dropped.

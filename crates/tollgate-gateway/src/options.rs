@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use tollgate::Quota;
 
-use super::file::Upstream;
+use super::target::Target;
 
 /// Put limits before an HTTP API, and watch them at work
 #[derive(Parser)]
@@ -19,7 +19,7 @@ pub(crate) struct Options {
     pub(crate) config: PathBuf,
     /// Run without a file, before this upstream, like "http://127.0.0.1:3000"
     #[arg(long, value_name = "URL", requires = "limit", conflicts_with = "config")]
-    pub(crate) upstream: Option<Upstream>,
+    pub(crate) upstream: Option<Target>,
     /// The limit of each address, like "20/s, burst 20"
     #[arg(long, value_name = "RATE", requires = "upstream")]
     pub(crate) limit: Option<Quota>,
@@ -62,9 +62,9 @@ pub(crate) enum Command {
 impl Options {
     /// The file that says the same as `--upstream` and `--limit`. All requests together have no limit that matters.
     pub(crate) fn of_command_line(&self) -> Option<String> {
-        let (Upstream(upstream), limit) = (self.upstream.as_ref()?, self.limit?);
+        let (upstream, limit) = (self.upstream.as_ref()?, self.limit?);
         Some(format!(
-            "listen = \"127.0.0.1:8080\"\nadmin = \"127.0.0.1:9090\"\nupstream = \"http://{upstream}\"\n\
+            "listen = \"127.0.0.1:8080\"\nadmin = \"127.0.0.1:9090\"\nupstream = \"{upstream}\"\n\
              quota = \"1000000000/s\"\nmax_wait = \"2s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"{limit}\"\n"
         ))
     }

@@ -9,27 +9,23 @@ use axum::body::{Body, HttpBody};
 use axum::http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
-use axum::http::uri::{Authority, PathAndQuery, Scheme};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
 use super::config::Config;
 use super::conformance;
+use super::connector::{self, ToUpstream};
 use super::counters::Outcome;
+use super::http2;
 use super::limits::Limits;
 use super::log;
 use super::stall::StallGuard;
 use super::upload::{Progress, Upload};
-
-/// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
-/// connection.
-const IDLE: Duration = Duration::from_secs(15);
-const CONNECT: Duration = Duration::from_secs(3);
+use super::whole::Whole;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -39,7 +35,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) struct Upstream {
     /// Their configuration contains the upstream's address.
     limits: Arc<Limits>,
-    client: Client<HttpConnector, Upload>,
+    client: ToUpstream,
 }
 
 /// The proxy of one connection.
@@ -48,36 +44,34 @@ pub(crate) struct Proxy(Arc<Way>);
 
 struct Way {
     peer: SocketAddr,
+    /// The scheme of the URLs that its client uses.
+    scheme: &'static str,
     upstream: Upstream,
 }
 
 impl Upstream {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let config = limits.config();
+        let client = connector::client(Arc::clone(&config.roots), config.fixed.upstream_http2.value);
+        drop(config);
         Self { limits, client }
     }
 
-    /// The proxy for a connection from `peer`.
-    pub(crate) fn proxy(&self, peer: SocketAddr) -> Proxy {
-        Proxy(Arc::new(Way { peer, upstream: self.clone() }))
+    /// The proxy for a connection from `peer`, which uses URLs of this scheme.
+    pub(crate) fn proxy(&self, peer: SocketAddr, scheme: &'static str) -> Proxy {
+        Proxy(Arc::new(Way { peer, scheme, upstream: self.clone() }))
     }
 }
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
+        let Upstream { limits, client } = &self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
-        let Some(uri) = at(&config.upstream, request.uri()) else {
+        let Some(uri) = config.upstream.at(request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        outward(&mut request, uri, *peer, &config);
+        self.outward(&mut request, uri, &config);
         drop(config);
         let progress = request.body().progress();
         let answer = tokio::select! {
@@ -103,7 +97,8 @@ impl Proxy {
             return failed(StatusCode::BAD_GATEWAY, "the upstream's response is malformed");
         }
         drop_hop_by_hop(response.headers_mut());
-        conformance::add_via(response.version(), response.headers_mut());
+        let version = response.version();
+        conformance::add_via(version, response.headers_mut());
         // The connection to the client has a version of its own.
         *response.version_mut() = Version::HTTP_11;
         // The client sees that its response is incomplete, and the operator why.
@@ -111,7 +106,43 @@ impl Proxy {
             log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
             error
         };
-        response.map(|body| Body::new(StallGuard::new(body, idle).map_err(broken)))
+        response.map(|body| Body::new(StallGuard::new(Whole::of(body, version), idle).map_err(broken)))
+    }
+
+    /// Makes the received request the one that is forwarded to `uri`.
+    fn outward(&self, request: &mut Request<Upload>, uri: Uri, config: &Config) {
+        let Way { peer, scheme, .. } = &*self.0;
+        // The host in the target of a request replaces that of the field.
+        let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
+        let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
+        let (method, length) = (request.method().clone(), request.body().size_hint().exact());
+        let headers = request.headers_mut();
+        let was_chunked = headers.contains_key(TRANSFER_ENCODING);
+        drop_hop_by_hop(headers);
+        // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
+        headers.remove(EXPECT);
+        let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
+        let host = headers.remove(HOST);
+        let host = named.as_ref().map_or(host, value);
+        config.keys.proxies.rewrite(headers, peer.ip(), host, scheme);
+        headers.extend(value(&config.upstream.authority).map(|upstream| (HOST, upstream)));
+        conformance::count_forward(&method, headers);
+        conformance::add_via(version, headers);
+        if version == Version::HTTP_2 {
+            http2::join_cookies(headers);
+        }
+        match length {
+            // Without this field hyper sends no body with methods that rarely have one.
+            None => {
+                headers.remove(CONTENT_LENGTH);
+                headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+            // And none about a body that turned out to be empty.
+            Some(length) if was_chunked || (version == Version::HTTP_2 && http2::has_body(&method, length)) => {
+                headers.insert(CONTENT_LENGTH, length.into());
+            }
+            Some(_) => {}
+        }
     }
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
@@ -140,12 +171,6 @@ fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response 
     let mut response = answer::plain(status, why);
     response.extensions_mut().insert(outcome);
     response
-}
-
-/// The URI of the same path and query at the upstream. A scheme and host in the request are ignored.
-fn at(upstream: &Authority, uri: &Uri) -> Option<Uri> {
-    let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone()).path_and_query(path).build().ok()
 }
 
 /// RFC 9110, 7.6.1: the headers that concern this connection only, and all that `Connection` names. `TE: trailers`
@@ -180,32 +205,6 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
-}
-
-/// Makes the received request the one that is forwarded to `uri`.
-fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &Config) {
-    // The host in the target of a request replaces that of the field.
-    let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
-    let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
-    let (method, length) = (request.method().clone(), request.body().size_hint().exact());
-    let headers = request.headers_mut();
-    let was_chunked = headers.contains_key(TRANSFER_ENCODING);
-    drop_hop_by_hop(headers);
-    // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
-    headers.remove(EXPECT);
-    let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
-    let host = headers.remove(HOST);
-    config.keys.proxies.rewrite(headers, peer.ip(), named.as_ref().map_or(host, value));
-    headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
-    conformance::count_forward(&method, headers);
-    conformance::add_via(version, headers);
-    match length {
-        // Without this field hyper sends no body with methods that rarely have one.
-        None => _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
-        // And none about a body that turned out to be empty.
-        Some(length) if was_chunked => _ = headers.insert(CONTENT_LENGTH, length.into()),
-        Some(_) => {}
-    }
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -247,14 +246,5 @@ mod tests {
         ]);
         drop_hop_by_hop(&mut seen);
         assert_eq!(seen, headers(&[("te", "trailers"), ("accept", "*/*")]));
-    }
-
-    #[test]
-    fn a_path_stays_what_it_was_whatever_stood_before_it() {
-        let upstream = Authority::from_static("127.0.0.1:3000");
-        let at = |uri: &'static str| at(&upstream, &Uri::from_static(uri)).map(|uri| uri.to_string());
-        assert_eq!(at("/a//b%2f?c=%20&d").as_deref(), Some("http://127.0.0.1:3000/a//b%2f?c=%20&d"));
-        assert_eq!(at("http://elsewhere:1/x").as_deref(), Some("http://127.0.0.1:3000/x"));
-        assert_eq!(at("http://elsewhere").as_deref(), Some("http://127.0.0.1:3000/"));
     }
 }

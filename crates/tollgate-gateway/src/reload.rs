@@ -2,7 +2,8 @@
 //!
 //! The task reads the contents twice a second. That works on every file system, through links that are replaced (as by
 //! Kubernetes), and for editors that replace the file or write in place. A new text is applied only if two reads in a
-//! row agree, so that a half-written file is never applied.
+//! row agree, so that a half-written file is never applied. The files that it names, like the certificate, are read with
+//! it, and a change of one of them is a change of the configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,21 +23,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A watched file.
 pub(crate) struct Watch {
     /// `None` if the limits come from the command line.
-    file: Option<(PathBuf, Taken)>,
+    file: Option<(PathBuf, String)>,
     hang_up: Signal,
 }
 
 impl Watch {
     /// Watches a file, with the text that it contained when it was applied. From now on SIGHUP does not end the process.
     pub(crate) fn new(file: Option<(PathBuf, String)>) -> io::Result<Self> {
-        let file = file.map(|(path, text)| (path, Taken::new(Ok(text))));
         Ok(Self { file, hang_up: signal(SignalKind::hangup())? })
     }
 
     /// Runs until it is dropped.
     pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
         let Self { file, mut hang_up } = self;
-        let Some((path, mut taken)) = file else { return std::future::pending().await };
+        let Some((path, text)) = file else { return std::future::pending().await };
+        let mut named = Named::default();
+        let contents = named.read(&text).await;
+        let mut taken = Taken::new(Ok(Texts { text, contents }));
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -44,14 +47,42 @@ impl Watch {
                 _ = looks.tick() => false,
                 _ = hang_up.recv() => true,
             };
-            if let Some(seen) = taken.take(read(&path).await, is_told) {
+            if let Some(seen) = taken.take(read(&path, &mut named).await, is_told) {
                 put_in_force(&path, seen, &limits, &status);
             }
         }
     }
 }
 
-type Seen = Result<String, Problem>;
+type Seen = Result<Texts, Problem>;
+
+/// The text of the file, and the contents of the files that it names.
+#[derive(Clone, Debug, PartialEq, Default)]
+struct Texts {
+    text: String,
+    /// `None` for a file that cannot be read.
+    contents: Vec<Option<Vec<u8>>>,
+}
+
+/// The files that a text names.
+#[derive(Default)]
+struct Named {
+    text: String,
+    files: Vec<PathBuf>,
+}
+
+impl Named {
+    async fn read(&mut self, text: &str) -> Vec<Option<Vec<u8>>> {
+        if self.text != text {
+            *self = Self { text: text.to_owned(), files: Config::named_files(text) };
+        }
+        let mut contents = Vec::new();
+        for file in &self.files {
+            contents.push(tokio::fs::read(file).await.ok());
+        }
+        contents
+    }
+}
 
 /// The text that was taken last, and the text that was read last.
 struct Taken {
@@ -75,12 +106,14 @@ impl Taken {
     }
 }
 
-async fn read(path: &Path) -> Seen {
-    tokio::fs::read_to_string(path).await.map_err(|error| Problem::unreadable(path, &error))
+async fn read(path: &Path, named: &mut Named) -> Seen {
+    let text = tokio::fs::read_to_string(path).await.map_err(|error| Problem::unreadable(path, &error))?;
+    let contents = named.read(&text).await;
+    Ok(Texts { text, contents })
 }
 
 fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
-    let done = seen.and_then(|text| Config::parse(path, &text)).and_then(|config| limits.change(config, path));
+    let done = seen.and_then(|seen| Config::parse(path, &seen.text)).and_then(|config| limits.change(config, path));
     match &done {
         Ok(()) => eprintln!("gateway: applied the limits of {}", path.display()),
         Err(problem) => eprintln!("gateway: {problem:#}\ngateway: the limits are unchanged"),
@@ -90,8 +123,9 @@ fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
 
 #[test]
 fn what_is_half_written_is_not_taken() {
-    let mut taken = Taken::new(Ok("old".to_owned()));
-    let mut look = |text: &str, is_told| taken.take(Ok(text.to_owned()), is_told).map(Result::unwrap);
+    let texts = |text: &str| Ok(Texts { text: text.to_owned(), ..Texts::default() });
+    let mut taken = Taken::new(texts("old"));
+    let mut look = |text: &str, is_told| taken.take(texts(text), is_told).map(|taken| taken.unwrap().text);
     for (text, expected) in
         [("old", None), ("ne", None), ("new", None), ("new", Some("new")), ("new", None), ("old", None)]
     {

@@ -6,28 +6,19 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio_io_timeout::TimeoutStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tower::{BoxError, Service};
 
 use super::files::Reserve;
 use super::log;
-use super::timeouts::Timeouts;
+use super::session::Session;
 
-/// The largest head, and the most that is read ahead of a body.
-const MOST_READ: usize = 64 << 10;
 /// How long connections are still accepted after the shutdown began, for those that are already on their way.
 const LATE_COMERS: Duration = Duration::from_millis(20);
 /// The pause when a connection cannot be accepted, unless one of the server's own ends before.
@@ -40,7 +31,8 @@ pub(crate) struct Server<M> {
     reserve: Arc<Reserve>,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
-    connections: GracefulShutdown,
+    /// Tells the connections to end. It is closed when all have ended.
+    stop: watch::Sender<()>,
 }
 
 /// The service of a connection. It never fails.
@@ -50,7 +42,7 @@ pub(crate) trait Answers:
     + Send
     + 'static
 {
-    type Body: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send;
+    type Body: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
 }
 
 impl<S, B> Answers for S
@@ -64,10 +56,10 @@ where
 
 impl<M, S> Server<M>
 where
-    M: Fn(SocketAddr) -> Option<(S, Timeouts)>,
+    M: Fn(SocketAddr) -> Option<Session<S>>,
     S: Answers,
 {
-    /// Binds the listener. `meet` makes the service for the connection from an address, or refuses the connection. The
+    /// Binds the listener. `meet` makes the session for the connection from an address, or refuses the connection. The
     /// server accepts some connections when no more files can be opened: as many as it has files in `reserve`.
     pub(crate) async fn bind(address: SocketAddr, meet: M, max_connections: usize, reserve: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -80,7 +72,7 @@ where
         })?;
         let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
         let reserve = Arc::new(Reserve::new(reserve));
-        Ok(Self { listener, meet, places, reserve, ended: Arc::default(), connections: GracefulShutdown::new() })
+        Ok(Self { listener, meet, places, reserve, ended: Arc::default(), stop: watch::Sender::new(()) })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -115,7 +107,8 @@ where
             }
         }
         drop(self.listener);
-        self.connections.shutdown().await;
+        self.stop.send_replace(());
+        self.stop.closed().await;
     }
 
     /// The next connection, when there is a place for it.
@@ -125,16 +118,11 @@ where
     }
 
     fn spawn(&self, place: OwnedSemaphorePermit, stream: TcpStream, peer: SocketAddr) {
-        let Some((service, timeouts)) = (self.meet)(peer) else { return };
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let connection = self.connections.watch(serve(stream, service, timeouts, Arc::clone(&has_begun)));
+        let Some(session) = (self.meet)(peer) else { return };
+        let session = session.run(stream, peer, self.stop.subscribe());
         let (reserve, ended) = (Arc::clone(&self.reserve), Arc::clone(&self.ended));
         tokio::spawn(async move {
-            tokio::select! {
-                // A connection that ends with an error was ended by its client.
-                _ = connection => {}
-                () = no_request(&has_begun, timeouts.header) => {}
-            }
+            session.await;
             reserve.refill();
             drop(place);
             ended.notify_one();
@@ -142,38 +130,7 @@ where
     }
 }
 
-/// Ends after `allowed`, unless a request has begun by then.
-async fn no_request(has_begun: &AtomicBool, allowed: Duration) {
-    tokio::time::sleep(allowed).await;
-    if has_begun.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
-}
-
 fn is_out_of_files(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
-}
-
-fn serve<S: Answers>(
-    stream: TcpStream,
-    service: S,
-    timeouts: Timeouts,
-    has_begun: Arc<AtomicBool>,
-) -> impl GracefulConnection<Output = hyper::Result<()>, Error = hyper::Error> + Send {
-    // A short response must not wait for the next one. This may fail on some kinds of sockets.
-    let _ = stream.set_nodelay(true);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(timeouts.client));
-    let service = service_fn(move |request: Request<Incoming>| {
-        has_begun.store(true, Ordering::Relaxed);
-        // The service is always ready.
-        service.clone().call(request.map(Body::new))
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.idle)
-        .max_buf_size(MOST_READ)
-        .max_header_size(MOST_READ)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service)
 }

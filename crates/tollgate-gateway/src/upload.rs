@@ -42,9 +42,11 @@ impl UploadError {
             .find_map(|cause| {
                 let io = || cause.downcast_ref::<io::Error>().map(io::Error::kind);
                 let hyper = || cause.downcast_ref::<hyper::Error>();
+                let h2 = || cause.downcast_ref::<h2::Error>();
                 if cause.is::<Stalled>() {
                     Some(Self::Slow)
                 } else if hyper().is_some_and(hyper::Error::is_incomplete_message)
+                    || h2().is_some_and(|error| error.is_io() || error.is_remote())
                     || matches!(io(), Some(kind) if !matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
                 {
                     Some(Self::Left)

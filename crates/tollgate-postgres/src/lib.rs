@@ -134,8 +134,10 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// A [`StoreError`] if the address is invalid, the name is empty or longer than [`MAX_NAME`] bytes, the server does not
-    /// answer or is read-only, the migration did not run, or the user lacks a right.
+    /// - [`StoreError::Misnamed`] if the address is invalid, or the name is empty or longer than [`MAX_NAME`] bytes.
+    /// - [`StoreError::Reply`] if the migration did not run, the user lacks a right, or the server is a standby; the
+    ///   text says which.
+    /// - [`StoreError::Unreachable`] if the server does not answer within a second.
     pub async fn connect(address: &str, name: &str) -> Result<Self, StoreError> {
         Self::over(pool(address)?, name).await
     }

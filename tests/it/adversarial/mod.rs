@@ -10,12 +10,10 @@ mod times;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::panic::resume_unwind;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
+use crate::fixture::to_its_end;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
 
@@ -55,19 +53,6 @@ fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
     for start in [0, u64::MAX - 1, i64::MAX as u64 - GIANT] {
         let clock = ManualClock::new();
         scenario(Limiter::builder().clock(clock.clone()).rovers_at(start), &clock);
-    }
-}
-
-/// Runs `test` on a thread of its own, so that a hang is a failure.
-fn to_its_end(test: impl FnOnce() + Send + 'static) {
-    let (running, ended) = mpsc::channel::<()>();
-    let thread = thread::spawn(move || {
-        let _running = running;
-        test();
-    });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }
 

@@ -1,13 +1,12 @@
 //! The values of the file that have a form of their own.
 
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
-use axum::http::Uri;
-use axum::http::uri::{Authority, Scheme};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
+
+use super::super::target::Target;
 
 /// A value that the file does not contain has no line. If a message had to name one, the first line would do.
 pub(super) fn nowhere<T>(value: T) -> Spanned<T> {
@@ -44,27 +43,12 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The upstream's address.
+/// The upstream.
 #[derive(Clone)]
-pub(crate) struct Upstream(pub(crate) Authority);
+pub(super) struct Upstream(pub(super) Target);
 
 impl<'de> Deserialize<'de> for Upstream {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
-
-impl FromStr for Upstream {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let plain = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
-        let authority = text.parse().ok().filter(plain).and_then(|uri| uri.authority().cloned());
-        authority.map(Self).ok_or_else(|| {
-            format!(
-                "`{text}` is not an upstream: write one like \"http://127.0.0.1:3000\", without a path \
-                 (TLS is not supported)"
-            )
-        })
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
     }
 }

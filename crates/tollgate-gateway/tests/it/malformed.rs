@@ -65,9 +65,9 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("127.0.0.1:8080", "localhost", 1, &["`localhost` is not an address to listen on", "127.0.0.1:8080"]),
         (
             "http://127.0.0.1:3000",
-            "https://api",
+            "ftp://api",
             3,
-            &["`https://api` is not an upstream", "http://127.0.0.1:3000", "TLS"],
+            &["`ftp://api` is not an upstream", "http://127.0.0.1:3000", "https://"],
         ),
         ("http://127.0.0.1:3000", "http://api/v1", 3, &["`http://api/v1` is not an upstream", "without a path"]),
         ("200/s, burst 40", "200 each second", 4, &["`200 each second` is no rate", "100/s, burst 20"]),

@@ -65,7 +65,7 @@ struct Seen {
 async fn run(keys: &str, made_up: usize) -> Seen {
     let limits = limits(keys);
     let peer = "127.0.0.1:1".parse().unwrap();
-    let proxy = Upstream::new(Arc::clone(&limits)).proxy(peer);
+    let proxy = Upstream::new(Arc::clone(&limits)).proxy(peer, "http");
     let connection = Arc::new(Connection { peer, limits, counters: Arc::default(), proxy, _counted: None });
     let served = Arc::<AtomicU64>::default();
     let mut floods = JoinSet::new();

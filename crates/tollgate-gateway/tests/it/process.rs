@@ -60,7 +60,7 @@ impl Process {
         let greeting = output.by_ref().map(Result::unwrap).find(|line| line.contains("gateway: requests at"));
         let greeting = greeting.unwrap_or_else(|| panic!("it ended: {:?}", said.lock().unwrap()));
         let address = |part: &str| part.split(['/', ',']).next().unwrap().parse().unwrap();
-        let mut addresses = greeting.split("http://").skip(1).map(address);
+        let mut addresses = greeting.split("://").skip(1).map(address);
         let (address, admin) = (addresses.next().unwrap(), addresses.next().unwrap());
         Self { child, file: path, address, admin, said, output }
     }

@@ -52,12 +52,17 @@ impl Raw {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Reads to the end of the connection.
-    pub(crate) async fn rest(&mut self) -> String {
+    /// Reads to the end of the connection what need not be text.
+    pub(crate) async fn bytes_to_end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A connection that is reset has ended too.
         let _ = self.0.read_to_end(&mut rest).await;
-        String::from_utf8(rest).unwrap()
+        rest
+    }
+
+    /// Reads to the end of the connection.
+    pub(crate) async fn rest(&mut self) -> String {
+        String::from_utf8(self.bytes_to_end().await).unwrap()
     }
 }
 

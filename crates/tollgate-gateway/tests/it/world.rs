@@ -104,6 +104,12 @@ impl World {
         Self::within(upstream, Limits::new(config).unwrap(), ManualClock::new()).await
     }
 
+    /// Runs with this file, on tokio's clock.
+    pub(crate) async fn of(text: &str) -> Self {
+        let config = Config::parse(Path::new("gateway.toml"), text).unwrap();
+        Self::within(Upstream::default(), Limits::new(config).unwrap(), ManualClock::new()).await
+    }
+
     pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();

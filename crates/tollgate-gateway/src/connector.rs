@@ -1,0 +1,89 @@
+//! How the gateway connects to its upstream.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tower::{BoxError, Service};
+
+use super::upload::Upload;
+
+/// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
+/// connection.
+const IDLE: Duration = Duration::from_secs(15);
+const CONNECT: Duration = Duration::from_secs(3);
+/// For the connection and the TLS handshake together.
+const HANDSHAKE: Duration = Duration::from_secs(6);
+/// How often the gateway asks whether the upstream of an HTTP/2 connection with open requests is still there, and how long
+/// it waits for the answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+/// What the upstream may send of one response before its client takes it. All responses of a connection together have no
+/// bound of their own: clients that take nothing would hold back the responses of the others.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+const MOST_HEAD: u32 = 64 << 10;
+
+pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Upload>;
+
+/// A client for requests to upstreams. It trusts `roots`. With `only_http2` it speaks HTTP/2 without asking, else where
+/// TLS negotiates it.
+pub(crate) fn client(roots: Arc<RootCertStore>, only_http2: bool) -> ToUpstream {
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_nodelay(true);
+    // The scheme decides.
+    tcp.enforce_http(false);
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let tls = tls.with_safe_default_protocol_versions().expect("the provider has them");
+    let tls = tls.with_root_certificates(roots).with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let connector = match only_http2 {
+        true => connector.enable_http2().wrap_connector(tcp),
+        false => connector.enable_all_versions().wrap_connector(tcp),
+    };
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .http2_only(only_http2)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_max_header_list_size(MOST_HEAD)
+        .http2_keep_alive_interval(PING_EVERY)
+        .http2_keep_alive_timeout(PING_ANSWER)
+        .build(Timed(connector))
+}
+
+/// A connector with a time-out for all that it does.
+#[derive(Clone)]
+pub(crate) struct Timed<C>(C);
+
+impl<C> Service<Uri> for Timed<C>
+where
+    C: Service<Uri, Error = BoxError, Future: Send + 'static>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connected = tokio::time::timeout(HANDSHAKE, self.0.call(uri));
+        Box::pin(
+            async move { connected.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) },
+        )
+    }
+}

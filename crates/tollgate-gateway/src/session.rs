@@ -1,0 +1,197 @@
+//! One connection of a client, from its TLS handshake to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::answer;
+use super::log;
+use super::meters;
+use super::places::Places;
+use super::server::Answers;
+use super::streams::{Sent, Streams};
+use super::timeouts::Timeouts;
+use super::whole::Whole;
+
+/// The largest head, and the most that is read ahead of a body.
+const MOST_READ: usize = 64 << 10;
+/// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
+/// the gateway reads it, and what the gateway keeps of a response that the client does not take.
+const MOST_STREAMS: u32 = 100;
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const MOST_UNSENT: usize = 64 << 10;
+/// How often the gateway asks whether the client of an HTTP/2 connection is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long an HTTP/2 connection that ends may be without a request. A client that was told to go may have sent one.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How a connection is served.
+pub(crate) struct Session<S> {
+    pub(crate) service: S,
+    pub(crate) timeouts: Timeouts,
+    /// `None`: the connection is not encrypted.
+    pub(crate) tls: Option<Tls>,
+}
+
+/// An encrypted connection, which may speak HTTP/2.
+pub(crate) struct Tls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Each request of HTTP/2 needs one.
+    pub(crate) places: Places,
+}
+
+impl<S: Answers> Session<S> {
+    /// Serves until the client or a time-out ends the connection. After `stop`, until the requests that it has received
+    /// are answered.
+    pub(crate) async fn run(self, stream: TcpStream, peer: SocketAddr, stop: watch::Receiver<()>) {
+        // A short response must not wait for the next one. This may fail on some kinds of sockets.
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.timeouts.client));
+        let (allowed, has_begun) = (self.timeouts.header, Arc::new(AtomicBool::new(false)));
+        tokio::select! {
+            () = self.serve(Box::pin(stream), peer, stop, Arc::clone(&has_begun)) => {}
+            () = no_request(&has_begun, allowed) => {}
+        }
+    }
+
+    async fn serve<I>(self, stream: I, peer: SocketAddr, stop: watch::Receiver<()>, has_begun: Arc<AtomicBool>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { service, timeouts, tls } = self;
+        let Some(Tls { config, places }) = tls else {
+            return serve_http1(stream, service, timeouts, stop, has_begun).await;
+        };
+        match TlsAcceptor::from(config).accept(stream).await {
+            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                serve_http2(stream, service, timeouts, places, stop, has_begun).await;
+            }
+            Ok(stream) => serve_http1(stream, service, timeouts, stop, has_begun).await,
+            Err(error) => no_handshake(peer, &error),
+        }
+    }
+}
+
+fn no_handshake(peer: SocketAddr, error: &io::Error) {
+    meters::failed_handshake();
+    log::CONNECTIONS.line(format_args!("the TLS handshake with {} failed: {error}", peer.ip()));
+}
+
+/// Ends after `allowed`, unless a request has begun by then.
+async fn no_request(has_begun: &AtomicBool, allowed: Duration) {
+    tokio::time::sleep(allowed).await;
+    if has_begun.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn serve_http1<S: Answers>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: S,
+    timeouts: Timeouts,
+    mut stop: watch::Receiver<()>,
+    has_begun: Arc<AtomicBool>,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        has_begun.store(true, Ordering::Relaxed);
+        // The service is always ready.
+        service.clone().call(request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(timeouts.idle)
+        .max_buf_size(MOST_READ)
+        .max_header_size(MOST_READ)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // A connection that ends with an error was ended by its client.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stop.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+async fn serve_http2<S: Answers>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: S,
+    timeouts: Timeouts,
+    places: Places,
+    mut stop: watch::Receiver<()>,
+    has_begun: Arc<AtomicBool>,
+) {
+    let streams = Streams::new(timeouts.client);
+    let own = streams.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        has_begun.store(true, Ordering::Relaxed);
+        let unanswered = own.request();
+        // The service is always ready.
+        let call = || service.clone().call(request.map(|body| Body::new(Whole::of(body, Version::HTTP_2))));
+        let answer = places.enter().map(|place| (place, call()));
+        async move {
+            let Some((place, answer)) = answer else {
+                unanswered.is_answered();
+                return Ok(too_many().map(|body| Sent::new(body, None)));
+            };
+            let response = answer.await;
+            unanswered.is_answered();
+            response.map(|response| response.map(|body| Sent::new(Body::new(body), Some(place))))
+        }
+    });
+    let connection = http2::Builder::new(streams.clone())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(MOST_READ as u32)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MOST_UNSENT)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(timeouts.client)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = streams.are_flooded() => return meters::flooded_connection(),
+        () = streams.are_quiet(timeouts.idle) => {}
+        _ = stop.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let is_over = async {
+        // A client that does not acknowledge the end is not waited for.
+        tokio::time::sleep(FAREWELL).await;
+        streams.are_quiet(FAREWELL).await;
+    };
+    tokio::select! {
+        _ = connection => {}
+        () = streams.are_flooded() => meters::flooded_connection(),
+        () = is_over => {}
+    }
+}
+
+/// The response to a request for which there is no place. On HTTP/1.1 its connection would have been refused.
+fn too_many() -> Response<Body> {
+    meters::refused_stream();
+    let mut response = answer::plain(StatusCode::SERVICE_UNAVAILABLE, "there are too many requests at a time");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
