@@ -35,9 +35,18 @@ const MOST_HEAD: u32 = 64 << 10;
 
 pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Upload>;
 
-/// A client for requests to upstreams. It trusts `roots`. With `only_http2` it speaks HTTP/2 without asking, else where
-/// TLS negotiates it.
-pub(crate) fn client(roots: Arc<RootCertStore>, only_http2: bool) -> ToUpstream {
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Http1,
+    /// Without asking.
+    Http2,
+    /// What TLS negotiates, and HTTP/1.1 without TLS.
+    Either,
+}
+
+/// A client for requests to upstreams. It trusts `roots`.
+pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks) -> ToUpstream {
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT));
     tcp.set_nodelay(true);
@@ -47,15 +56,16 @@ pub(crate) fn client(roots: Arc<RootCertStore>, only_http2: bool) -> ToUpstream 
     let tls = tls.with_safe_default_protocol_versions().expect("the provider has them");
     let tls = tls.with_root_certificates(roots).with_no_client_auth();
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let connector = match only_http2 {
-        true => connector.enable_http2().wrap_connector(tcp),
-        false => connector.enable_all_versions().wrap_connector(tcp),
+    let connector = match speaks {
+        Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
+        Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
+        Speaks::Either => connector.enable_all_versions().wrap_connector(tcp),
     };
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .http2_only(only_http2)
+        .http2_only(speaks == Speaks::Http2)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_max_header_list_size(MOST_HEAD)

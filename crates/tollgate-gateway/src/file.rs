@@ -70,6 +70,8 @@ struct File {
     header_timeout: Spanned<Time>,
     #[serde(default = "seconds::<75>")]
     idle_timeout: Spanned<Time>,
+    #[serde(default = "seconds::<300>")]
+    websocket_idle_timeout: Spanned<Time>,
     #[serde(default = "default_buffer")]
     body_buffer: Spanned<u64>,
     #[serde(default = "seconds::<20>")]
@@ -173,6 +175,7 @@ impl File {
             client: check_timeout(source, "client_timeout", &self.client_timeout)?,
             header: check_timeout(source, "header_timeout", &self.header_timeout)?,
             idle: check_timeout(source, "idle_timeout", &self.idle_timeout)?,
+            websocket_idle: check_timeout(source, "websocket_idle_timeout", &self.websocket_idle_timeout)?,
         })
     }
 

@@ -21,6 +21,7 @@ use super::counters::Outcome;
 use super::grpc;
 use super::route::{Price, Undecidable};
 use super::server::Answers;
+use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
@@ -50,7 +51,14 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
             if connection.limits.tells_always {
                 told(&connection, &claim).write(Format::Draft11, response.headers_mut());
             }
-            (response, outcome, Some(pass))
+            // A WebSocket holds its tokens to its end.
+            match response.extensions_mut().remove::<Tunnel>() {
+                Some(tunnel) => {
+                    tunnel.begin(pass);
+                    (response, outcome, None)
+                }
+                None => (response, outcome, Some(pass)),
+            }
         }
     };
     counted.end(outcome);

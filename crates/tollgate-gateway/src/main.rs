@@ -16,9 +16,10 @@
 //! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
 //! reachable from this machine only. So they take no path from the API.
 //!
-//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC. It passes no WebSockets, and does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
-//! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
-//! hold: then the connection is not read, and the end is not noticed.
+//! The gateway speaks HTTP/1.1 and HTTP/2, over TLS too, and passes gRPC and WebSockets. It does not verify keys: the
+//! upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that hangs up while it waits leaves
+//! the queue at once, unless more of its request body is pending than the socket buffers hold: then the connection is not
+//! read, and the end is not noticed.
 
 mod addresses;
 mod admin;
@@ -64,6 +65,7 @@ mod status;
 mod streams;
 mod target;
 mod timeouts;
+mod tunnel;
 mod upload;
 mod whole;
 

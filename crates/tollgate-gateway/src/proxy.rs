@@ -18,12 +18,13 @@ use hyper::body::Incoming;
 use super::answer;
 use super::config::Config;
 use super::conformance;
-use super::connector::{self, ToUpstream};
+use super::connector::{self, Speaks, ToUpstream};
 use super::counters::Outcome;
 use super::http2;
 use super::limits::Limits;
 use super::log;
 use super::stall::StallGuard;
+use super::tunnel::Asked;
 use super::upload::{Progress, Upload};
 use super::whole::Whole;
 
@@ -36,6 +37,8 @@ pub(crate) struct Upstream {
     /// Their configuration contains the upstream's address.
     limits: Arc<Limits>,
     client: ToUpstream,
+    /// The client for requests that may become WebSockets.
+    for_tunnels: ToUpstream,
 }
 
 /// The proxy of one connection.
@@ -52,9 +55,11 @@ struct Way {
 impl Upstream {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let config = limits.config();
-        let client = connector::client(Arc::clone(&config.roots), config.fixed.upstream_http2.value);
+        let speaks = if config.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Either };
+        let client = connector::client(Arc::clone(&config.roots), speaks);
+        let for_tunnels = connector::client(Arc::clone(&config.roots), Speaks::Http1);
         drop(config);
-        Self { limits, client }
+        Self { limits, client, for_tunnels }
     }
 
     /// The proxy for a connection from `peer`, which uses URLs of this scheme.
@@ -65,14 +70,21 @@ impl Upstream {
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let Upstream { limits, client } = &self.0.upstream;
+        let Upstream { limits, client, for_tunnels } = &self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
         let Some(uri) = config.upstream.at(request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
+        let asked = Asked::of(&mut request);
         self.outward(&mut request, uri, &config);
         drop(config);
+        let client = if asked.is_some() {
+            Asked::write(request.headers_mut());
+            for_tunnels
+        } else {
+            client
+        };
         let progress = request.body().progress();
         let answer = tokio::select! {
             biased;
@@ -82,7 +94,10 @@ impl Proxy {
             }
         };
         match answer {
-            Ok(response) => self.accept(response, timeouts.upstream_idle),
+            Ok(response) => match asked {
+                Some(asked) if Asked::is_met(&response) => switched(asked, response, timeouts.websocket_idle),
+                _ => self.accept(response, timeouts.upstream_idle),
+            },
             Err(error) => match progress.and_then(|progress| progress.error()) {
                 Some(error) => error.response(),
                 None => self.failed(&error),
@@ -163,6 +178,14 @@ async fn is_late(progress: Option<&Progress>, allowed: Duration) {
     }
 }
 
+/// The response to a client whose connection becomes a WebSocket.
+fn switched(asked: Asked, mut response: Response<Incoming>, idle: Duration) -> Response {
+    drop_hop_by_hop(response.headers_mut());
+    conformance::add_via(response.version(), response.headers_mut());
+    asked.meet(&mut response, idle);
+    response.map(|_| Body::empty())
+}
+
 fn failed(status: StatusCode, why: &'static str) -> Response {
     counted(Outcome::Failed, status, why)
 }
@@ -202,7 +225,8 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+/// Whether a field that lists tokens has this one.
+pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }

@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,6 +29,7 @@ use super::places::Places;
 use super::server::Answers;
 use super::streams::{Sent, Streams};
 use super::timeouts::Timeouts;
+use super::tunnel::Afterwards;
 use super::whole::Whole;
 
 /// The largest head, and the most that is read ahead of a body.
@@ -81,12 +83,15 @@ impl<S: Answers> Session<S> {
         let Some(Tls { config, places }) = tls else {
             return serve_http1(stream, service, timeouts, stop, has_begun).await;
         };
-        match TlsAcceptor::from(config).accept(stream).await {
-            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                serve_http2(stream, service, timeouts, places, stop, has_begun).await;
-            }
-            Ok(stream) => serve_http1(stream, service, timeouts, stop, has_begun).await,
-            Err(error) => no_handshake(peer, &error),
+        // In boxes: a connection without TLS need not have the memory for it.
+        let stream = match Box::pin(TlsAcceptor::from(config).accept(stream)).await {
+            Ok(stream) => Box::new(stream),
+            Err(error) => return no_handshake(peer, &error),
+        };
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            Box::pin(serve_http2(stream, service, timeouts, places, stop, has_begun)).await;
+        } else {
+            Box::pin(serve_http1(stream, service, timeouts, stop, has_begun)).await;
         }
     }
 }
@@ -111,8 +116,13 @@ async fn serve_http1<S: Answers>(
     mut stop: watch::Receiver<()>,
     has_begun: Arc<AtomicBool>,
 ) {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let afterwards = Afterwards::default();
+    let own = afterwards.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         has_begun.store(true, Ordering::Relaxed);
+        if request.extensions().get::<OnUpgrade>().is_some() {
+            request.extensions_mut().insert(own.clone());
+        }
         // The service is always ready.
         service.clone().call(request.map(Body::new))
     });
@@ -121,15 +131,24 @@ async fn serve_http1<S: Answers>(
         .header_read_timeout(timeouts.idle)
         .max_buf_size(MOST_READ)
         .max_header_size(MOST_READ)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = pin!(connection);
     // A connection that ends with an error was ended by its client.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stop.changed() => {}
+    let is_over = tokio::select! {
+        _ = connection.as_mut() => true,
+        _ = stop.changed() => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    } else if let Some(tunnel) = afterwards.take() {
+        tokio::select! {
+            () = tunnel => {}
+            // A tunnel has no last request to wait for.
+            _ = stop.changed() => {}
+        }
     }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
 }
 
 async fn serve_http2<S: Answers>(
@@ -150,11 +169,11 @@ async fn serve_http2<S: Answers>(
         let answer = places.enter().map(|place| (place, call()));
         async move {
             let Some((place, answer)) = answer else {
-                unanswered.is_answered();
+                unanswered.answered();
                 return Ok(too_many().map(|body| Sent::new(body, None)));
             };
             let response = answer.await;
-            unanswered.is_answered();
+            unanswered.answered();
             response.map(|response| response.map(|body| Sent::new(Body::new(body), Some(place))))
         }
     });

@@ -110,7 +110,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    pub(crate) fn is_answered(mut self) {
+    pub(crate) fn answered(mut self) {
         self.is_answered = true;
     }
 }

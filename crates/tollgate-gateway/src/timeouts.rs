@@ -15,4 +15,6 @@ pub(crate) struct Timeouts {
     pub(crate) header: Duration,
     /// How long a connection may take after a response until it has sent the head of the next request.
     pub(crate) idle: Duration,
+    /// How long a WebSocket may pass nothing in either direction.
+    pub(crate) websocket_idle: Duration,
 }

@@ -29,5 +29,6 @@ mod sharing;
 mod stalling;
 mod starting;
 mod tls;
+mod tunnelling;
 mod upstreams;
 mod world;

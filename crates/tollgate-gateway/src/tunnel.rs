@@ -1,0 +1,142 @@
+//! A WebSocket: what a connection of HTTP/1.1 becomes when its client asks for it and the upstream agrees.
+//!
+//! No other protocol is passed through. In particular not `h2c`, whose requests the gateway would not see.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::time::Instant;
+
+use super::proxy::has_token;
+
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+/// What is read at a time, in each direction.
+const BUFFER: usize = 8 << 10;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a connection does after its last response.
+#[derive(Clone, Default)]
+pub(crate) struct Afterwards(Arc<Mutex<Option<Work>>>);
+
+impl Afterwards {
+    pub(crate) fn take(&self) -> Option<Work> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A client asks for a WebSocket.
+pub(crate) struct Asked {
+    client: OnUpgrade,
+    afterwards: Afterwards,
+}
+
+/// Both ends of a WebSocket.
+#[derive(Clone)]
+pub(crate) struct Tunnel {
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    afterwards: Afterwards,
+    idle: Duration,
+}
+
+impl Asked {
+    /// Returns what `request` asks for: a `GET` of HTTP/1.1 without a body that names exactly this protocol.
+    pub(crate) fn of<B: HttpBody>(request: &mut Request<B>) -> Option<Self> {
+        let afterwards = request.extensions_mut().remove::<Afterwards>()?;
+        let is_right = request.method() == Method::GET
+            && request.version() == Version::HTTP_11
+            && request.body().is_end_stream()
+            && names_websocket(request.headers());
+        is_right.then(|| Self { client: hyper::upgrade::on(request), afterwards })
+    }
+
+    /// Writes the fields that the gateway removed with all others of the connection.
+    pub(crate) fn write(headers: &mut HeaderMap) {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, WEBSOCKET);
+    }
+
+    /// Whether `response` agrees to what was asked for.
+    pub(crate) fn is_met<B>(response: &Response<B>) -> bool {
+        response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && response.version() == Version::HTTP_11
+            && names_websocket(response.headers())
+    }
+
+    /// Makes the response for the client, with a [`Tunnel`] among its extensions.
+    pub(crate) fn meet<B>(self, response: &mut Response<B>, idle: Duration) {
+        let upstream = hyper::upgrade::on(&mut *response);
+        Self::write(response.headers_mut());
+        response.headers_mut().remove(CONTENT_LENGTH);
+        let Self { client, afterwards } = self;
+        response.extensions_mut().insert(Tunnel { client, upstream, afterwards, idle });
+    }
+}
+
+fn names_websocket(headers: &HeaderMap) -> bool {
+    let mut names = headers.get_all(UPGRADE).iter();
+    let is_named = names.next().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()));
+    is_named && names.next().is_none() && has_token(headers, &CONNECTION, "upgrade")
+}
+
+impl Tunnel {
+    /// Runs when the connection has sent the response. `pass` is held until its end.
+    pub(crate) fn begin(self, pass: impl Send + 'static) {
+        let afterwards = self.afterwards.clone();
+        let work = async move {
+            self.run().await;
+            drop(pass);
+        };
+        *afterwards.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(work));
+    }
+
+    async fn run(self) {
+        let Ok((client, upstream)) = futures::future::try_join(self.client, self.upstream).await else { return };
+        let (from_client, to_client) = split(TokioIo::new(client));
+        let (from_upstream, to_upstream) = split(TokioIo::new(upstream));
+        let heard = Mutex::new(Instant::now());
+        let up = copy(from_client, to_upstream, &heard);
+        let down = copy(from_upstream, to_client, &heard);
+        tokio::select! {
+            // An end that fails has left.
+            _ = futures::future::try_join(up, down) => {}
+            () = is_quiet(&heard, self.idle) => {}
+        }
+    }
+}
+
+async fn copy(
+    mut from: ReadHalf<TokioIo<Upgraded>>,
+    mut to: WriteHalf<TokioIo<Upgraded>>,
+    heard: &Mutex<Instant>,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..count]).await?;
+        to.flush().await?;
+    }
+}
+
+/// Waits until nothing was heard from either end for `allowed`.
+async fn is_quiet(heard: &Mutex<Instant>, allowed: Duration) {
+    loop {
+        let passed = heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        if passed >= allowed {
+            return;
+        }
+        tokio::time::sleep(allowed - passed).await;
+    }
+}
