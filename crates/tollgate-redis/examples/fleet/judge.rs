@@ -58,6 +58,12 @@ pub(crate) fn judge(
     let end = logs.iter().filter_map(|log| log.ended).min().unwrap_or(last);
     let granted: u64 = all.iter().map(|batch| batch.tokens).sum();
     let tokens: u64 = logs.iter().map(|log| log.tokens_in(began..end + 1)).sum();
+    let took = logs.iter().flat_map(|log| &log.leases).map(|lease| lease.took).max().unwrap_or(0);
+    for more in [0, 20, 50, 100, 300, 1000] {
+        let wide: Vec<_> = all.iter().map(|b| crate::law::Batch { first: b.first - more * 1_000_000, ..*b }).collect();
+        eprint!("DBG+{more}ms={} ", law.excess(&wide));
+    }
+    eprintln!("DBG longest took {} ms", took / 1_000_000);
     let elapsed = end - began;
     let trips: u64 = logs.iter().map(|log| log.last.round_trips).sum();
     Ok(Verdict {
