@@ -244,19 +244,24 @@ impl SharedBucket {
         (want > 0 || !ask.at_once && ask.ahead > 0) && self.level - want < -(MAX_DEBT as i64)
     }
 
-    /// Updates the instant until which the bucket must be remembered.
+    /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
+    /// to live, and only then does the bucket mint these tokens.
     fn keep(&mut self, now: i64, ttl: i64) {
-        let need = (self.terms.burst as i64 - self.level).max(0);
-        let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
+        let burst = self.terms.burst as i64;
         let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
-        let keep = (fills.min(i128::from(LONGEST)) as i64 + idle).max(ttl);
+        let fills = self.fills((burst - self.level).max(0)) + idle;
+        let keep = fills.max(ttl + self.fills(self.held.min(burst)));
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
-    /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then
-    /// the
-    /// bucket is full and all nodes have reached the end of their time to live. With `initial` tokens below the burst
-    /// it is
+    /// In how many microseconds the bucket mints these tokens, rounded up to periods.
+    fn fills(&self, tokens: i64) -> i64 {
+        let periods = div_ceil(tokens, self.terms.amount as i64);
+        (i128::from(periods) * i128::from(self.terms.period)).min(i128::from(LONGEST)) as i64
+    }
+
+    /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then all
+    /// nodes have reached the end of their time to live, and the bucket is full. With `initial` tokens below the burst it is
     /// an hour later, because a new bucket would have fewer tokens.
     pub fn ends(&self) -> i64 {
         self.ends
@@ -267,8 +272,13 @@ impl SharedBucket {
         self.ends < now
     }
 
-    /// Forgets the nodes that have reached the end of their time to live.
+    /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
+    /// bucket has space for these tokens only from then on: it mints up to the last of these ends first.
     fn sweep(&mut self, now: i64, ttl: i64) {
+        let last_end = self.nodes.values().map(|node| node.until).filter(|until| *until <= now).max();
+        if let Some(end) = last_end.filter(|end| *end > self.stamp) {
+            self.mint(end);
+        }
         self.nodes.retain(|_, node| node.until > now);
         for node in self.nodes.values_mut() {
             node.until = node.until.min(now + ttl);

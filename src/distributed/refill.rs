@@ -49,9 +49,12 @@ impl Core {
     /// The store has answered `ask`, which was sent at `sent`. If it has lost its state, returns by how many tokens that
     /// may exceed the quota.
     pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> Option<u64> {
-        let elapsed = whole_nanos(sent.elapsed());
-        // The answer counts even if the clock panics.
-        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed))
+        // The answer counts even if the clock panics. The time since the request is read after the limiter's clock: if the
+        // thread stands still between them, the request seems older than it is, and the allowance ends too early rather
+        // than too late.
+        self.with_anyway(|state, rovers, sample| {
+            state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()))
+        })
     }
 
     /// What another answer of the store said, with instants of the clock `time`.

@@ -39,6 +39,7 @@ DECLARE
   amount bigint; period bigint; burst bigint; stepped boolean;
   level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
   held bigint; nodes bigint;
+  keeps bigint; last_end bigint; until bigint;
   most bigint; minted bigint; total bigint; this bigint;
   rest double precision; owed double precision; to_part double precision;
   refused boolean := false;
@@ -72,38 +73,45 @@ BEGIN
     RETURN ARRAY[-2, mine[1]];
   END IF;
 
-  -- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock has
+  -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
+  -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
   -- stepped back, no node is remembered for longer than its time to live from now.
+  keeps := held;
   IF now >= swept + (ttl + 3) / 4 OR now < swept THEN
     IF nodes > 0 THEN
+      SELECT max(numbers[3]) INTO last_end FROM tollgate WHERE store = name AND node <> '' AND numbers[3] <= now;
       DELETE FROM tollgate WHERE store = name AND node <> '' AND numbers[3] <= now;
       UPDATE tollgate SET numbers[3] = now + ttl WHERE store = name AND node <> '' AND numbers[3] > now + ttl;
-      SELECT coalesce(sum(numbers[2]), 0), count(*) INTO held, nodes FROM tollgate WHERE store = name AND node <> '';
+      SELECT coalesce(sum(numbers[2]), 0), count(*) INTO keeps, nodes FROM tollgate WHERE store = name AND node <> '';
       SELECT numbers INTO mine FROM tollgate WHERE store = name AND node = id;
       known := FOUND;
     END IF;
     swept := now;
   END IF;
 
-  -- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
-  -- already full. If the clock has stepped back, time continues from there. More periods than fill the bucket are not
-  -- counted, so that no product overflows.
+  -- Mints up to each of these instants: level + held never exceeds the burst. The fraction of a token is carried, unless
+  -- the bucket was already full. If the clock has stepped back, time continues from there. More periods than fill the
+  -- bucket are not counted, so that no product overflows.
   amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] = 1;
-  most := greatest(0, burst - held);
-  IF stepped THEN
-    minted := greatest(0, least(now / period - stamp / period, (burst - level) / amount + 2)) * amount;
-    level := greatest(level, least(most, level + minted));
-  ELSIF now > stamp THEN
-    total := (now - stamp) % period * amount + part;
-    minted := greatest(0, least((now - stamp) / period, (burst - level) / amount + 2)) * amount + total / period;
-    part := total % period;
-    IF level + minted > most OR (level + minted = most AND part >= amount) THEN part := 0; END IF;
-    level := greatest(level, least(most, level + minted));
-  ELSIF level >= most AND part >= amount THEN
-    part := 0;
-  END IF;
-  clock := clock + greatest(0, now - stamp);
-  stamp := now;
+  FOR pass IN 1..2 LOOP
+    CONTINUE WHEN pass = 1 AND (last_end IS NULL OR last_end <= stamp);
+    IF pass = 1 THEN until := last_end; ELSE until := now; held := keeps; END IF;
+    most := greatest(0, burst - held);
+    IF stepped THEN
+      minted := greatest(0, least(until / period - stamp / period, (burst - level) / amount + 2)) * amount;
+      level := greatest(level, least(most, level + minted));
+    ELSIF until > stamp THEN
+      total := (until - stamp) % period * amount + part;
+      minted := greatest(0, least((until - stamp) / period, (burst - level) / amount + 2)) * amount + total / period;
+      part := total % period;
+      IF level + minted > most OR (level + minted = most AND part >= amount) THEN part := 0; END IF;
+      level := greatest(level, least(most, level + minted));
+    ELSIF level >= most AND part >= amount THEN
+      part := 0;
+    END IF;
+    clock := clock + greatest(0, until - stamp);
+    stamp := until;
+  END LOOP;
 
   -- A newer quota replaces that of the store. Tokens stay, as far as the new burst allows. Promised instants stay too: the
   -- debt becomes as many tokens as the new quota mints in the time in which the old one would have minted the debt.
@@ -221,7 +229,8 @@ BEGIN
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
   -- would not begin full is kept for one hour longer.
   keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, LONGEST)::bigint;
-  keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END, ttl);
+  keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END,
+    ttl + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
   UPDATE tollgate SET quota = has, numbers = ARRAY[
     level, stamp, part, swept, epoch, busy, was, clock, held, nodes, now + ((keep + 999) / 1000 + 1) * 1000
   ] WHERE store = name AND node = '';

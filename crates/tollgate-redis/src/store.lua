@@ -87,13 +87,40 @@ if stored[4] and seq < numbers(stored[4]) then
   return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
 end
 
--- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock
--- has stepped back, no node is remembered for longer than its time to live from now.
+-- Mints up to `time`: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
+-- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
+-- After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
+local function mint(time)
+  local full = math.max(0, burst - held)
+  if stepped == 1 then
+    local steps = math.floor(time / period) - math.floor(stamp / period)
+    if steps > 0 then level = math.max(level, math.min(full, level + steps * amount)) end
+  else
+    local elapsed = time - stamp
+    if elapsed > 0 then
+      local periods = math.floor(elapsed / period)
+      local sum = (elapsed - periods * period) * amount + part
+      local left = sum % period
+      local minted = periods * amount + (sum - left) / period
+      part = left
+      if level + minted > full or (level + minted == full and left >= amount) then part = 0 end
+      level = math.max(level, math.min(full, level + minted))
+    elseif level >= full and part >= amount then
+      part = 0
+    end
+  end
+  clock = clock + math.max(0, time - stamp)
+  stamp = time
+end
+
+-- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
+-- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
+-- stepped back, no node is remembered for longer than its time to live from now.
 local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
-  held, nodes, swept = 0, 0, now
   local all = redis.call('HGETALL', key)
   local strange, stranger = 0, nil
+  local keep, count, gone, last_end = 0, 0, {}, 0
   for i = 1, #all, 2 do
     local name = all[i]
     if #name > 1 and not (#name == 32 and is_numbers(all[i + 1], 9)) then
@@ -103,10 +130,9 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
       local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
       holds, ends = tonumber(holds), tonumber(ends)
       if ends <= now then
-        redis.call('HDEL', key, name)
-        if name == node then mine = false end
+        gone[#gone + 1], last_end = name, math.max(last_end, ends)
       else
-        held, nodes = held + holds, nodes + 1
+        keep, count = keep + holds, count + 1
         if ends > now + ttl then
           local shorter = number .. ' ' .. text(holds, now + ttl) .. ' ' .. rest
           redis.call('HSET', key, name, shorter)
@@ -116,31 +142,14 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
     end
   end
   if stranger then return foreign(stranger, strange) end
-end
-
--- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
--- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
--- After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
-local full = math.max(0, burst - held)
-if stepped == 1 then
-  local steps = math.floor(now / period) - math.floor(stamp / period)
-  if steps > 0 then level = math.max(level, math.min(full, level + steps * amount)) end
-else
-  local elapsed = now - stamp
-  if elapsed > 0 then
-    local periods = math.floor(elapsed / period)
-    local sum = (elapsed - periods * period) * amount + part
-    local left = sum % period
-    local minted = periods * amount + (sum - left) / period
-    part = left
-    if level + minted > full or (level + minted == full and left >= amount) then part = 0 end
-    level = math.max(level, math.min(full, level + minted))
-  elseif level >= full and part >= amount then
-    part = 0
+  for _, name in ipairs(gone) do
+    redis.call('HDEL', key, name)
+    if name == node then mine = false end
   end
+  if last_end > stamp then mint(last_end) end
+  held, nodes, swept = keep, count, now
 end
-clock = clock + math.max(0, now - stamp)
-stamp = now
+mint(now)
 
 -- Lowers the level to `most`, but not below 0.
 local function cut(most)
@@ -268,10 +277,10 @@ redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, c
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer.
-local need = math.max(0, burst - level)
-local fills = math.min(math.ceil(need / amount) * period, LONGEST)
+local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
 local idle = initial < burst and IDLE or 0
-redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
+local keep = math.max(fills(math.max(0, burst - level)) + idle, ttl + fills(math.min(held, burst)))
+redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(keep / 1000) + 1))
 
 if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
