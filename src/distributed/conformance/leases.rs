@@ -110,5 +110,39 @@ pub(super) async fn leases(trial: &Trial<'_, impl Subject>) -> Outcome {
         "a node that was forgotten is told that request {} came before",
         again.grant.before
     );
+    kept_tokens_are_missing_until_then(trial).await
+}
+
+/// A node may use what it keeps until the end of its lease, so the store has no space for these tokens before.
+async fn kept_tokens_are_missing_until_then(trial: &Trial<'_, impl Subject>) -> Outcome {
+    const BEGIN: u64 = 1_700_000_000_000_000;
+    const MILLIS: u64 = 1_000;
+    let terms = terms(Quota::per_second(1_000).burst(1_000));
+    let ttl = 2_000 * MILLIS;
+    let kept = LeaseRequest { ahead: 400, allowance: 400, minimum: 400, ttl, ..want(1, 1, terms, 0) };
+    let all = |node| LeaseRequest { ttl, leave: true, ..one(node, terms, 1_000) };
+    // When the others ask after a time without requests, and how many tokens are there then.
+    for (name, silence, remaining) in
+        [("kept", 2_000, 600), ("kept before", 2_100, 700), ("kept long before", 2_399, 999)]
+    {
+        let name = trial.name(name);
+        let mut answers = Vec::new();
+        for (request, at) in [(kept, 0), (all(2), silence)] {
+            let Some(answer) = trial.subject.ask_at(&name, request, BEGIN + at * MILLIS).await else {
+                return Ok(true);
+            };
+            answers.push(answer.map_err(|error| format!("a request gets the error `{error}`"))?);
+        }
+        ensure!(
+            (answers[0].now, answers[0].allowance) == (400, 400),
+            "a node that asks for 400 of 1000 tokens in advance gets {:?}",
+            answers[0]
+        );
+        ensure!(
+            (answers[1].now, answers[1].remaining) == (0, remaining),
+            "a lease over 400 of 1000 tokens has ended after 2 s; at {silence} ms there must be {remaining}, not {:?}",
+            answers[1]
+        );
+    }
     Ok(true)
 }

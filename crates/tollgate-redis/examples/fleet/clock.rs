@@ -14,6 +14,34 @@ use tollgate::{Clock, Limiter};
 /// The precision of the instants, in nanoseconds.
 const STEP: u64 = 200_000;
 
+/// The round trips of the answers whose tokens have not all come.
+///
+/// Redis counts the instants of the tokens from its answer. The limiter counts them from the first time that it reads its
+/// clock after the answer has arrived, so its instants are later, by less than the time from the request to that reading.
+/// A process that stands still between the arrival and the reading makes them later too.
+#[derive(Debug, Default)]
+struct Trips {
+    /// An answer that the limiter has not taken yet: when its request was sent, and how long its last token takes to come.
+    arrived: Option<(u64, u64)>,
+    /// When the last token of an answer comes, and the longest delay of its instants, in nanoseconds.
+    taken: Vec<(u64, u64)>,
+}
+
+impl Trips {
+    /// The limiter reads its clock.
+    fn read(&mut self, at: u64) {
+        self.taken.retain(|(until, _)| *until + 1_000_000_000 >= at);
+        if let Some((sent, lasts)) = self.arrived.take() {
+            self.taken.push((at + lasts, at.saturating_sub(sent)));
+        }
+    }
+
+    /// The longest delay of a token that comes at `at` or later.
+    fn longest(&self, at: u64) -> u64 {
+        self.taken.iter().filter(|(until, _)| *until + 1_000_000_000 >= at).map(|(_, took)| *took).max().unwrap_or(0)
+    }
+}
+
 /// Clones are the same clock, for one limiter on one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepClock(Arc<Inner>);
@@ -28,6 +56,7 @@ struct Inner {
     /// The tokens granted by then.
     granted: AtomicU64,
     batches: Mutex<Vec<Batch>>,
+    trips: Mutex<Trips>,
     /// The longest time from the end of a step in which tokens were granted until it was taken.
     late: AtomicU64,
 }
@@ -43,6 +72,12 @@ impl StepClock {
     pub(crate) fn end(&self) {
         let limiter = self.limiter().take();
         drop(limiter);
+    }
+
+    /// The answer to a request that was sent at `sent` has arrived, and the limiter takes it next. Its last token comes after
+    /// `lasts` nanoseconds.
+    pub(crate) fn answered(&self, sent: u64, lasts: u64) {
+        self.trips().arrived = Some((sent, lasts));
     }
 
     /// Takes the grants since the last call.
@@ -89,12 +124,17 @@ impl StepClock {
 
     fn note(&self, first: u64, last: u64, tokens: u64) {
         if tokens > 0 {
-            self.batches().push(Batch { first, last, tokens });
+            let early = self.trips().longest(first);
+            self.batches().push(Batch { first: first - early, last, tokens });
         }
     }
 
     fn limiter(&self) -> std::sync::MutexGuard<'_, Option<Limiter>> {
         self.0.limiter.lock().expect("no thread panics with the lock")
+    }
+
+    fn trips(&self) -> std::sync::MutexGuard<'_, Trips> {
+        self.0.trips.lock().expect("no thread panics with the lock")
     }
 
     fn batches(&self) -> std::sync::MutexGuard<'_, Vec<Batch>> {
@@ -105,7 +145,12 @@ impl StepClock {
 impl Clock for StepClock {
     fn now(&self) -> Duration {
         let shown = self.0.shown.load(Relaxed);
-        Duration::from_nanos(if shown > 0 { shown } else { self.serve() })
+        if shown > 0 {
+            return Duration::from_nanos(shown);
+        }
+        let at = self.serve();
+        self.trips().read(at);
+        Duration::from_nanos(at)
     }
 }
 
@@ -127,6 +172,19 @@ mod tests {
     use super::*;
     use std::thread::sleep;
     use tollgate::Quota;
+
+    /// The limiter takes an answer 40 ms after it has arrived: its tokens are that much later than Redis says.
+    #[test]
+    fn the_time_until_the_limiter_takes_an_answer_counts_as_its_way() {
+        let mut trips = Trips { arrived: Some((100, 30)), ..Trips::default() };
+        assert_eq!(trips.longest(0), 0);
+        trips.read(140);
+        assert_eq!([150, 170, 171].map(|at| trips.longest(at)), [40, 40, 0]);
+        // A faster answer does not hide a slower one whose tokens still come.
+        trips.arrived = Some((150, 100));
+        trips.read(160);
+        assert_eq!([165, 171, 260, 261].map(|at| trips.longest(at)), [40, 10, 10, 0]);
+    }
 
     /// A thread that is busy for 50 ms and serves its limiter only then.
     #[test]

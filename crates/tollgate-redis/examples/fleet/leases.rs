@@ -1,16 +1,12 @@
 //! The node's store: Redis, and a record of its answers.
 
+use crate::clock::StepClock;
 use crate::law::SECOND;
 use crate::report::{Lease, Report, now, say};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use tollgate::distributed::{LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError};
 use tollgate_redis::RedisStore;
-
-/// How long an answer is remembered after its last token has come, in nanoseconds: longer than the node can take to
-/// receive it.
-const REMEMBERED: u64 = 1_000_000_000;
 
 /// Clones are the same store.
 #[derive(Clone, Debug)]
@@ -18,34 +14,21 @@ pub(crate) struct RecordedStore {
     store: RedisStore,
     /// Tokens per second of the quota.
     rate: u64,
-    /// Until when the round trip of an answer counts, and its nanoseconds.
-    trips: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// The clock of the limiter that takes the answers.
+    clock: StepClock,
 }
 
 impl RecordedStore {
-    pub(crate) fn new(store: RedisStore, rate: u64) -> Self {
-        Self { store, rate, trips: Arc::default() }
-    }
-
-    /// The longest round trip, in nanoseconds, of the answers whose tokens may come now. Redis counts the instants of the
-    /// tokens from its answer, and the node from the arrival: so the node's are later by at most that much.
-    pub(crate) fn longest_trip(&self) -> u64 {
-        self.trips().iter().map(|(_, took)| *took).max().unwrap_or(0)
-    }
-
-    fn trips(&self) -> std::sync::MutexGuard<'_, Vec<(u64, u64)>> {
-        self.trips.lock().expect("no thread panics with the lock")
+    pub(crate) fn new(store: RedisStore, rate: u64, clock: StepClock) -> Self {
+        Self { store, rate, clock }
     }
 
     fn record(&self, answer: &LeaseGrant, sent: u64) {
         let arrived = now();
-        let tokens = answer.queued_before + answer.promised;
-        let until = if answer.promised > 0 { arrived + tokens * SECOND / self.rate } else { arrived };
-        let took = arrived.saturating_sub(sent);
-        let mut trips = self.trips();
-        trips.retain(|(until, _)| *until >= arrived);
-        trips.push((until + REMEMBERED, took));
-        drop(trips);
+        let tokens = if answer.promised > 0 { answer.queued_before + answer.promised } else { 0 };
+        let lasts = tokens * SECOND / self.rate;
+        let (until, took) = (arrived + lasts, arrived.saturating_sub(sent));
+        self.clock.answered(sent, lasts);
         let lease = Lease { tokens: answer.now + answer.promised, until, took, busy: answer.busy };
         // Without a parent the node ends.
         _ = say(Report::Leased(lease));

@@ -1,6 +1,7 @@
 //! A node: many tasks that claim from one limiter, and one task that reports what the limiter grants.
 
 use crate::clock::StepClock;
+use crate::law::Batch;
 use crate::leases::RecordedStore;
 use crate::report::{Report, Sample, now, say};
 use crate::{Failure, Options};
@@ -16,10 +17,11 @@ const REPORT_EVERY: Duration = Duration::from_millis(10);
 pub(crate) fn run(options: &Options, url: &str) -> Result<(), Failure> {
     // One thread, which the clock relies on.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let store = RecordedStore::new(runtime.block_on(RedisStore::connect(url, "fleet"))?, options.rate);
+    let clock = StepClock::default();
+    let store = RecordedStore::new(runtime.block_on(RedisStore::connect(url, "fleet"))?, options.rate, clock.clone());
     say(Report::Ready)?;
     wait_for_go()?;
-    runtime.block_on(work(options, &store))
+    runtime.block_on(work(options, &store, &clock))
 }
 
 /// Waits for the parent's start line, and ends this process when the parent has ended.
@@ -34,9 +36,8 @@ fn wait_for_go() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn work(options: &Options, store: &RecordedStore) -> Result<(), Failure> {
+async fn work(options: &Options, store: &RecordedStore, clock: &StepClock) -> Result<(), Failure> {
     say(Report::Began { at: now() })?;
-    let clock = StepClock::default();
     let quota = Quota::per_second(options.rate).burst(options.burst());
     let limiter = Limiter::builder().quota(quota).distributed(store.clone()).clock(clock.clone()).build()?;
     clock.follow(&limiter);
@@ -45,11 +46,11 @@ async fn work(options: &Options, store: &RecordedStore) -> Result<(), Failure> {
         tokio::spawn(async move { while limiter.wait(1).await.is_ok() {} });
     }
     tokio::select! {
-        failed = watch(&limiter, store, &clock) => failed?,
+        failed = watch(&limiter, store, clock) => failed?,
         () = sleep(Duration::from_secs_f64(options.seconds)) => {}
     }
     say(Report::Ended { at: now() })?;
-    report(&limiter, store, &clock)?;
+    report(&limiter, store, clock)?;
     clock.end();
     Ok(())
 }
@@ -65,9 +66,8 @@ async fn watch(limiter: &Limiter, store: &RecordedStore, clock: &StepClock) -> R
 
 /// Reports the grants since the last report, and a sample.
 fn report(limiter: &Limiter, store: &RecordedStore, clock: &StepClock) -> Result<(), Failure> {
-    let early = store.longest_trip();
-    for batch in clock.take_batches() {
-        say(Report::Grants { first: batch.first - early, last: batch.last, tokens: batch.tokens })?;
+    for Batch { first, last, tokens } in clock.take_batches() {
+        say(Report::Grants { first, last, tokens })?;
     }
     say(Report::Sample(sample(limiter, store, clock.late())))
 }
