@@ -5,19 +5,19 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::network::subscriber;
+use tollgate_tower::key::ClientAddress;
 
-/// Counts the connections of each subscriber: an IPv4 address, or a /64 network of IPv6.
+/// Counts the connections of each client address: an IPv4 address, or the /64 network of IPv6.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     most: usize,
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    counts: Arc<Mutex<HashMap<ClientAddress, usize>>>,
 }
 
 /// One connection of an address.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    subscriber: IpAddr,
+    client: ClientAddress,
     addresses: Addresses,
 }
 
@@ -29,25 +29,25 @@ impl Addresses {
 
     /// Counts a connection until the result is dropped. `None` if the address has as many as it may have.
     pub(crate) fn enter(&self, address: IpAddr) -> Option<Counted> {
-        let subscriber = subscriber(address);
+        let client = ClientAddress::from(address);
         let mut counts = self.lock();
-        let count = counts.entry(subscriber).or_default();
+        let count = counts.entry(client).or_default();
         if *count >= self.most {
             return None;
         }
         *count += 1;
         drop(counts);
-        Some(Counted { subscriber, addresses: self.clone() })
+        Some(Counted { client, addresses: self.clone() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientAddress, usize>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.addresses.lock().entry(self.subscriber) {
+        if let Entry::Occupied(mut count) = self.addresses.lock().entry(self.client) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();

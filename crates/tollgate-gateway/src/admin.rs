@@ -1,6 +1,7 @@
 //! The operator's HTTP server, on an address of its own: the live page, the Prometheus metrics and the health check.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ use super::conformance;
 use super::counters::Counters;
 use super::limits::Limits;
 use super::meters::{self, Meters};
-use super::network::parse_address;
 use super::observed::Observed;
 use super::page;
 use super::sample::Samples;
@@ -64,7 +64,8 @@ fn check_host(request: &Request<Body>, names: &[String]) -> Result<(), (StatusCo
     // A browser sends HTTP/1.1, and so a host.
     let is_own = authority.is_none_or(|authority| {
         let host = authority.host();
-        let is_address = parse_address(host).is_some();
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_address = bare.parse::<IpAddr>().is_ok();
         is_address || names.iter().map(String::as_str).chain(["localhost"]).any(|name| name.eq_ignore_ascii_case(host))
     });
     if is_own { Ok(()) } else { Err((StatusCode::MISDIRECTED_REQUEST, "write this host into `admin_hosts`")) }

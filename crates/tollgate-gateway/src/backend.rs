@@ -16,8 +16,8 @@ pub(crate) struct Backend {
 
 #[derive(Debug, Default)]
 struct Streak {
-    /// Checks and connections that failed since the last check that passed. A response to a request says nothing about
-    /// the checks: an upstream that is about to end answers both, and wants to be left.
+    /// Checks and connections that failed since the last check that passed. An upstream that shuts
+    /// down may fail its checks while it still answers requests; it must get no new ones.
     failures: u32,
     /// Checks that passed since the last failure.
     successes: u32,

@@ -1,7 +1,8 @@
 //! The upstreams among which the gateway chooses.
 //!
 //! Of two random ones it takes the one with fewer requests in flight. (M. Mitzenmacher, The Power of Two Choices in
-//! Randomized Load Balancing, 2001.) Always the least busy one of all would be the same for all gateways before them.
+//! Randomized Load Balancing, 2001.) Choosing the least busy of all would
+//! send several gateways to the same upstream at once.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Backends {
     /// Notes that a connection to `backend` failed.
     pub(crate) fn connection_failed(&self, backend: &Backend, error: &(dyn Error + 'static)) {
         let Some(health) = &self.health else { return };
-        // What the gateway lacks itself says nothing about the upstream.
+        // Local resource exhaustion (files, ports, memory) is not counted against the upstream.
         if !connector::is_own_lack(error) && backend.failed(health.failures) {
             left(backend, &connector::chain(error));
         }

@@ -82,8 +82,7 @@ pub(crate) fn add_via(version: Version, headers: &mut HeaderMap) {
     headers.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Checks that the upstream's response is one to this request, and that its end is certain. What is doubtful could be
-/// cut off, or be taken for two responses.
+/// Checks that the response's framing is unambiguous (RFC 9112, 6.3): an ambiguous one allows response splitting.
 pub(crate) fn check_response<B>(response: &Response<B>) -> Result<(), &'static str> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err("it switches protocols, which was not asked for");

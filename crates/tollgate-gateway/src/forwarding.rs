@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use axum::http::header::FORWARDED;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate_tower::key;
 
-use super::network::{Network, parse_address};
+use super::network::Network;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -49,16 +50,13 @@ impl Proxies {
         if !self.trust(peer) {
             return peer;
         }
-        let chain = self.chain(headers);
-        let first = chain.first().filter(|_| chain.len() == self.before);
-        first.and_then(|address| parse_address(address)).unwrap_or(peer)
+        key::forwarded_address(headers, self.before).unwrap_or(peer)
     }
 
     /// The addresses that trusted proxies appended.
     fn chain<'a>(&self, headers: &'a HeaderMap) -> Vec<&'a str> {
-        let lines = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-        let mut chain: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
-        chain.split_off(chain.len().saturating_sub(self.before))
+        let entries = (1..=self.before).rev().filter_map(|proxies| key::forwarded_entry(headers, proxies));
+        entries.map(text).collect()
     }
 
     /// Sets the fields for the upstream: those of trusted proxies stay, with the peer after them, and those of clients
@@ -87,6 +85,11 @@ impl Proxies {
         }
         headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     }
+}
+
+/// The entry, or the word of RFC 7239 for one that other programs could not read either.
+fn text(entry: &[u8]) -> &str {
+    std::str::from_utf8(entry).ok().filter(|entry| entry.is_ascii()).unwrap_or("unknown")
 }
 
 /// Whether the field is not forwarded: it names the client and does not come from a trusted proxy, or it names another

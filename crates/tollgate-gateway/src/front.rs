@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, Request, Response, StatusCode};
 use tokio::time::Instant;
 use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
+use tollgate_tower::key::ClientAddress;
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
 
@@ -28,7 +29,6 @@ use super::key_source::KeySource;
 use super::limit::Limit;
 use super::llm::Llm;
 use super::name::Name;
-use super::network::subscriber;
 use super::networks::Block;
 use super::observed;
 use super::proxy::unavailable;
@@ -210,7 +210,7 @@ fn block(config: &Config, request: &Request<Body>, connection: &Connection) -> R
     }
     let address = config.keys.proxies.client(request.headers(), connection.peer.ip());
     match config.networks.of(address) {
-        Block::Limited(rule) => Ok(Some((rule, subscriber(address)))),
+        Block::Limited(rule) => Ok(Some((rule, ClientAddress::from(address).into()))),
         Block::Free => Ok(None),
         Block::Refused(name) => {
             let why = "requests from this address are not accepted";

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, Uri};
 use tollgate::Quota;
+use tollgate_tower::key::ClientAddress;
 
 use super::client::Client;
 use super::forwarding::Proxies;
 use super::key_source::KeySource;
 use super::name::Name;
-use super::network::subscriber;
 
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -65,7 +65,7 @@ impl Keys {
 
     /// The address of the client of a request from `peer`, as far as it is trusted.
     pub(crate) fn address(&self, headers: &HeaderMap, peer: SocketAddr) -> IpAddr {
-        subscriber(self.proxies.client(headers, peer.ip()))
+        ClientAddress::from(self.proxies.client(headers, peer.ip())).into()
     }
 
     /// The weight of a client among those of its kind.

@@ -11,6 +11,8 @@ use tollgate::{Limiter, Quota};
 pub(crate) static UPSTREAM: LazyLock<Log> = LazyLock::new(Log::new);
 /// Connections cannot be accepted, or are refused.
 pub(crate) static CONNECTIONS: LazyLock<Log> = LazyLock::new(Log::new);
+/// The state cannot be saved. It has a limit of its own, so that a flood of connections does not hide it.
+pub(crate) static STATE: LazyLock<Log> = LazyLock::new(Log::new);
 /// The access log cannot be written.
 pub(crate) static ACCESS: LazyLock<Log> = LazyLock::new(Log::new);
 

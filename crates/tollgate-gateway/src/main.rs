@@ -1,5 +1,4 @@
-//! A reverse proxy that a small team could put before an API: limits for all requests, for each key and by route, from
-//! a file that is read again when it changes, and a live page that shows them at work.
+//! A reverse proxy with rate limits for all requests, for each key and by route.
 //!
 //! ```text
 //! tollgate-gateway --demo

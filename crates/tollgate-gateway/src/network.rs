@@ -1,6 +1,6 @@
 //! Blocks of addresses.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// A block of addresses, like `10.0.0.0/8`, or a single one.
@@ -54,21 +54,6 @@ fn mapped(address: IpAddr) -> u128 {
         IpAddr::V4(address) => address.to_ipv6_mapped().into(),
         IpAddr::V6(address) => address.into(),
     }
-}
-
-/// The network of one subscriber: an IPv4 address, or the /64 network of an IPv6 address, whose host can use all of it.
-pub(crate) fn subscriber(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
-        address => address,
-    }
-}
-
-/// Parses an address as proxies write it: with or without a port, and IPv6 with or without brackets.
-pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
-    let text = text.trim().trim_matches('"');
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    bare.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddr| address.ip()))
 }
 
 #[test]

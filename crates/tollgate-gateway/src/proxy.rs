@@ -194,7 +194,7 @@ impl Proxy {
         let headers = request.headers_mut();
         let was_chunked = headers.contains_key(TRANSFER_ENCODING);
         drop_hop_by_hop(headers);
-        // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
+        // hyper answers `Expect: 100-continue` when the body is first polled, so it is not forwarded.
         headers.remove(EXPECT);
         let host = headers.remove(HOST);
         let host = named.as_ref().map_or(host, value);

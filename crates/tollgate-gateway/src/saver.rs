@@ -51,7 +51,7 @@ impl Saver {
             turns.tick().await;
             let saver = self.clone();
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || saver.save()).await {
-                log::CONNECTIONS.line(format_args!("{}", self.failed(&error)));
+                log::STATE.line(format_args!("{}", self.failed(&error)));
             }
         }
     }

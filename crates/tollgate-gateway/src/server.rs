@@ -97,8 +97,8 @@ where
             if is_out_of_files(&error) && self.reserve.give() {
                 continue;
             }
-            // A file that another part of the gateway closes is its own to open again. So this waits for a connection of
-            // its own to end, and looks only now and then whether there are files after all.
+            // Files that other tasks close are usually reopened by those tasks. So wait until a connection of this
+            // server ends, and retry once a second.
             tokio::select! {
                 biased;
                 () = &mut end => break,

@@ -43,7 +43,7 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 const MOST_UNSENT: usize = 64 << 10;
 /// How often the gateway asks whether the client of an HTTP/2 connection is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long an HTTP/2 connection that ends may be without a request. A client that was told to go may have sent one.
+/// Grace after GOAWAY: the client may have sent a request before it received it.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How a connection is served.

@@ -120,7 +120,7 @@ impl Tunnel {
         let up = copy(from_client, to_upstream, &heard, &received);
         let down = copy(from_upstream, to_client, &heard, sent);
         tokio::select! {
-            // An end that fails has left.
+            // An I/O error on either side ends the tunnel.
             ended = futures::future::try_join(up, down) => ended.is_ok(),
             () = is_quiet(&heard, self.idle) => false,
         }

@@ -78,6 +78,13 @@ impl fmt::Display for ClientAddress {
     }
 }
 
+/// The address, of IPv6 the first one of the network.
+impl From<ClientAddress> for IpAddr {
+    fn from(client: ClientAddress) -> Self {
+        client.0
+    }
+}
+
 impl ClientAddress {
     /// Reads the client's address from `X-Forwarded-For`, behind `proxies` proxies that are trusted.
     ///
@@ -87,18 +94,31 @@ impl ClientAddress {
     /// `None` if there is no such entry, which means that the request has not passed all the proxies, or if the entry
     /// is no address. With `proxies` 0 there is no entry to trust.
     pub fn forwarded_for(headers: &HeaderMap, proxies: usize) -> Option<Self> {
-        let lines = headers.get_all("x-forwarded-for").iter().rev();
-        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-        let entry = entries.map(<[u8]>::trim_ascii).nth(proxies.checked_sub(1)?)?;
-        address(std::str::from_utf8(entry).ok()?).map(Self::from)
+        forwarded_address(headers, proxies).map(Self::from)
     }
 }
 
-/// Reads an address with or without a port, as the proxies in use write it.
+/// The whole address that [`ClientAddress::forwarded_for`] takes the client's network from.
+pub fn forwarded_address(headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
+    address(std::str::from_utf8(forwarded_entry(headers, proxies)?).ok()?)
+}
+
+/// The entry number `proxies` of `X-Forwarded-For`, counted from the end, as it stands there.
+///
+/// Its bytes need not be text, and need not be an address. Entries are separated before they are read as text, so that
+/// no byte that a client sends hides an entry that a proxy appends to the same line.
+pub fn forwarded_entry(headers: &HeaderMap, proxies: usize) -> Option<&[u8]> {
+    let lines = headers.get_all("x-forwarded-for").iter().rev();
+    let entries = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    entries.map(<[u8]>::trim_ascii).nth(proxies.checked_sub(1)?)
+}
+
+/// Reads an address with or without a port, brackets and quotes. A trusted proxy wrote the entry, so a spelling that no
+/// proxy is known to use can be accepted: refusing it would make all clients of that proxy one client.
 fn address(entry: &str) -> Option<IpAddr> {
-    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
-    let with_port = || entry.parse::<SocketAddr>().ok().map(|address| address.ip());
-    entry.parse().ok().or_else(with_port).or_else(bracketed)
+    let unquoted = entry.strip_prefix('"').and_then(|entry| entry.strip_suffix('"')).unwrap_or(entry);
+    let bare = unquoted.strip_prefix('[').and_then(|entry| entry.strip_suffix(']')).unwrap_or(unquoted);
+    bare.parse().ok().or_else(|| unquoted.parse().ok().map(|address: SocketAddr| address.ip()))
 }
 
 /// Keys requests by the client's address in `X-Forwarded-For`; see [`ClientAddress::forwarded_for`].
@@ -163,10 +183,10 @@ pub fn header<B>(
 mod tests {
     use super::*;
 
-    fn client(lines: &[&str], proxies: usize) -> Option<String> {
+    fn client<L: AsRef<[u8]>>(lines: &[L], proxies: usize) -> Option<String> {
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append("x-forwarded-for", HeaderValue::from_bytes(line.as_bytes()).unwrap());
+            headers.append("x-forwarded-for", HeaderValue::from_bytes(line.as_ref()).unwrap());
         }
         ClientAddress::forwarded_for(&headers, proxies).map(|client| client.to_string())
     }
@@ -181,7 +201,7 @@ mod tests {
         let lines = ["198.51.100.7", "203.0.113.9 , 192.0.2.1"];
         assert_eq!(client(&lines, 2).unwrap(), "203.0.113.9", "several lines are one list");
         assert_eq!(client(&lines, 3).unwrap(), "198.51.100.7");
-        assert_eq!(client(&[], 1), None);
+        assert_eq!(client::<&str>(&[], 1), None);
     }
 
     #[test]
@@ -196,7 +216,11 @@ mod tests {
             ("", None),
             ("192.0.2", None),
             ("192.0.2.1:http", None),
-            ("[192.0.2.1]", None),
+            ("[192.0.2.1]", Some("192.0.2.1")),
+            ("\"192.0.2.1\"", Some("192.0.2.1")),
+            ("\"[2001:db8::1]:443\"", Some("2001:db8::/64")),
+            ("\"192.0.2.1", None),
+            ("[192.0.2.1", None),
         ] {
             assert_eq!(client(&[entry], 1).as_deref(), expected, "{entry}");
         }
@@ -207,5 +231,11 @@ mod tests {
         for lie in ["192.0.2.99", "192.0.2.99,", ",,", "x,y"] {
             assert_eq!(client(&[&format!("{lie}, 203.0.113.9")], 1).unwrap(), "203.0.113.9");
         }
+    }
+    #[test]
+    fn no_byte_of_the_client_hides_the_address_that_a_proxy_appended() {
+        assert_eq!(client(&[b"\xff, 192.0.2.1"], 1).unwrap(), "192.0.2.1");
+        assert_eq!(client(&[&b"198.51.100.9"[..], b"\xff, 192.0.2.1"], 1).unwrap(), "192.0.2.1");
+        assert_eq!(client(&[b"\xff, 192.0.2.1"], 2), None);
     }
 }

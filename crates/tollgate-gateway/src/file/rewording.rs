@@ -23,7 +23,7 @@ pub(super) fn reword(message: &str) -> String {
 }
 
 fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    // As far away as a slip or two of the fingers.
+    // At most one edit, plus one for every four characters.
     let most = 1 + name.chars().count() / 4;
     let distance = |other: &&str| strsim::damerau_levenshtein(name, other);
     let nearest = known.iter().copied().min_by_key(distance).filter(|other| distance(other) <= most);

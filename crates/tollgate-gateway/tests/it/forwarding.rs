@@ -4,15 +4,16 @@ use super::raw::{Raw, responding};
 use super::world::*;
 
 use reqwest::StatusCode;
+use reqwest::header::HeaderValue;
 
 const LIMITS: &str =
     "quota = \"100000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/h, burst 2\"\n";
 
 /// The fields of a forwarded request that name addresses, hosts or paths.
-async fn forwarded(proxies: &str, fields: &str) -> Vec<String> {
+async fn forwarded(proxies: &str, fields: impl AsRef<[u8]>) -> Vec<String> {
     let (upstream, heads) = responding("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     let world = World::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
-    let request = format!("GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n{fields}\r\n");
+    let request = [b"GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n", fields.as_ref(), b"\r\n"].concat();
     let answer = Raw::sent(world.address, request).await.rest().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let head = heads.lock().unwrap().pop().unwrap();
@@ -80,4 +81,25 @@ async fn only_a_trusted_proxy_names_the_client() {
         }
         assert_eq!(last, Some(third), "{trusted}");
     }
+}
+
+/// A client that sends a byte that is not ASCII must not hide the address that a proxy appends to the same line.
+#[tokio::test]
+async fn no_byte_of_the_client_hides_the_address_that_a_proxy_appended() {
+    let limits = format!("{LIMITS}proxies_before = 1\n[[networks]]\ncidr = \"192.0.2.1\"\nrefuse = true\n");
+    let world = World::new(&limits).await;
+    for lines in [&[&b"\xff, 192.0.2.1"[..]][..], &[b"198.51.100.9", b"\xff, 192.0.2.1"], &[b"\xff,192.0.2.1"]] {
+        let mut request = world.get("/", "");
+        for line in lines {
+            request = request.header("x-forwarded-for", HeaderValue::from_bytes(line).unwrap());
+        }
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::FORBIDDEN, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_upstream_gets_no_bytes_that_it_could_not_read_as_an_address() {
+    let fields = b"X-Forwarded-For: a\xff, 192.0.2.1\r\n";
+    let own = ["x-forwarded-for: unknown, 192.0.2.1, 127.0.0.1"];
+    assert_eq!(forwarded("proxies_before = 2\n", fields).await[..1], own);
 }
