@@ -1,7 +1,7 @@
 //! One or several quotas for each key: a plain value, checked when a limiter is built from it.
 
-use crate::Quota;
 use crate::error::ConfigError;
+use crate::{Quota, Which};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,6 +74,21 @@ impl Quotas {
     /// Returns the name of the quota with this index, if it has one.
     pub fn name(&self, index: usize) -> Option<&str> {
         self.named().nth(index)?.0.as_deref()
+    }
+
+    /// The same quotas, except that `quota` replaces the one that `which` selects and takes its name. Checked.
+    pub(super) fn with(&self, which: Which<'_>, quota: Quota) -> Result<Self, ConfigError> {
+        let count = self.len();
+        let index = match which {
+            Which::Index(index) => Some(index).filter(|index| *index < count),
+            Which::Name(name) => self.named().position(|(known, _)| known.as_deref() == Some(name)),
+        };
+        let index = index.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
+        let mut changed = self.clone();
+        if let Some((_, old)) = changed.first.iter_mut().chain(&mut changed.others).nth(index) {
+            *old = quota;
+        }
+        changed.check().map(|()| changed)
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {

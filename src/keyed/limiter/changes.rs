@@ -5,6 +5,7 @@ use crate::error::ConfigError;
 use crate::keyed::Quotas;
 use crate::keyed::keys::Keys;
 use crate::keyed::map::Map;
+use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> KeyedLimiter<K, S>
@@ -60,6 +61,29 @@ where
         let map = self.map("set_quota_for")?;
         let most = map.key_limit.most().unwrap_or(u64::MAX);
         if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
+    }
+
+    /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. All of
+    /// them are its own from now on: see [`set_quota_for`](Self::set_quota_for).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`UnknownQuota`](ConfigError::UnknownQuota), or an error of `set_quota_for`; nothing changes then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    /// let users = builder.build()?;
+    /// users.set_one_quota_for(&"ann", "day", Quota::per_day(5_000))?;
+    /// assert_eq!(users.quotas(&"ann").to_string(), "10/s; day: 5000/d");
+    /// assert_eq!(users.quotas(&"bob").to_string(), "10/s; day: 1000/d");
+    /// # Ok(()) }
+    /// ```
+    pub fn set_one_quota_for<'q>(&self, key: &K, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
+        self.map("set_one_quota_for")?.set_one_quota_for(key, which.into(), quota)
     }
 
     /// Gives a key the quotas that a new key would have. The tokens of the key stay.

@@ -7,7 +7,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
-use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError};
+use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError, Which};
 
 const KEYS: u64 = 8;
 
@@ -352,6 +352,42 @@ async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     keyed.set_quota(one).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(assert_ready!(waiting.poll()).is_ok());
+}
+
+/// Of a key without an entry, with levels, with waiters and in a closed set of quotas of its own.
+#[test]
+fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    let keyed = builder.max_keys(3).clock(clock.clone()).build().unwrap();
+    let quotas = |key: &str| keyed.quotas(&key.to_owned()).to_string();
+    let [new, owing, waiting] = ["new", "owing", "waiting"].map(str::to_owned);
+    drop(keyed.try_acquire(&owing, 4).unwrap());
+    drop(keyed.try_acquire(&waiting, 10).unwrap());
+    let mut claim = task::spawn(keyed.consume(&waiting, 1));
+    assert_pending!(claim.poll());
+    for key in [&new, &owing, &waiting] {
+        keyed.set_one_quota_for(key, 0, Quota::per_second(20)).unwrap();
+        assert_eq!(quotas(key), "20/s; day: 1000/d");
+    }
+    let days = [&new, &owing, &waiting].map(|key| keyed.quota_snapshots(key)[1].level);
+    assert_eq!(days, [1_000, 996, 990], "the tokens of the other quota stay");
+    clock.advance(Duration::from_millis(50));
+    keyed.tick();
+    assert!(assert_ready!(claim.poll()).is_ok(), "the waiter is timed anew");
+    keyed.set_one_quota_for(&owing, "day", Quota::per_day(5)).unwrap();
+    assert_eq!(quotas("owing"), "20/s; day: 5/d");
+    assert_eq!(quotas("other"), "10/s; day: 1000/d");
+    let refusal = |which: Which<'_>, quota| keyed.set_one_quota_for(&owing, which, quota).unwrap_err();
+    let unknown = |which: &str| ConfigError::UnknownQuota { which: which.to_owned(), count: 2 };
+    assert_eq!(refusal(2.into(), Quota::per_day(5)), unknown("2"));
+    assert_eq!(refusal("hour".into(), Quota::per_day(5)), unknown("`hour`"));
+    assert_eq!(refusal(1.into(), Quota::manual(5)), ConfigError::KeyedManual);
+    assert_eq!(
+        keyed.set_one_quota_for(&"other".to_owned(), 0, Quota::per_day(5)),
+        Err(ConfigError::TooManyKeys { most: 3 })
+    );
+    assert_eq!(quotas("owing"), "20/s; day: 5/d", "nothing has changed");
 }
 
 #[test]
