@@ -404,6 +404,12 @@ fn no_builder_overwrites_a_setting_silently() {
         ("parent", keyed().parent(&parent).parent(&parent).build().err()),
         ("clock", keyed().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
         ("hasher", keyed().hasher(RandomState::new()).hasher(RandomState::new()).build().err()),
+        ("weight_by", keyed().weight_by(|_| 1).weight_by(|_| 2).build().err()),
+        #[cfg(feature = "distributed")]
+        ("distributed", {
+            use tollgate::distributed::MemoryStore;
+            keyed().distributed(MemoryStore::new()).distributed(MemoryStore::new()).build().err()
+        }),
         ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
     ];
     for (setting, error) in errors {
@@ -432,4 +438,21 @@ fn the_second_quota_of_a_key_is_checked_like_the_first() {
     assert_eq!(error(Quota::manual(5)), Some(ConfigError::KeyedManual));
     assert_eq!(error(Quota::per_day(5).initial(1)), Some(ConfigError::KeyedInitial { initial: 1, burst: 5 }));
     assert_eq!(error(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota: 1 }));
+}
+
+#[test]
+fn a_cap_alone_needs_no_quota() {
+    let keyed = KeyedLimiter::<u8>::builder().max_in_flight(2).clock(ManualClock::new()).build().unwrap();
+    for _ in 0..1_000 {
+        let held = [keyed.try_acquire(&1, 1).unwrap(), keyed.try_acquire(&1, 1).unwrap()];
+        let refusal = keyed.try_acquire(&1, 1).map(drop);
+        assert!(matches!(refusal, Err(TryAcquireError::Denied(denied)) if denied.by == Bound::InFlight), "{refusal:?}");
+        assert!(keyed.try_acquire(&2, 2).is_ok());
+        let mut waiting = task::spawn(keyed.consume(&1, 1));
+        assert_pending!(waiting.poll());
+        drop(held);
+        assert!(assert_ready!(waiting.poll()).is_ok());
+    }
+    assert_eq!(keyed.try_acquire(&1, 3).map(drop), Err(TryAcquireError::TooLarge { cost: 3, most: 2 }));
+    assert_eq!(KeyedLimiter::<u8>::builder().build().err(), Some(ConfigError::NoQuota));
 }
