@@ -117,7 +117,7 @@ where
     /// let plans = Arc::clone(&burst);
     /// let quota_by = move |_: &&str| Quota::per_second(plans.load(Relaxed));
     /// let users = KeyedLimiter::builder().quota_by(quota_by).clock(ManualClock::new()).build()?;
-    /// let _ = users.try_acquire(&"ann", 1)?;
+    /// let _grant = users.try_acquire(&"ann", 1)?;
     /// burst.store(3, Relaxed);
     /// assert_eq!(users.available(&"ann"), 4); // ann is in memory, with the quota that she came with
     /// users.renew_quotas();
