@@ -121,8 +121,9 @@ impl Builder {
     /// Adds a quota with a name. Refusals by this quota [carry the name](crate::Denied::quota_name), and
     /// [`set_quota`](Limiter::set_quota) accepts it.
     ///
-    /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process. Where names
-    /// are made from input, use a keyed limiter.
+    /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process, once, however
+    /// often it is used. Do not make names from input. Users, hosts or API keys are the keys of a keyed limiter, whose
+    /// quotas have the same names for all of them.
     ///
     /// # Examples
     ///

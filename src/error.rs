@@ -101,8 +101,8 @@ impl ConsumeError {
     /// Translates a refusal of a parent into the refusal that its child returns.
     pub(crate) fn as_parent(self) -> Self {
         match self {
-            Self::TooLate { estimate, allowed, quota_name, .. } => {
-                Self::TooLate { estimate, allowed, by: Bound::Parent, quota_name }
+            Self::TooLate { estimate, allowed, by, quota_name } => {
+                Self::TooLate { estimate, allowed, by: by.of_parent(), quota_name }
             }
             error => error,
         }
@@ -282,11 +282,33 @@ pub enum Bound {
     Queue,
     /// The ceiling of the class, or of a class around it.
     Ceiling,
-    /// The parent of a keyed limiter, which limits all keys together.
+    /// A quota or a ceiling of the parent of a keyed limiter, which limits all keys together.
     Parent,
+    /// The cap on tokens in flight of the parent of a keyed limiter.
+    ParentInFlight,
+    /// A pause of the parent of a keyed limiter.
+    ParentPause,
+    /// The queue of the parent of a keyed limiter: other callers are waiting there.
+    ParentQueue,
 }
 
 impl Bound {
+    /// Returns true if the parent of a keyed limiter is the bound, by whatever of it.
+    pub const fn is_parent(self) -> bool {
+        matches!(self, Self::Parent | Self::ParentInFlight | Self::ParentPause | Self::ParentQueue)
+    }
+
+    /// The same bound of the parent, as a child reports it.
+    pub(crate) fn of_parent(self) -> Self {
+        match self {
+            Self::InFlight => Self::ParentInFlight,
+            Self::Pause => Self::ParentPause,
+            Self::Queue => Self::ParentQueue,
+            Self::Quota(_) | Self::Ceiling => Self::Parent,
+            Self::Parent | Self::ParentInFlight | Self::ParentPause | Self::ParentQueue => self,
+        }
+    }
+
     /// The name of the quota that this bound is, if it is a quota with a name.
     pub(crate) fn name(self, names: &QuotaNames) -> Name {
         let Self::Quota(index) = self else { return Name::NONE };
@@ -303,6 +325,9 @@ impl std::fmt::Display for Bound {
             Self::Queue => f.write_str("the queue of waiters"),
             Self::Ceiling => f.write_str("the ceiling of the class"),
             Self::Parent => f.write_str("the parent limiter"),
+            Self::ParentInFlight => f.write_str("the in-flight cap of the parent limiter"),
+            Self::ParentPause => f.write_str("a pause of the parent limiter"),
+            Self::ParentQueue => f.write_str("the queue of the parent limiter"),
         }
     }
 }

@@ -93,14 +93,16 @@ impl Quota {
         Self { amount: 0, period: Duration::ZERO, burst: Some(capacity), initial: None, refill: Refill::Manual }
     }
 
-    /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up. The last call counts.
+    /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up. It replaces an earlier
+    /// burst, and the capacity of a manual quota.
     #[must_use = "this returns the changed quota"]
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.burst = Some(tokens);
         self
     }
 
-    /// Starts with `tokens` tokens in the bucket instead of a full bucket; 0 starts empty. The last call counts.
+    /// Starts with `tokens` tokens in the bucket instead of a full bucket; 0 starts empty. It replaces an earlier
+    /// value.
     #[must_use = "this returns the changed quota"]
     pub const fn initial(mut self, tokens: u64) -> Self {
         self.initial = Some(tokens);
@@ -361,8 +363,15 @@ mod text {
         Ok(Quota::new(number(amount)?, period(every)?))
     }
 
+    const TWICE: &str = "further part: it is given already, remove one of the two";
+    const MANUAL_BURST: &str = "part of a manual quota: its burst is the capacity, as in `manual 50`";
+
     fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
         match part.split_once('=').or_else(|| part.split_once(' ')).map(|(name, value)| (name.trim_end(), value)) {
+            Some(("burst", _)) if quota.is_manual() => Err(Wrong(part, MANUAL_BURST)),
+            Some(("burst", _)) if quota.burst.is_some() => Err(Wrong(part, TWICE)),
+            Some(("initial", _)) if quota.initial.is_some() => Err(Wrong(part, TWICE)),
+            None if part == "stepped" && quota.is_stepped() => Err(Wrong(part, TWICE)),
             Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
             Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
             None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),

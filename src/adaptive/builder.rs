@@ -130,8 +130,9 @@ impl AdaptiveBuilder {
         self.drive_target(limiter.clone())
     }
 
-    /// Drives the quota of one key. The key gets a [quota of its
-    /// own](crate::KeyedLimiter::set_quota_for), and keeps it when the `Adaptive` is dropped. Feature `keyed`.
+    /// Drives the first quota of one key; its other quotas stay. They are all [its
+    /// own](crate::KeyedLimiter::set_one_quota_for) from now on, and it keeps them when the `Adaptive` is dropped. Feature
+    /// `keyed`.
     ///
     /// # Errors
     ///

@@ -171,7 +171,7 @@ mod keyed {
 
     impl<K: Hash + Eq + Clone, S: BuildHasher> Driven for KeyOf<K, S> {
         fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
-            self.limiter.set_quota_for(&self.key, quota)
+            self.limiter.set_one_quota_for(&self.key, 0, quota)
         }
 
         fn pause(&self, pause: Duration) {

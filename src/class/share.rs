@@ -40,12 +40,14 @@ impl Share {
     /// All floors together must not exceed the rate of the slowest quota of the limiter. If
     /// [`set_quota`](crate::Limiter::set_quota) lowers that rate below their sum, all floors are scaled down for as long as
     /// this lasts.
+    /// Replaces an earlier value.
     pub const fn floor(mut self, quota: Quota) -> Self {
         self.plan.floor = Some(quota);
         self
     }
 
     /// Limits the class, and all classes in it together, to a quota.
+    /// Replaces an earlier value.
     pub const fn ceiling(mut self, quota: Quota) -> Self {
         self.plan.ceiling = Some(quota);
         self
@@ -53,6 +55,7 @@ impl Share {
 
     /// Refuses further waiters once this many callers are waiting in the class itself. Callers in the classes in it do
     /// not count. The limiter's own [`max_waiting`](crate::Builder::max_waiting) applies too.
+    /// Replaces an earlier value.
     pub const fn max_waiting(mut self, callers: usize) -> Self {
         self.plan.max_waiting = callers;
         self

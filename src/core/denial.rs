@@ -122,6 +122,9 @@ impl LastDenial {
     }
 }
 
+/// The number of the quota with the index 0.
+const FIRST_QUOTA: u64 = 8;
+
 /// Below 2^31: a limiter with 2^31 quotas does not fit into memory.
 pub(crate) fn number(by: Bound) -> u64 {
     match by {
@@ -130,7 +133,10 @@ pub(crate) fn number(by: Bound) -> u64 {
         Bound::Queue => 2,
         Bound::Parent => 3,
         Bound::Ceiling => 4,
-        Bound::Quota(index) => 5 + index as u64,
+        Bound::ParentInFlight => 5,
+        Bound::ParentPause => 6,
+        Bound::ParentQueue => 7,
+        Bound::Quota(index) => FIRST_QUOTA + index as u64,
     }
 }
 
@@ -141,7 +147,10 @@ pub(crate) fn bound(number: u64) -> Bound {
         2 => Bound::Queue,
         3 => Bound::Parent,
         4 => Bound::Ceiling,
-        _ => Bound::Quota((number - 5) as usize),
+        5 => Bound::ParentInFlight,
+        6 => Bound::ParentPause,
+        7 => Bound::ParentQueue,
+        _ => Bound::Quota((number - FIRST_QUOTA) as usize),
     }
 }
 
@@ -149,8 +158,18 @@ pub(crate) fn bound(number: u64) -> Bound {
 mod tests {
     use super::*;
 
-    const BOUNDS: [Bound; 7] =
-        [Bound::InFlight, Bound::Pause, Bound::Queue, Bound::Parent, Bound::Ceiling, Bound::Quota(0), Bound::Quota(7)];
+    const BOUNDS: [Bound; 10] = [
+        Bound::InFlight,
+        Bound::Pause,
+        Bound::Queue,
+        Bound::Parent,
+        Bound::ParentInFlight,
+        Bound::ParentPause,
+        Bound::ParentQueue,
+        Bound::Ceiling,
+        Bound::Quota(0),
+        Bound::Quota(7),
+    ];
 
     fn denial(by: Bound, at: Option<u64>) -> Denial {
         Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by, name: Name::NONE }

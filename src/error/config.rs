@@ -8,10 +8,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The builder has neither a quota nor an in-flight cap. A keyed limiter needs a quota.
+    /// The builder has neither a quota nor an in-flight cap.
     #[error(
-        "nothing is limited: add a rate, `.quota(Quota::per_second(100))`, or, if the limiter is not keyed, a cap on \
-         concurrency alone, `.max_in_flight(50)`"
+        "nothing is limited: add a rate, `.quota(Quota::per_second(100))`, or a cap on concurrency alone, \
+         `.max_in_flight(50)`"
     )]
     NoQuota,
     /// The rate is zero.

@@ -127,7 +127,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`] returns.
+    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`] returns and that refusals
+    /// [carry](crate::Denied::quota_name). Each distinct name [stays in memory](Quotas::quota_named).
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -209,8 +210,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A
-    /// key with tokens in flight takes some 750 bytes instead of 16.
+    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). It can
+    /// stand alone, without a quota. A key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
@@ -466,8 +467,8 @@ where
             (false, None) => self.quotas,
             // Never used: the quotas of each key come from `quota_by`.
             (true, Some(_)) => Quota::per_second(1).into(),
-            // Only the parent limits the keys.
-            (true, None) if self.parent.is_some() => boundless().into(),
+            // Only the parent or the cap limits the keys.
+            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => boundless().into(),
             (true, None) => return Err(ConfigError::NoQuota),
             (false, Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
         };
@@ -562,7 +563,7 @@ where
         if !quotas.is_empty() && quota_by.is_some() {
             return Err(ConfigError::QuotaAndQuotaBy);
         }
-        let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
+        let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
         Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
 }
@@ -597,8 +598,8 @@ pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
 fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> super::map::QuotaBy<K> {
     Box::new(move |key| {
         let quotas = quota_by(key);
-        match quotas.get(0) {
-            Some(quota) if quotas.len() == 1 => quota,
+        match quotas.named().next() {
+            Some(quota) if quotas.len() == 1 => quota.clone(),
             _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
         }
     })

@@ -330,9 +330,10 @@ where
     /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 750
     /// bytes, for as long as a handle to its limiter exists.
     ///
-    /// Changes that are made through the handle, such as `set_quota`, `close` or a pause, hold for this key, and no
-    /// longer than it is kept in memory. Prefer [`set_quota_for`](Self::set_quota_for) and
-    /// [`pause_for`](Self::pause_for), which last.
+    /// Changes that are made through the handle hold for this key. A pause lasts until its end, as with
+    /// [`pause_for`](Self::pause_for). `set_quota` and `close` are undone at some time after the last handle was dropped and
+    /// the key has neither waiters nor tokens in flight: the quota that
+    /// [`set_one_quota_for`](Self::set_one_quota_for) sets lasts.
     ///
     /// Of a distributed limiter, it is an ordinary node of the key's store.
     ///

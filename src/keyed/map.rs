@@ -23,13 +23,13 @@ mod view;
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
+#[cfg(feature = "distributed")]
+use super::quotas::NamedQuota;
 use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
-#[cfg(feature = "distributed")]
-use crate::Quota;
 use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
@@ -55,7 +55,7 @@ pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 /// The same as [`QuotasBy`] for a distributed limiter, whose keys have one quota.
 #[cfg(feature = "distributed")]
-pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
+pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> NamedQuota + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {

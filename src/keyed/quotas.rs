@@ -1,7 +1,7 @@
 //! One or several quotas for each key: a plain value, checked when a limiter is built from it.
 
-use crate::Quota;
 use crate::error::ConfigError;
+use crate::{Quota, Which};
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,6 +37,9 @@ impl Quotas {
     }
 
     /// Adds a quota with a name, which tells the quotas apart where a refusal is reported.
+    ///
+    /// Each distinct name stays in memory for the life of the process, once, however often it is used: name the kind of
+    /// quota (`day`), and never the key, also where `quota_by` returns the quotas of a key.
     #[must_use = "this returns the changed quotas"]
     pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.and((Some(name.into()), quota))
@@ -74,6 +77,21 @@ impl Quotas {
     /// Returns the name of the quota with this index, if it has one.
     pub fn name(&self, index: usize) -> Option<&str> {
         self.named().nth(index)?.0.as_deref()
+    }
+
+    /// The same quotas, except that `quota` replaces the one that `which` selects and takes its name. Checked.
+    pub(super) fn with(&self, which: Which<'_>, quota: Quota) -> Result<Self, ConfigError> {
+        let count = self.len();
+        let index = match which {
+            Which::Index(index) => Some(index).filter(|index| *index < count),
+            Which::Name(name) => self.named().position(|(known, _)| known.as_deref() == Some(name)),
+        };
+        let index = index.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
+        let mut changed = self.clone();
+        if let Some((_, old)) = changed.first.iter_mut().chain(&mut changed.others).nth(index) {
+            *old = quota;
+        }
+        changed.check().map(|()| changed)
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {

@@ -54,7 +54,7 @@ impl Reason {
             Bound::Pause => Self::Pause,
             Bound::Queue => Self::Queue,
             Bound::Ceiling => Self::Ceiling,
-            Bound::Parent => Self::Parent,
+            Bound::Parent | Bound::ParentInFlight | Bound::ParentPause | Bound::ParentQueue => Self::Parent,
         }
     }
 

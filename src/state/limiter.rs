@@ -161,7 +161,7 @@ impl Limiter {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let builder = Limiter::builder().quota(Quota::per_second(10)).clock(ManualClock::new());
     /// let limiter = builder.clone().build()?;
-    /// let _ = limiter.try_acquire(10)?;
+    /// let _grant = limiter.try_acquire(10)?;
     /// let state = limiter.state_at(UNIX_EPOCH)?;
     /// let restored = builder.restore(state, UNIX_EPOCH + Duration::from_millis(300)).build()?;
     /// assert_eq!(restored.available(), 3);
@@ -187,7 +187,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_hour(10))?;
-    /// let _ = limiter.try_acquire(7)?;
+    /// let _grant = limiter.try_acquire(7)?;
     /// let state = limiter.state()?;
     /// let other = Limiter::builder().quota(Quota::per_hour(2));
     /// let error = other.clone().restore(state.clone(), SystemTime::now()).build().unwrap_err();

@@ -25,7 +25,7 @@
 //! use tollgate::{Limiter, Quota};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::new(Quota::per_hour(60))?;
-//! let _ = limiter.try_acquire(60)?;
+//! let _grant = limiter.try_acquire(60)?;
 //! let bytes = limiter.state()?.to_bytes(); // to a file
 //!
 //! // In the next process, two minutes later:

@@ -252,3 +252,20 @@ mod with_serde {
         assert_eq!((&written["closed"], written["ceiling"].as_u64()), (&json!(false), Some(30)));
     }
 }
+
+#[test]
+fn a_part_that_is_given_twice_is_an_error_that_names_the_second() {
+    for (text, part, advice) in [
+        ("10/s, burst 5, burst 9", "burst 9", "given already"),
+        ("10/s, burst 5, burst 5", "burst 5", "given already"),
+        ("10/s, burst=5, initial 1, burst = 9", "burst = 9", "given already"),
+        ("10/s, initial 1, initial 2", "initial 2", "given already"),
+        ("10/s, stepped, stepped", "stepped", "given already"),
+        ("manual 50, burst 5", "burst 5", "manual 50"),
+    ] {
+        let error = text.parse::<Quota>().unwrap_err();
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("`{part}` is no ")) && message.contains(advice), "{message}");
+        assert_eq!(error.span(), text.len() - part.len()..text.len(), "{text}");
+    }
+}

@@ -25,7 +25,8 @@ fn app(keys: Keys) -> Router {
     Router::new().route("/limit", put(set_limit)).with_state(keys).merge(api)
 }
 
-/// Takes effect at once, also for keys in use: their tokens so far count at the old rate.
+/// Takes effect at once, also for keys in use: their tokens so far count at the old rate. `set_quota` replaces all quotas
+/// of the keys: with a second one, pass both, `keys.set_quota([quota, PER_DAY])`.
 async fn set_limit(State(keys): State<Keys>, text: String) -> (StatusCode, String) {
     let changed = text.trim().parse::<Quota>().map_err(|error| error.to_string());
     match changed.and_then(|quota| keys.set_quota(quota).map(|()| quota).map_err(|error| error.to_string())) {

@@ -7,11 +7,9 @@
 //! The example `axum_api` is a server to try it with.
 
 use reqwest::Request;
-use std::collections::HashMap;
 use std::error::Error;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tollgate::{Limiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 use tollgate_tower::http::{Heed, HeedLayer};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -19,16 +17,8 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 /// The maximum for each host, with 4 requests at once.
 const FASTEST: Quota = Quota::per_second(10).burst(4);
 
-/// A limiter for each host: at most `FASTEST`, and slower if the host says so.
-#[derive(Clone, Default)]
-struct Hosts(Arc<Mutex<HashMap<String, Limiter>>>);
-
-impl Hosts {
-    fn limiter(&self, request: &Request) -> Limiter {
-        let new = || Limiter::builder().quota(FASTEST).max_in_flight(4).build().expect("a valid quota");
-        let mut hosts = self.0.lock().expect("no code panics with this lock");
-        hosts.entry(request.url().authority().to_owned()).or_insert_with(new).clone()
-    }
+fn host(request: &Request) -> String {
+    request.url().authority().to_owned()
 }
 
 #[tokio::main]
@@ -36,13 +26,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().ok_or("usage: polite_client URL [COUNT]")?.parse::<reqwest::Url>()?;
     let count = arguments.next().map_or(Ok(10), |count| count.parse())?;
-    let (hosts, began) = (Hosts::default(), Instant::now());
-    let (to_ask, to_heed) = (hosts.clone(), hosts);
+    // For each host at most `FASTEST`, and slower if the host says so.
+    let hosts = KeyedLimiter::builder().quota(FASTEST).max_in_flight(4).max_keys(10_000).build()?;
+    let began = Instant::now();
     let mut client = ServiceBuilder::new()
-        .layer(LimitLayer::by(move |request: &Request| (to_ask.limiter(request), 1)).within(Duration::from_secs(60)))
-        .layer(
-            HeedLayer::by(move |request: &Request| to_heed.limiter(request)).with(Heed::default().follow(0, FASTEST)),
-        )
+        .layer(LimitLayer::keyed(&hosts, |request: &Request| (host(request), 1)).within(Duration::from_secs(60)))
+        .layer(HeedLayer::keyed(&hosts, host).with(Heed::default().follow(0, FASTEST)))
         .service(reqwest::Client::new().map_response(axum::http::Response::<reqwest::Body>::from));
     for _ in 0..count {
         match client.ready().await?.call(Request::new(reqwest::Method::GET, url.clone())).await {

@@ -67,6 +67,7 @@ impl<Request, L: AsLimiter> Gate<Request> for L {
 /// | [`AnyLimiter`] | the limiter or the class, and the cost | `by` |
 /// | [`AnyLimiter`] | the limiter | `HeedLayer::by` |
 /// | `KeyedLimiter` | the key and the cost | `keyed` |
+/// | `KeyedLimiter` | the key | `HeedLayer::keyed` |
 pub struct By<L, F> {
     limiter: L,
     choose: Arc<F>,

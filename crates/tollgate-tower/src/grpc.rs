@@ -14,6 +14,7 @@ use std::time::Duration;
 use tollgate::Refused;
 use tollgate::{ConsumeError, TryAcquireError};
 
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
@@ -36,7 +37,7 @@ impl<B: Default, E> Answer<Response<B>, E> for AsGrpc {
     }
 
     fn refused(&self, refused: Refused) -> Result<Response<B>, E> {
-        Ok(response(refused, B::default()))
+        Ok(response(refused, GRPC, B::default()))
     }
 
     fn failed(error: E) -> E {
@@ -46,20 +47,32 @@ impl<B: Default, E> Answer<Response<B>, E> for AsGrpc {
 
 impl super::answer::sealed::Sealed for AsGrpc {}
 
-/// Whether these are the header fields of a gRPC call. (gRPC-Web frames its trailers otherwise, and is not one.)
+/// The media type of a gRPC or gRPC-Web call with these header fields, for the response; `None` if it is no such call.
+///
+/// A trailers-only response has the same form in both: "Trailers may be sent together with response headers, with no
+/// message in the body" (the protocol description of [gRPC-Web]).
+///
+/// [gRPC-Web]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md
 #[cfg(feature = "http")]
-pub(crate) fn is_call(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<HeaderValue> {
+    let kind = headers.get(CONTENT_TYPE)?;
+    let rest = kind.as_bytes().strip_prefix(b"application/grpc")?;
+    let is_whole = |rest: &[u8]| matches!(rest.first(), None | Some(b'+' | b';'));
+    if is_whole(rest) {
+        return Some(GRPC);
+    }
+    let rest = rest.strip_prefix(b"-web")?;
+    let is_web = is_whole(rest) || rest.strip_prefix(b"-text").is_some_and(is_whole);
+    is_web.then(|| kind.clone())
 }
 
 /// A response with the status of a refusal. `body` must be empty.
-pub(crate) fn response<B>(refused: Refused, body: B) -> Response<B> {
+pub(crate) fn response<B>(refused: Refused, media_type: HeaderValue, body: B) -> Response<B> {
     let (code, message, wait) = (code(refused), refused.to_string(), refused.retry_after());
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(CONTENT_TYPE, media_type);
     headers.insert(STATUS, code.into());
     insert(headers, MESSAGE, &percent_encoded(&message));
     if let Some(wait) = wait {

@@ -3,7 +3,7 @@
 //! Each function returns a closure that computes the key of a request, at a cost of one token.
 //!
 //! ```
-//! # fn main() -> Result<(), tollgate::ConfigError> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use axum::{Router, routing::get};
 //! use http::header::AUTHORIZATION;
 //! use tollgate::{KeyedLimiter, Quota};
@@ -14,7 +14,7 @@
 //! let app: Router = Router::new()
 //!     .route("/", get(async || "hello"))
 //!     .layer(LimitLayer::keyed(&by_token, key::header(AUTHORIZATION)).refuse().respond())
-//!     .layer(LimitLayer::keyed(&by_address, key::forwarded_for(1)).refuse().respond());
+//!     .layer(LimitLayer::keyed(&by_address, key::forwarded_for(1)?).refuse().respond());
 //! # let _ = app; }
 //! # Ok(()) }
 //! ```
@@ -124,11 +124,38 @@ fn address(entry: &str) -> Option<IpAddr> {
 /// Keys requests by the client's address in `X-Forwarded-For`; see [`ClientAddress::forwarded_for`].
 ///
 /// All requests without such an address, which have not come through `proxies` proxies, share a bucket.
+///
+/// # Errors
+///
+/// Returns [`NoTrustedProxies`] if `proxies` is 0: all requests would share a bucket.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_tower::key;
+/// # fn main() -> Result<(), key::NoTrustedProxies> {
+/// let by_client = key::forwarded_for::<String>(1)?;
+/// let call = http::Request::builder().header("x-forwarded-for", "198.51.100.7, 192.0.2.1").body(String::new()).unwrap();
+/// assert_eq!(by_client(&call).0.unwrap().to_string(), "192.0.2.1");
+/// assert!(key::forwarded_for::<String>(0).is_err());
+/// # Ok(()) }
+/// ```
 pub fn forwarded_for<B>(
     proxies: usize,
-) -> impl Fn(&Request<B>) -> (Option<ClientAddress>, u64) + Clone + Send + Sync + 'static {
-    move |request| (ClientAddress::forwarded_for(request.headers(), proxies), 1)
+) -> Result<impl Fn(&Request<B>) -> (Option<ClientAddress>, u64) + Clone + Send + Sync + 'static, NoTrustedProxies> {
+    if proxies == 0 {
+        return Err(NoTrustedProxies);
+    }
+    Ok(move |request: &Request<B>| (ClientAddress::forwarded_for(request.headers(), proxies), 1))
 }
+
+/// [`forwarded_for`] was called with 0 trusted proxies: no entry of the field is to be trusted then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`forwarded_for` trusts 0 proxies, so it would find no address and all requests would share a bucket: say how many \
+     proxies are in front of the server, or use the peer's address"
+)]
+pub struct NoTrustedProxies;
 
 /// Keys requests by the address from which the client connected, as axum's
 /// [`ConnectInfo`](axum::extract::ConnectInfo) tells it.
@@ -202,6 +229,8 @@ mod tests {
         assert_eq!(client(&lines, 2).unwrap(), "203.0.113.9", "several lines are one list");
         assert_eq!(client(&lines, 3).unwrap(), "198.51.100.7");
         assert_eq!(client::<&str>(&[], 1), None);
+        assert_eq!(forwarded_for::<()>(0).err(), Some(NoTrustedProxies));
+        assert!(forwarded_for::<()>(1).is_ok());
     }
 
     #[test]

@@ -121,18 +121,21 @@ impl<L: AsLimiter, H, A> LimitLayer<L, H, A> {
 
 impl<G, H, A> LimitLayer<G, H, A> {
     /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](tollgate::Consume::within). The
-    /// default is 30 seconds.
+    /// default is 30 seconds. Replaces an earlier `within`, [`refuse`](Self::refuse) or
+    /// [`wait_without_limit`](Self::wait_without_limit).
     pub fn within(self, allowed: Duration) -> Self {
         Self { max_wait: MaxWait::AtMost(allowed), ..self }
     }
 
     /// Lets requests wait as long as it takes. Bound the queue with [`max_waiting`](tollgate::Builder::max_waiting): on
-    /// a server, each request that waits is memory and a connection.
+    /// a server, each request that waits is memory and a connection. Replaces an earlier [`within`](Self::within) or
+    /// [`refuse`](Self::refuse).
     pub fn wait_without_limit(self) -> Self {
         Self { max_wait: MaxWait::Endless, ..self }
     }
 
-    /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`].
+    /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`]. Replaces an earlier
+    /// [`within`](Self::within) or [`wait_without_limit`](Self::wait_without_limit).
     pub fn refuse(self) -> Self {
         Self { max_wait: MaxWait::None, ..self }
     }

@@ -154,6 +154,8 @@ fn limits_without_a_layer() {
 struct Always(Limiter);
 
 impl<Request> Heeding<Request> for Always {
+    type Target = Limiter;
+
     fn limiter(&self, _: &Request) -> Limiter {
         self.0.clone()
     }
@@ -195,11 +197,11 @@ fn what_a_response_says_of_resources() {
 #[test]
 fn ready_made_keys() {
     let by_address: KeyedLimiter<Option<ClientAddress>> = KeyedLimiter::new(Quota::per_second(5)).unwrap();
-    let layer = LimitLayer::keyed(&by_address, key::forwarded_for::<String>(1));
+    let layer = LimitLayer::keyed(&by_address, key::forwarded_for::<String>(1).unwrap());
     assert!(std::any::type_name_of_val(&layer).contains("By"));
     let mut call = Call::default();
     call.headers_mut().insert("x-forwarded-for", header::HeaderValue::from_static("2001:db8::7"));
-    assert_eq!(key::forwarded_for(1)(&call).0.unwrap().to_string(), "2001:db8::/64");
+    assert_eq!(key::forwarded_for(1).unwrap()(&call).0.unwrap().to_string(), "2001:db8::/64");
     assert_eq!(key::header(header::AUTHORIZATION)(&call), (None, 1));
     assert_eq!(key::extension(|found| found.get::<u8>().copied())(&call), (None, 1));
     let peer = axum::extract::ConnectInfo::<std::net::SocketAddr>("[2001:db8::9]:80".parse().unwrap());

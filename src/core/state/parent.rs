@@ -5,7 +5,7 @@ use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
-use crate::error::{Bound, Denied, TryAcquireError};
+use crate::error::{Denied, TryAcquireError};
 use std::time::Duration;
 
 /// A keyed limiter with a parent, as the parent sees it.
@@ -112,15 +112,16 @@ impl State {
         if retry_after == denied.retry_after {
             return Denied { remaining, ..denied }.into();
         }
-        let name = self.quota_name(self.supply.obstacle(rovers.tail().wrapping_add(cost)));
-        Denied { retry_after, remaining, by: Bound::Parent, name }.into()
+        let by = self.supply.obstacle(rovers.tail().wrapping_add(cost));
+        Denied { retry_after, remaining, by: by.of_parent(), name: self.quota_name(by) }.into()
     }
 
     /// Translates a refusal of this limiter into the refusal that its child, which has `remaining` tokens, returns.
     pub(crate) fn as_parent(error: TryAcquireError, remaining: u64) -> TryAcquireError {
         match error {
             TryAcquireError::Denied(denied) => {
-                Denied { by: Bound::Parent, remaining: remaining.min(denied.remaining), ..denied }.into()
+                let (by, remaining) = (denied.by.of_parent(), remaining.min(denied.remaining));
+                Denied { by, remaining, ..denied }.into()
             }
             error => error,
         }

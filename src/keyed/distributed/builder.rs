@@ -17,8 +17,8 @@ where
     if let Some(setting) = config.cannot {
         return Err(ConfigError::DistributedKeyed { setting });
     }
-    match (config.quota, &config.quota_by) {
-        (Some(quota), _) => _ = terms(&quota)?,
+    match (&config.quota, &config.quota_by) {
+        (Some((_, quota)), _) => _ = terms(quota)?,
         (None, Some(_)) => {}
         (None, None) => return Err(ConfigError::NoQuota),
     }

@@ -125,8 +125,9 @@ where
     fn too_late(&self, at: u64) -> Step {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
         let allowed = self.allowed.unwrap_or(Duration::MAX);
-        // A distributed key has one quota, and it has no name.
-        Step::Done(Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None }))
+        // A distributed key has one quota.
+        let quota_name = self.map.quota_name(self.key).text();
+        Step::Done(Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name }))
     }
 
     /// Waits in the queue of the key's limiter.

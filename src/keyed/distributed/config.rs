@@ -5,6 +5,7 @@ use crate::distributed::{QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::builder::check;
 use crate::keyed::map::QuotaBy;
+use crate::keyed::quotas::NamedQuota;
 use std::sync::Arc;
 
 /// Returns the text of a key, which names its store.
@@ -12,7 +13,7 @@ pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
 
 /// The settings of the builder.
 pub(in crate::keyed) struct Config<K, S> {
-    pub(in crate::keyed) quota: Option<Quota>,
+    pub(in crate::keyed) quota: Option<NamedQuota>,
     pub(in crate::keyed) quota_by: Option<QuotaBy<K>>,
     pub(in crate::keyed) max_keys: Option<u64>,
     pub(in crate::keyed) max_waiting: Option<usize>,

@@ -103,7 +103,7 @@ where
     }
 
     fn quotas(&self, key: &K) -> Quotas {
-        self.quota(key).into()
+        Quotas::default().and(self.named_quota(key))
     }
 
     fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
@@ -112,9 +112,9 @@ where
         }
         let available = self.available(key);
         let more_in = self.estimate(key, available.saturating_add(1));
-        let quota = self.quota(key);
+        let (name, quota) = self.named_quota(key);
         vec![QuotaSnapshot {
-            name: None,
+            name,
             quota,
             head: 0,
             level: available as i64,
@@ -211,7 +211,8 @@ where
             Route::Later { at, remaining, .. } => {
                 self.spare();
                 let retry_after = Some(Duration::from_nanos(at - now));
-                return Err(Denied::new(retry_after, remaining, Bound::Quota(0)).into());
+                let name = self.quota_name(key);
+                return Err(Denied { retry_after, remaining, by: Bound::Quota(0), name }.into());
             }
             Route::Request | Route::Paused => self.place(key, hash, false),
         };

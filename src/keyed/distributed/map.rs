@@ -8,6 +8,8 @@ use crate::clock::Time;
 use crate::distributed::{MAX_NAME, QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
+use crate::keyed::quotas::NamedQuota;
+use crate::name::Name;
 use crate::observe::Observers;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Limiter, Quota};
@@ -32,7 +34,7 @@ const PAUSES: usize = 64;
 pub(in crate::keyed) struct DistributedMap<K, S> {
     me: Weak<Self>,
     hasher: S,
-    quota: Quota,
+    quota: NamedQuota,
     quota_by: Option<QuotaBy<K>>,
     max_waiting: Option<usize>,
     pub(super) stores: Arc<dyn Stores>,
@@ -145,7 +147,7 @@ where
             me: me.clone(),
             hasher: config.hasher,
             // Without a common quota this value is never used: each key has its own.
-            quota: config.quota.unwrap_or_else(|| Quota::per_second(1)),
+            quota: config.quota.unwrap_or_else(|| (None, Quota::per_second(1))),
             quota_by: config.quota_by,
             max_waiting: config.max_waiting,
             stores: config.stores,
@@ -180,7 +182,17 @@ where
     }
 
     pub(super) fn quota(&self, key: &K) -> Quota {
-        self.quota_by.as_ref().map_or(self.quota, |quota_by| quota_by(key))
+        self.quota_by.as_ref().map_or(self.quota.1, |quota_by| quota_by(key).1)
+    }
+
+    /// The quota of a key, with its name if it has one.
+    pub(super) fn named_quota(&self, key: &K) -> NamedQuota {
+        self.quota_by.as_ref().map_or_else(|| self.quota.clone(), |quota_by| quota_by(key))
+    }
+
+    /// The name of the quota of a key, for a refusal.
+    pub(super) fn quota_name(&self, key: &K) -> Name {
+        self.named_quota(key).0.map_or(Name::NONE, |name| Name::of(&name))
     }
 
     /// # Panics
@@ -226,7 +238,11 @@ where
         }
         let reply = if let Found::CachedReply(cached) = self.shards.find(key, hash) { cached.horizon() } else { None };
         let entered = self.host.enter();
-        let builder = Limiter::builder().quota(self.quota(key)).shared_through(self.store(key));
+        let builder = match self.named_quota(key) {
+            (Some(name), quota) => Limiter::builder().quota_named(name, quota),
+            (None, quota) => Limiter::builder().quota(quota),
+        };
+        let builder = builder.shared_through(self.store(key));
         let builder = builder.observed_by(self.observers.clone());
         let builder = match self.max_waiting {
             Some(callers) => builder.max_waiting(callers),

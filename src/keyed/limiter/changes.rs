@@ -5,6 +5,7 @@ use crate::error::ConfigError;
 use crate::keyed::Quotas;
 use crate::keyed::keys::Keys;
 use crate::keyed::map::Map;
+use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> KeyedLimiter<K, S>
@@ -62,6 +63,29 @@ where
         if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
     }
 
+    /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. All of
+    /// them are its own from now on: see [`set_quota_for`](Self::set_quota_for).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`UnknownQuota`](ConfigError::UnknownQuota), or an error of `set_quota_for`; nothing changes then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    /// let users = builder.build()?;
+    /// users.set_one_quota_for(&"ann", "day", Quota::per_day(5_000))?;
+    /// assert_eq!(users.quotas(&"ann").to_string(), "10/s; day: 5000/d");
+    /// assert_eq!(users.quotas(&"bob").to_string(), "10/s; day: 1000/d");
+    /// # Ok(()) }
+    /// ```
+    pub fn set_one_quota_for<'q>(&self, key: &K, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
+        self.map("set_one_quota_for")?.set_one_quota_for(key, which.into(), quota)
+    }
+
     /// Gives a key the quotas that a new key would have. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
         // A key of a distributed limiter has no other quota.
@@ -93,7 +117,7 @@ where
     /// let plans = Arc::clone(&burst);
     /// let quota_by = move |_: &&str| Quota::per_second(plans.load(Relaxed));
     /// let users = KeyedLimiter::builder().quota_by(quota_by).clock(ManualClock::new()).build()?;
-    /// let _ = users.try_acquire(&"ann", 1)?;
+    /// let _grant = users.try_acquire(&"ann", 1)?;
     /// burst.store(3, Relaxed);
     /// assert_eq!(users.available(&"ann"), 4); // ann is in memory, with the quota that she came with
     /// users.renew_quotas();

@@ -84,8 +84,9 @@ where
     ///
     /// # Errors
     ///
-    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap, and
-    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid.
+    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap,
+    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid, and
+    /// [`DistributedKeyed`](ConfigError::DistributedKeyed) if the limiter is distributed.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -101,7 +102,8 @@ where
         check_cap(tokens)?;
         match &self.keys {
             Keys::Local(map) => map.set_max_in_flight(tokens),
-            Keys::Distributed(_) => Err(ConfigError::NotCapped),
+            // It cannot be built with a cap either.
+            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting: "max_in_flight" }),
         }
     }
 

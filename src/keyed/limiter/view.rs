@@ -59,7 +59,7 @@ where
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(86_400));
     /// let users = builder.clock(ManualClock::new()).build()?;
-    /// let _ = users.try_acquire(&"ann", 4)?;
+    /// let _grant = users.try_acquire(&"ann", 4)?;
     /// let [second, day] = &users.quota_snapshots(&"ann")[..] else { panic!() };
     /// assert_eq!((second.available, second.more_in), (6, Some(Duration::from_millis(100))));
     /// assert_eq!((day.name.as_deref(), day.available, day.more_in), (Some("day"), 86_396, Some(Duration::from_secs(1))));
@@ -101,7 +101,7 @@ where
     /// use tollgate::{KeyedLimiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
-    /// let _ = users.try_acquire(&"ann", 1)?;
+    /// let _grant = users.try_acquire(&"ann", 1)?;
     /// assert!(users.try_acquire(&"ann", 1).is_err());
     /// let snapshot = users.snapshot();
     /// assert_eq!((snapshot.keys, snapshot.most_refused), (1, vec![("ann", 1)]));
@@ -129,7 +129,7 @@ where
     /// use tollgate::{KeyedLimiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::builder().quota(Quota::per_hour(9)).top(Duration::from_secs(60)).build()?;
-    /// let _ = (users.try_acquire(&"ann", 2)?, users.try_acquire(&"bob", 9)?);
+    /// let _grants = (users.try_acquire(&"ann", 2)?, users.try_acquire(&"bob", 9)?);
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// let top = users.top(10);
     /// assert_eq!(top.granted.iter().map(|top| (top.key, top.count)).collect::<Vec<_>>(), [("bob", 9), ("ann", 2)]);
@@ -165,7 +165,7 @@ where
     /// use tollgate::{KeyedLimiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
-    /// let _ = (users.try_acquire(&"ann", 9)?, users.try_acquire(&"bob", 2)?);
+    /// let _grants = (users.try_acquire(&"ann", 9)?, users.try_acquire(&"bob", 2)?);
     /// let poorest = users.entries().min_by_key(|entry| entry.available);
     /// assert_eq!(poorest.map(|entry| (entry.key, entry.available)), Some(("ann", 1)));
     /// # Ok(()) }

@@ -2,11 +2,14 @@
 
 use super::{Entered, Map};
 use crate::core::Core;
+use crate::error::ConfigError;
+use crate::keyed::rates::Rates;
 use crate::keyed::shard::Assigned;
 #[cfg(feature = "state")]
 use crate::keyed::shard::{Deferred, Shard, ShardContext};
 use crate::keyed::{Quotas, live};
 use crate::sync::Ordering;
+use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
@@ -57,6 +60,36 @@ where
         self.assign(key, &quotas.map_or(Assigned::AsNew, |quotas| Assigned::Own(self.rates(quotas))))
     }
 
+    /// Gives `key` quotas of its own: those that it has, except that `quota` replaces the one that `which` selects.
+    pub(in crate::keyed) fn set_one_quota_for(
+        &self,
+        key: &K,
+        which: Which<'_>,
+        quota: Quota,
+    ) -> Result<(), ConfigError> {
+        let hash = self.hash(key);
+        // The other quotas are read and written under one lock, so that a change of another one meanwhile is not undone.
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let quotas = match shard.rates_of(request, context, deferred)?.quotas.with(which, quota) {
+                Ok(quotas) => quotas,
+                Err(error) => return Ok(Err(error)),
+            };
+            let assigned = Assigned::Own(Arc::new(Rates::new(quotas)));
+            let stale = shard.set_quotas_for(request, &assigned, context, deferred)?;
+            Ok(Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version()))))
+        });
+        match entered {
+            Entered::Done(Ok(stale)) => {
+                self.deliver(hash, stale);
+                Ok(())
+            }
+            Entered::Done(Err(error)) => Err(error),
+            Entered::Live(_) | Entered::Full => {
+                Err(ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) })
+            }
+        }
+    }
+
     /// Asks `quota_by` again for the quotas of all keys in memory that have none of their own.
     pub(in crate::keyed) fn renew_quotas(&self) {
         for number in 0..self.shards.len() {
@@ -72,13 +105,19 @@ where
             Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version())))
         });
         match entered {
-            Entered::Done(Some((live, rates, quota_version))) => {
-                live::set_quotas(&live, &rates, quota_version);
-                self.let_go(hash, live);
+            Entered::Done(stale) => {
+                self.deliver(hash, stale);
                 true
             }
-            Entered::Done(None) => true,
             Entered::Live(_) | Entered::Full => false,
+        }
+    }
+
+    /// Gives the live entry of a key, if it has one, its new quotas.
+    fn deliver(&self, hash: u64, stale: Option<(Arc<Core>, Arc<Rates>, u32)>) {
+        if let Some((live, rates, quota_version)) = stale {
+            live::set_quotas(&live, &rates, quota_version);
+            self.let_go(hash, live);
         }
     }
 

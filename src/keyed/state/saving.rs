@@ -57,7 +57,7 @@ where
     /// use tollgate::{KeyedLimiter, Quota, state::KeyedState};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
-    /// let _ = users.try_acquire(&"ann".to_owned(), 9)?;
+    /// drop(users.try_acquire(&"ann".to_owned(), 9)?);
     /// let mut file = Vec::new();
     /// users.save()?.write_to(&mut file)?;
     ///

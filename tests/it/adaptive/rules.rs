@@ -442,6 +442,21 @@ fn one_key_is_driven_and_the_others_are_not() {
     assert_eq!(hosts.estimate(&"other", 1), Some(Duration::ZERO));
 }
 
+#[cfg(feature = "keyed")]
+#[test]
+fn a_driven_key_keeps_its_other_quotas() {
+    use tollgate::{KeyedLimiter, ManualClock};
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    let hosts = builder.clock(ManualClock::new()).build().unwrap();
+    let day = || (hosts.quotas(&"api").name(1).map(str::to_owned), hosts.quotas(&"api").get(1));
+    let before = day();
+    let adaptive = Adaptive::between("1/s", "100/s").start("20/s").drive_key(&hosts, "api").unwrap();
+    assert_eq!(day(), before);
+    adaptive.attempt(1, true).throttled(None);
+    assert_eq!((hosts.quotas(&"api").get(0), day()), (Some(adaptive.snapshot().rate), before));
+    assert!(hosts.try_acquire(&"api", 1_001).is_err());
+}
+
 #[cfg(feature = "metrics")]
 #[test]
 fn the_meter_publishes_the_rate_and_the_reasons() {

@@ -7,7 +7,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
-use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError};
+use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError, Which};
 
 const KEYS: u64 = 8;
 
@@ -354,6 +354,42 @@ async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     assert!(assert_ready!(waiting.poll()).is_ok());
 }
 
+/// Of a key without an entry, with levels, with waiters and in a closed set of quotas of its own.
+#[test]
+fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    let keyed = builder.max_keys(3).clock(clock.clone()).build().unwrap();
+    let quotas = |key: &str| keyed.quotas(&key.to_owned()).to_string();
+    let [new, owing, waiting] = ["new", "owing", "waiting"].map(str::to_owned);
+    drop(keyed.try_acquire(&owing, 4).unwrap());
+    drop(keyed.try_acquire(&waiting, 10).unwrap());
+    let mut claim = task::spawn(keyed.consume(&waiting, 1));
+    assert_pending!(claim.poll());
+    for key in [&new, &owing, &waiting] {
+        keyed.set_one_quota_for(key, 0, Quota::per_second(20)).unwrap();
+        assert_eq!(quotas(key), "20/s; day: 1000/d");
+    }
+    let days = [&new, &owing, &waiting].map(|key| keyed.quota_snapshots(key)[1].level);
+    assert_eq!(days, [1_000, 996, 990], "the tokens of the other quota stay");
+    clock.advance(Duration::from_millis(50));
+    keyed.tick();
+    assert!(assert_ready!(claim.poll()).is_ok(), "the waiter is timed anew");
+    keyed.set_one_quota_for(&owing, "day", Quota::per_day(5)).unwrap();
+    assert_eq!(quotas("owing"), "20/s; day: 5/d");
+    assert_eq!(quotas("other"), "10/s; day: 1000/d");
+    let refusal = |which: Which<'_>, quota| keyed.set_one_quota_for(&owing, which, quota).unwrap_err();
+    let unknown = |which: &str| ConfigError::UnknownQuota { which: which.to_owned(), count: 2 };
+    assert_eq!(refusal(2.into(), Quota::per_day(5)), unknown("2"));
+    assert_eq!(refusal("hour".into(), Quota::per_day(5)), unknown("`hour`"));
+    assert_eq!(refusal(1.into(), Quota::manual(5)), ConfigError::KeyedManual);
+    assert_eq!(
+        keyed.set_one_quota_for(&"other".to_owned(), 0, Quota::per_day(5)),
+        Err(ConfigError::TooManyKeys { most: 3 })
+    );
+    assert_eq!(quotas("owing"), "20/s; day: 5/d", "nothing has changed");
+}
+
 #[test]
 fn no_builder_overwrites_a_setting_silently() {
     let quota = Quota::per_second(1);
@@ -368,6 +404,12 @@ fn no_builder_overwrites_a_setting_silently() {
         ("parent", keyed().parent(&parent).parent(&parent).build().err()),
         ("clock", keyed().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
         ("hasher", keyed().hasher(RandomState::new()).hasher(RandomState::new()).build().err()),
+        ("weight_by", keyed().weight_by(|_| 1).weight_by(|_| 2).build().err()),
+        #[cfg(feature = "distributed")]
+        ("distributed", {
+            use tollgate::distributed::MemoryStore;
+            keyed().distributed(MemoryStore::new()).distributed(MemoryStore::new()).build().err()
+        }),
         ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
     ];
     for (setting, error) in errors {
@@ -396,4 +438,21 @@ fn the_second_quota_of_a_key_is_checked_like_the_first() {
     assert_eq!(error(Quota::manual(5)), Some(ConfigError::KeyedManual));
     assert_eq!(error(Quota::per_day(5).initial(1)), Some(ConfigError::KeyedInitial { initial: 1, burst: 5 }));
     assert_eq!(error(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota: 1 }));
+}
+
+#[test]
+fn a_cap_alone_needs_no_quota() {
+    let keyed = KeyedLimiter::<u8>::builder().max_in_flight(2).clock(ManualClock::new()).build().unwrap();
+    for _ in 0..1_000 {
+        let held = [keyed.try_acquire(&1, 1).unwrap(), keyed.try_acquire(&1, 1).unwrap()];
+        let refusal = keyed.try_acquire(&1, 1).map(drop);
+        assert!(matches!(refusal, Err(TryAcquireError::Denied(denied)) if denied.by == Bound::InFlight), "{refusal:?}");
+        assert!(keyed.try_acquire(&2, 2).is_ok());
+        let mut waiting = task::spawn(keyed.consume(&1, 1));
+        assert_pending!(waiting.poll());
+        drop(held);
+        assert!(assert_ready!(waiting.poll()).is_ok());
+    }
+    assert_eq!(keyed.try_acquire(&1, 3).map(drop), Err(TryAcquireError::TooLarge { cost: 3, most: 2 }));
+    assert_eq!(KeyedLimiter::<u8>::builder().build().err(), Some(ConfigError::NoQuota));
 }

@@ -57,6 +57,39 @@ fn a_grant_takes_from_both_and_a_refusal_from_neither() {
 }
 
 #[test]
+fn a_refusal_tells_what_of_the_parent_refused() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(2).clock(clock.clone());
+    let global = builder.build().unwrap();
+    let keyed = under(&global, &clock, Quota::per_second(10)).build().unwrap();
+    let too_late = |key| match task::spawn(keyed.consume(&key, 1).within(Duration::ZERO)).poll().map(|it| it.map(drop))
+    {
+        Poll::Ready(Err(ConsumeError::TooLate { by, .. })) => by,
+        other => panic!("{other:?}"),
+    };
+    let held = keyed.try_acquire(&1, 2).unwrap();
+    let by_cap = denied(keyed.try_acquire(&2, 1));
+    assert_eq!((by_cap.by, by_cap.quota_name()), (Bound::ParentInFlight, None));
+    assert!(by_cap.to_string().starts_with("denied by the in-flight cap of the parent limiter"), "{by_cap}");
+    drop(held);
+    // The cap has place for one token more, and a claim of two waits for it.
+    let held = global.try_acquire(1).unwrap();
+    let mut waiting = task::spawn(global.consume(2));
+    assert!(waiting.poll().is_pending());
+    assert_eq!(denied(keyed.try_acquire(&2, 1)).by, Bound::ParentQueue);
+    drop((waiting, held));
+    global.pause_for(SECOND);
+    let by_pause = denied(keyed.try_acquire(&2, 1));
+    assert_eq!((by_pause.by, by_pause.retry_after), (Bound::ParentPause, Some(SECOND)));
+    assert!(by_pause.to_string().contains("a pause of the parent limiter"), "{by_pause}");
+    assert_eq!(too_late(2), Bound::ParentPause);
+    assert_eq!(too_late(1), Bound::ParentPause, "of a key that has given tokens already");
+    clock.advance(SECOND);
+    drop(global.try_acquire(2).unwrap());
+    assert!([2, 3].iter().all(|key| keyed.try_acquire(key, 1).is_ok()), "the parent is free again");
+}
+
+#[test]
 fn the_hint_of_a_denial_holds_for_both() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(2).burst(4));
@@ -264,7 +297,7 @@ fn tokens_in_flight_are_released_in_both() {
         let held = keyed.try_acquire(&1, 2).unwrap();
         assert_eq!(global.snapshot().in_flight, Some(2));
         let refusal = denied(keyed.try_acquire(&2, 2));
-        assert_eq!((refusal.by, refusal.retry_after, refusal.remaining), (Bound::Parent, None, 1));
+        assert_eq!((refusal.by, refusal.retry_after, refusal.remaining), (Bound::ParentInFlight, None, 1));
         let mut waiting = task::spawn(keyed.consume(&2, 2));
         assert!(waiting.poll().is_pending());
         drop(held);

@@ -322,7 +322,7 @@ async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
     let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
     assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
     assert_eq!(users.set_quota_for(&1, Quota::per_second(5)), unsupported("set_quota_for"));
-    assert_eq!(users.set_max_in_flight(3), Err(ConfigError::NotCapped));
+    assert_eq!(users.set_max_in_flight(3), unsupported("max_in_flight"));
     assert_eq!(users.release(&1, 1), Err(tollgate::ReleaseError::NotCapped));
     users.reset_quota_for(&1);
     users.tick();

@@ -2,21 +2,21 @@
 
 use super::advice::Advice;
 use super::format::{Format, Unit};
+use super::heed_target::HeedTarget;
 use super::items::QuotaPolicy;
 use http::{HeaderMap, StatusCode};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tollgate::{AsLimiter, Limiter};
-use tollgate::{Quota, Which};
+use tollgate::{AsLimiter, Quota, Which};
 
 /// The draft for `RateLimit` fields names this as an example of a window that is too long to be plausible.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
-/// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`], for [at most](Self::at_most) ten
+/// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`](tollgate::Limiter::pause_for), for [at most](Self::at_most) ten
 ///   minutes. A response says so with `Retry-After` if its status is 400 or above. Any response says so if it reports a
 ///   quota that is used up, and the time of its reset.
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
@@ -172,7 +172,45 @@ impl Heed {
     /// # Ok(()) }
     /// ```
     pub fn heed(&self, limiter: &impl AsLimiter, status: StatusCode, headers: &HeaderMap) -> Advice {
-        let limiter = limiter.limiter();
+        self.heed_target(limiter.limiter(), status, headers)
+    }
+
+    /// Follows one response with one key of a keyed limiter: for clients without tower, with a limit for each host.
+    ///
+    /// A key that follows a quota gets [quotas of its own](tollgate::KeyedLimiter::set_one_quota_for). So what the server
+    /// said lasts however long no request is made, and the key stays in memory and counts toward
+    /// [`max_keys`](tollgate::KeyedBuilder::max_keys). Once that many keys are in memory, quotas of new keys do not follow.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate_tower::http::Heed;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fastest = Quota::per_second(10).burst(4);
+    /// let hosts = KeyedLimiter::new(fastest)?;
+    /// let response = http::Response::builder().header("ratelimit-policy", r#""a";q=60;w=60"#).body(())?;
+    /// Heed::default().follow(0, fastest).heed_key(&hosts, &"a.example", response.status(), response.headers());
+    /// assert_eq!(hosts.quotas(&"a.example").get(0), Some(Quota::per_minute(60).burst(4)));
+    /// assert_eq!(hosts.quotas(&"b.example").get(0), Some(fastest));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "keyed")]
+    pub fn heed_key<K, S>(
+        &self,
+        limiter: &tollgate::KeyedLimiter<K, S>,
+        key: &K,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Advice
+    where
+        K: std::hash::Hash + Eq + Clone,
+        S: BuildHasher,
+    {
+        self.heed_target(&super::HeedKey::new(limiter.clone(), key.clone()), status, headers)
+    }
+
+    pub(super) fn heed_target(&self, limiter: &impl HeedTarget, status: StatusCode, headers: &HeaderMap) -> Advice {
         let advice = Advice::read(status, headers, &self.formats, &self.unit);
         if let Some(policy) = &advice.policy {
             self.follows.iter().for_each(|(follower, fastest)| follow(limiter, follower, self.pace(policy, *fastest)));
@@ -246,8 +284,8 @@ fn is_slower(amount: u64, period: Duration, quota: Quota) -> bool {
     product(amount, quota.period()) < product(quota.amount(), period)
 }
 
-fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
-    let quotas = limiter.snapshot().quotas;
+fn follow(limiter: &impl HeedTarget, follower: &Follower, pace: Quota) {
+    let quotas = limiter.quotas();
     let found = match follower {
         Follower::Index(index) => quotas.get(*index),
         Follower::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
@@ -261,15 +299,15 @@ fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
         Follower::Name(name) => Which::Name(name),
     };
     // The server's policy may be invalid as a quota; then the limiter stays unchanged.
-    let _ = limiter.set_quota(which, pace);
+    limiter.set_quota(which, pace);
 }
 
 /// Gives up tokens so that no more than `available` are left.
-fn give_up(limiter: &Limiter, available: u64) {
+fn give_up(limiter: &impl HeedTarget, available: u64) {
     let surplus = limiter.available().saturating_sub(available);
     if surplus > 0 {
         // If other callers took tokens meanwhile, there is less to give up.
-        drop(limiter.try_acquire(surplus));
+        limiter.take(surplus);
     }
 }
 

@@ -1,32 +1,60 @@
 //! The client's layer: its limiter follows every response.
 
 use super::heed::Heed;
+#[cfg(feature = "keyed")]
+use super::heed_target::HeedKey;
+use super::heed_target::HeedTarget;
 use crate::{AnyLimiter, By};
 use http::Response;
 use pin_project::pin_project;
 use std::future::Future;
+#[cfg(feature = "keyed")]
+use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+#[cfg(feature = "keyed")]
+use tollgate::KeyedLimiter;
 use tollgate::{AsLimiter, ConfigError, Limiter, Quota, Which};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Selects the limiter that follows the response to a request: a [`Limiter`] selects itself, [`By`] computes one.
+/// Selects what follows the response to a request: a [`Limiter`] selects itself, [`By`] computes a limiter or a key.
 pub trait Heeding<Request> {
-    /// Returns the limiter for `request`.
-    fn limiter(&self, request: &Request) -> Limiter;
+    /// A limiter, or a key of a keyed limiter.
+    type Target: HeedTarget;
+
+    /// Returns the limiter, or the key, for `request`.
+    fn limiter(&self, request: &Request) -> Self::Target;
 }
 
 impl<Request> Heeding<Request> for Limiter {
+    type Target = Self;
+
     fn limiter(&self, _: &Request) -> Limiter {
         self.clone()
     }
 }
 
 impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<AnyLimiter, F> {
+    type Target = Limiter;
+
     fn limiter(&self, request: &Request) -> Limiter {
         self.choose(request)
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl<Request, K, S, F> Heeding<Request> for By<KeyedLimiter<K, S>, F>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+    F: Fn(&Request) -> K,
+{
+    type Target = HeedKey<K, S>;
+
+    fn limiter(&self, request: &Request) -> HeedKey<K, S> {
+        HeedKey::new(By::limiter(self).clone(), self.choose(request))
     }
 }
 
@@ -136,13 +164,52 @@ impl HeedLayer {
 }
 
 impl<F> HeedLayer<By<AnyLimiter, F>> {
-    /// Creates a layer that asks `choose` for the limiter that follows the response to a request, for example one per
-    /// host.
+    /// Creates a layer that asks `choose` for the limiter that follows the response to a request, for example one of
+    /// several upstreams. For one per host, [`keyed`](HeedLayer::keyed) takes a keyed limiter.
     pub fn by<Request>(choose: F) -> Self
     where
         F: Fn(&Request) -> Limiter,
     {
         Self { limiters: By::new(AnyLimiter, choose), heed: Heed::default() }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl<K, S, F> HeedLayer<By<KeyedLimiter<K, S>, F>> {
+    /// Creates a layer in which the key that `key` returns follows the response to a request, for example the host.
+    ///
+    /// Put a [`LimitLayer::keyed`](crate::LimitLayer::keyed) with the same keyed limiter around it. A key that
+    /// [follows](Heed::follow) a quota gets quotas of its own; [`Heed::heed_key`] says what this means.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate_tower::LimitLayer;
+    /// use tollgate_tower::http::{Heed, HeedLayer};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// let fastest = Quota::per_second(10).burst(4);
+    /// let hosts = KeyedLimiter::builder().quota(fastest).max_in_flight(4).max_keys(10_000).build()?;
+    /// let host = |request: &http::Request<String>| request.uri().host().unwrap_or_default().to_owned();
+    /// let client = ServiceBuilder::new()
+    ///     .layer(LimitLayer::keyed(&hosts, move |request: &http::Request<String>| (host(request), 1)))
+    ///     .layer(HeedLayer::keyed(&hosts, host).with(Heed::default().follow(0, fastest)))
+    ///     .service_fn(async |_: http::Request<String>| {
+    ///         // ... a server that responds:
+    ///         http::Response::builder().header("ratelimit-policy", r#""a";q=60;w=60"#).body(http_body_util::Empty::<&[u8]>::new())
+    ///     });
+    /// client.oneshot(http::Request::get("http://a.example/").body(String::new())?).await?;
+    /// assert_eq!(hosts.quotas(&"a.example".to_owned()).get(0), Some(Quota::per_minute(60).burst(4)));
+    /// # Ok(()) }
+    /// ```
+    pub fn keyed<Request>(limiter: &KeyedLimiter<K, S>, key: F) -> Self
+    where
+        F: Fn(&Request) -> K,
+    {
+        Self { limiters: By::new(limiter.clone(), key), heed: Heed::default() }
     }
 }
 
@@ -194,7 +261,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    type Future = HeedFuture<S::Future>;
+    type Future = HeedFuture<S::Future, L::Target>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -214,21 +281,21 @@ where
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct HeedFuture<F> {
+pub struct HeedFuture<F, T = Limiter> {
     #[pin]
     response: F,
-    limiter: Limiter,
+    limiter: T,
     heed: Arc<Heed>,
 }
 
-impl<B, E, F: Future<Output = Result<Response<B>, E>>> Future for HeedFuture<F> {
+impl<B, E, F: Future<Output = Result<Response<B>, E>>, T: HeedTarget> Future for HeedFuture<F, T> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let answer = ready!(this.response.poll(cx));
         if let Ok(response) = &answer {
-            this.heed.heed(this.limiter, response.status(), response.headers());
+            this.heed.heed_target(this.limiter, response.status(), response.headers());
         }
         Poll::Ready(answer)
     }

@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use super::view::{Advertise, Partitioned, View};
 use crate::sealed::Sealed;
 use crate::{Answer, Hold, LimitFuture, MaxWait, ToBody, grpc, take_ready};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -162,8 +162,8 @@ where
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
         let (admission, view) = self.gate.admit_in_view(&request, self.max_wait);
-        let is_grpc = grpc::is_call(request.headers());
-        let answer = AsHttp { view, settings: Arc::clone(&self.settings), is_grpc };
+        let grpc = grpc::media_type(request.headers());
+        let answer = AsHttp { view, settings: Arc::clone(&self.settings), grpc };
         LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), answer)
     }
 }
@@ -173,8 +173,8 @@ where
 pub struct AsHttp<V> {
     view: V,
     settings: Arc<Settings>,
-    /// A gRPC client reads a body as messages, so it gets the refusal as a status.
-    is_grpc: bool,
+    /// The media type of a gRPC or gRPC-Web call: the client reads a body as messages, so it gets the refusal as a status.
+    grpc: Option<HeaderValue>,
 }
 
 impl<V> Sealed for AsHttp<V> {}
@@ -199,8 +199,8 @@ where
 
     fn refused(&self, refused: Refused) -> Result<Self::Response, E> {
         let limits = self.view.look_at_refusal(&self.settings.terms, &refused);
-        if self.is_grpc {
-            let mut response = grpc::response(refused, LimitBody::empty());
+        if let Some(media_type) = &self.grpc {
+            let mut response = grpc::response(refused, media_type.clone(), LimitBody::empty());
             self.settings.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
             return Ok(response);
         }

@@ -53,7 +53,7 @@ impl Terms {
 /// use tollgate::{Limiter, ManualClock, Quota};
 /// let builder = Limiter::builder().quota_named("burst", Quota::per_minute(100)).clock(ManualClock::new());
 /// let limiter = builder.build()?;
-/// let _ = limiter.try_acquire(50);
+/// let _grant = limiter.try_acquire(50);
 ///
 /// let mut headers = http::HeaderMap::new();
 /// RateLimits::of(&limiter.snapshot(), &Terms::default()).write(Format::Draft11, &mut headers);

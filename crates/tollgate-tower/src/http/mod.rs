@@ -49,7 +49,7 @@
 //! use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 //! use tollgate::{Limiter, Quota};
 //! let limiter = Limiter::new(Quota::per_hour(60).burst(1))?;
-//! let _ = limiter.try_acquire(1)?;
+//! let _grant = limiter.try_acquire(1)?;
 //! if let Err(refused) = limiter.try_acquire(1) {
 //!     let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
 //!     let refusal = Refusal::new(refused, &limits);
@@ -88,6 +88,7 @@ mod fields;
 mod format;
 mod heed;
 mod heed_layer;
+mod heed_target;
 mod items;
 mod layer;
 mod limits;
@@ -105,6 +106,9 @@ pub use body::LimitBody;
 pub use format::{Format, Unit};
 pub use heed::Heed;
 pub use heed_layer::{HeedFuture, HeedLayer, Heeded, Heeding};
+#[cfg(feature = "keyed")]
+pub use heed_target::HeedKey;
+pub use heed_target::HeedTarget;
 pub use items::{QuotaPolicy, ServiceLimit};
 pub use layer::{AsHttp, HttpLimit, HttpLimitLayer};
 pub use limits::{RateLimits, Terms};

@@ -57,6 +57,7 @@ impl ProblemType {
 /// |---|---|---|
 /// | denied: a quota, the in-flight cap, waiting callers | 429 | when the tokens are available; none for the cap |
 /// | too late: the wait is longer than allowed | 429 | when the wait is short enough |
+/// | denied or too late: the parent of a keyed limiter is paused, or at its in-flight cap | 503 | the same |
 /// | paused, queue full, wait timed out, too many keys | 503 | when used-up quotas have more, if there are any |
 /// | closed, or no runtime | 503 | none |
 /// | too large for any wait to help | 413 | none |
@@ -74,7 +75,7 @@ impl ProblemType {
 /// use tollgate::{Limiter, Quota};
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(Quota::per_hour(1))?;
-/// let _ = limiter.try_acquire(1);
+/// let _grant = limiter.try_acquire(1);
 /// let Err(denied) = limiter.try_acquire(1) else { panic!("an hour has passed") };
 /// let refusal = Refusal::new(denied, &RateLimits::of(&limiter.snapshot(), &Terms::default()));
 /// assert_eq!((refusal.status.as_u16(), refusal.retry_after), (429, Some(3_600)));
@@ -176,7 +177,10 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             // 429 and 503 say "later", but no later time would help.
             return (StatusCode::PAYLOAD_TOO_LARGE, None);
         }
-        _ if refused.by() == Some(Bound::Pause) => ProblemType::TemporaryReducedCapacity,
+        // The client has not exceeded its own quota: the server holds back all clients.
+        _ if matches!(refused.by(), Some(Bound::Pause | Bound::ParentPause | Bound::ParentInFlight)) => {
+            ProblemType::TemporaryReducedCapacity
+        }
         _ if refused.by().is_some() => ProblemType::QuotaExceeded,
         // Closed, a full queue, too many keys, an unreachable store and the like: no schedule says when this ends.
         _ => ProblemType::TemporaryReducedCapacity,

@@ -169,7 +169,7 @@ mod keyed {
         /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
         /// them: a client would learn how much the others ask.
         fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
-            match self.users.parent().filter(|_| refused.by() == Some(Bound::Parent)) {
+            match self.users.parent().filter(|_| refused.by().is_some_and(Bound::is_parent)) {
                 Some(parent) => {
                     RateLimits::of(&parent.snapshot(), &Terms { name: Arc::from("parent"), ..terms.clone() })
                 }

@@ -295,3 +295,33 @@ fn what_a_class_heeds_its_limiter_follows() {
     tokio_test::block_on(client.oneshot(Request::new(()))).unwrap();
     assert_eq!(paused(&limiter), Some(7 * SECOND));
 }
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_key_follows_its_server_and_keeps_what_it_said() {
+    use tollgate::{KeyedLimiter, ManualClock};
+    let (clock, fastest) = (ManualClock::new(), Quota::per_second(10).burst(4));
+    let builder = KeyedLimiter::builder().quota(fastest).quota_named("day", Quota::per_day(1_000));
+    let hosts = builder.clock(clock.clone()).build().unwrap();
+    let host = |request: &Request<()>| request.uri().host().unwrap().to_owned();
+    let server = service_fn(async |request: Request<()>| {
+        let says = if request.uri().path() == "/slow" { r#""a";q=60;w=60"# } else { "none" };
+        Response::builder()
+            .header("ratelimit-policy", says)
+            .status(request.uri().query().map_or(200, |_| 429))
+            .header("retry-after", "30")
+            .body(())
+    });
+    let client = HeedLayer::keyed(&hosts, host).with(Heed::default().follow(0, fastest)).layer(server);
+    let ask = |uri: &str| tokio_test::block_on(client.clone().oneshot(Request::get(uri).body(()).unwrap())).unwrap();
+    let quotas = |host: &str| hosts.quotas(&host.to_owned()).to_string();
+    ask("http://a.example/slow");
+    assert_eq!(quotas("a.example"), "60/min, burst 4; day: 1000/d", "the other quota stays");
+    assert_eq!(quotas("b.example"), "10/s, burst 4; day: 1000/d");
+    clock.advance(86_400 * SECOND);
+    hosts.tick();
+    assert_eq!(quotas("a.example"), "60/min, burst 4; day: 1000/d", "after a day without a request");
+    ask("http://b.example/?refused");
+    assert_eq!(hosts.estimate(&"b.example".to_owned(), 1), Some(30 * SECOND));
+    assert_eq!(hosts.estimate(&"a.example".to_owned(), 1), Some(Duration::ZERO));
+}

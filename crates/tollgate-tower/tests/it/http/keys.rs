@@ -172,3 +172,24 @@ mod addresses {
         let _ = app(&users).oneshot(request).await;
     }
 }
+
+/// The client has exceeded no quota of its own, and none of the parent is used up.
+#[test]
+fn if_the_parent_is_paused_or_at_its_cap_the_server_has_less_capacity_and_no_policy_is_blamed() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(1).clock(clock.clone());
+    let parent = builder.build().unwrap();
+    let users = KeyedLimiter::builder().quota(Quota::per_minute(9)).clock(clock).parent(&parent).build().unwrap();
+    let service = LimitLayer::keyed(&users, user).refuse().respond().problem_json().layer(service_fn(hello));
+    let told = || {
+        let response = assert_ready!(spawn(service.clone().oneshot(ask("bob", 1))).poll()).unwrap();
+        let status = response.status().as_u16();
+        let body = assert_ready!(spawn(response.into_body().collect()).poll()).unwrap().to_bytes();
+        (status, serde_json::from_slice::<serde_json::Value>(&body).unwrap()["violated-policies"].clone())
+    };
+    let held = parent.try_acquire(1).unwrap();
+    assert_eq!(told(), (503, serde_json::json!([])));
+    drop(held);
+    parent.pause_for(SECOND);
+    assert_eq!(told().0, 503);
+}

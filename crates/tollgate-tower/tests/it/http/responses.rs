@@ -247,3 +247,30 @@ fn the_limits_of_a_class_are_those_of_its_limiter() {
     let service = LimitLayer::by(move |_: &Request<()>| (class.clone(), 1)).refuse().respond().layer(hello());
     assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""burst";r=0;t=60"#);
 }
+
+#[test]
+fn grpc_and_grpc_web_get_the_refusal_as_a_status_without_a_body() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(1)));
+    let service = LimitLayer::new(&limiter).refuse().respond().layer(hello());
+    let _taken = limiter.try_acquire(1).unwrap();
+    let told = |kind: &str| {
+        let response = call(&service, Request::builder().header("content-type", kind).body(()).unwrap());
+        let of = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let told = (response.status().as_u16(), of("content-type").unwrap(), of("grpc-status"));
+        (told, of("grpc-retry-pushback-ms"), text(response).is_empty())
+    };
+    for (kind, expected) in [
+        ("application/grpc", "application/grpc"),
+        ("application/grpc+proto", "application/grpc"),
+        ("application/grpc-web", "application/grpc-web"),
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text"),
+        ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
+    ] {
+        let status = (200, expected.to_owned(), Some("8".to_owned()));
+        assert_eq!(told(kind), (status, Some("100".to_owned()), true), "{kind}");
+    }
+    for kind in ["application/json", "application/grpcx", "application/grpc-website"] {
+        assert_eq!(told(kind).0.0, 429, "{kind}");
+    }
+}
