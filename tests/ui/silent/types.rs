@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use tollgate::adaptive::{
     Adaptive, AdaptiveBuilder, AdaptiveConsume, AdaptiveError, AdaptiveGrant, AdaptiveSnapshot, Attempt, ChangeReason,
-    RateChange, Settle, Target,
+    RateChange, Target,
 };
 use tollgate::{
     Bound, Bucket, Builder, Capped, CappedBucket, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
@@ -80,7 +80,7 @@ fn buckets() -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn cost<T: Target<Grant: Settle>>(grant: &AdaptiveGrant<T>) -> u64 {
+fn cost<T: Target>(grant: &AdaptiveGrant<T>) -> u64 {
     grant.cost()
 }
 
