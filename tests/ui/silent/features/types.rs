@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::{
     ErrorReplies, LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError,
-    StoreSnapshot, Stores, backoff,
+    StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
 use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, Meter, describe};
@@ -67,7 +67,7 @@ impl Store for Counting {
     }
 
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(backoff(failures)))
+        Box::pin(tokio::time::sleep(LeaseRequest::backoff(failures)))
     }
 }
 
