@@ -79,7 +79,7 @@ pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
 ///
 /// # Errors
 ///
-/// Returns a [`TryJoinError`] that names the limiter with the longest wait. Nothing is consumed then.
+/// Returns a [`JoinError`] that names the limiter with the longest wait. Nothing is consumed then.
 ///
 /// # Examples
 ///
@@ -94,16 +94,16 @@ pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
 /// assert_eq!((requests.available(), tokens.available() / 1_000), (4, 88));
 /// # Ok(()) }
 /// ```
-pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], TryJoinError> {
+pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], JoinError<TryAcquireError>> {
     let mut members = claims.map(Member::new);
     if let Some(limiter) = repeated(&members) {
-        return Err(TryJoinError::Repeated { limiter });
+        return Err(JoinError::Repeated { limiter });
     }
     if let Some(limiter) = with_classes(&members) {
-        return Err(TryJoinError::WithClasses { limiter });
+        return Err(JoinError::WithClasses { limiter });
     }
     if let Some(limiter) = in_dry_run(&members) {
-        return Err(TryJoinError::InDryRun { limiter });
+        return Err(JoinError::InDryRun { limiter });
     }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
@@ -111,23 +111,23 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
             members[limiter].core.observers().refused(members[limiter].cost, error);
-            Err(TryJoinError::Refused { limiter, error })
+            Err(JoinError::Refused { limiter, error })
         }
     }
 }
 
-/// The error of [`join`]. Nothing was consumed.
+/// The error of [`join`], and with [`TryAcquireError`] that of [`try_join`]. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum JoinError {
-    /// One of the limiters refused.
+pub enum JoinError<E = ConsumeError> {
+    /// One of the limiters refused; of several that refuse [`try_join`], the one with the longest wait.
     #[error("limiter {limiter} of the joint claim: {error}")]
     Refused {
         /// The index of the limiter in the array.
         limiter: usize,
         /// Why the limiter refused.
         #[source]
-        error: ConsumeError,
+        error: E,
     },
     /// A limiter has [classes](crate::Class), and takes no part in joint claims.
     #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
@@ -142,39 +142,6 @@ pub enum JoinError {
         limiter: usize,
     },
     /// A limiter is in the array twice, and would wait for itself.
-    #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
-    Repeated {
-        /// The second index of the limiter in the array.
-        limiter: usize,
-    },
-}
-
-/// The error of [`try_join`]. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TryJoinError {
-    /// One of the limiters refused; of several, the one with the longest wait.
-    #[error("limiter {limiter} of the joint claim: {error}")]
-    Refused {
-        /// The index of the limiter in the array.
-        limiter: usize,
-        /// Why the limiter refused.
-        #[source]
-        error: TryAcquireError,
-    },
-    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
-    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
-    WithClasses {
-        /// The index of the limiter in the array.
-        limiter: usize,
-    },
-    /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
-    #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
-    InDryRun {
-        /// The index of the limiter in the array.
-        limiter: usize,
-    },
-    /// A limiter is in the array twice.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
         /// The second index of the limiter in the array.

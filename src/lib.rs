@@ -254,7 +254,7 @@ pub use {
     error::{Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, GrowWithin, OwnedGrant},
     handle::{Class, Limiter},
-    join::{Join, JoinError, TryJoinError, join, try_join},
+    join::{Join, JoinError, join, try_join},
     quota::{ParseQuotaError, Quota},
     reservation::{Reservation, Reserve, reserve},
     snapshot::{DryRunSnapshot, QuotaSnapshot, Snapshot},

@@ -45,7 +45,7 @@ assert_traits! {
     ParseQuotaError:     yes yes yes;
     ReleaseError:        yes yes yes;
     TryAcquireError:     yes yes yes;
-    TryJoinError:        yes yes yes;
+    JoinError<TryAcquireError>: yes yes yes;
 }
 
 #[cfg(all(feature = "stream", feature = "io"))]

@@ -11,7 +11,7 @@ use tollgate::adaptive::{
 use tollgate::{
     Bound, Bucket, Builder, Capped, CappedBucket, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
     GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant, ParseQuotaError, Quota, QuotaSnapshot, Refused,
-    ReleaseError, Replenisher, Reservation, Reserve, Snapshot, Ticket, TryAcquireError, TryJoinError, Uncapped, Wait,
+    ReleaseError, Replenisher, Reservation, Reserve, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
     Which, join, reserve, try_join,
 };
 
@@ -45,7 +45,8 @@ async fn claims(limiter: &Limiter) -> Result<(), Failure> {
 }
 
 fn refusals(limiter: &Limiter) -> Option<Denied> {
-    assert!(matches!(try_join([(limiter, 1), (limiter, 1)]), Err(TryJoinError::Repeated { limiter: 1 })));
+    let refused: Result<[Grant<'_>; 2], JoinError<TryAcquireError>> = try_join([(limiter, 1), (limiter, 1)]);
+    assert!(matches!(refused, Err(JoinError::Repeated { limiter: 1 })));
     assert_eq!(limiter.release(1), Err(ReleaseError::NotCapped));
     match limiter.try_acquire(3_600) {
         Err(TryAcquireError::Denied(denied)) => Some(denied),
