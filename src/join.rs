@@ -19,6 +19,7 @@ use locked::LockOrder;
 use member::Member;
 use std::any::Any;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -69,8 +70,7 @@ use tokio::runtime::Handle;
 /// # Ok(()) }
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
-    const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
-    Join { members: Some(claims.map(Member::new)), allowed: Allowed::ANY, joint: None, deadline: None }
+    Join::new(claims)
 }
 
 /// Takes every cost if all limiters can grant theirs now, or nothing.
@@ -149,10 +149,11 @@ pub enum JoinError<E = ConsumeError> {
     },
 }
 
-/// The future returned by [`join`].
+/// The future returned by [`join`], and with a [`Reservation`](crate::Reservation) as its result by
+/// [`reserve`](crate::reserve).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[derive(Debug)]
-pub struct Join<'a, const N: usize> {
+pub struct Join<'a, const N: usize, T = [Grant<'a>; N]> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
     allowed: Allowed,
@@ -160,6 +161,7 @@ pub struct Join<'a, const N: usize> {
     joint: Option<Arc<JointClaim>>,
     /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
     deadline: Option<Pin<Box<Deadline>>>,
+    result: PhantomData<fn() -> T>,
 }
 
 fn with_classes(members: &[Member<'_>]) -> Option<usize> {
@@ -177,7 +179,13 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
     members.iter().enumerate().find(twice).map(|(index, _)| index)
 }
 
-impl<'a, const N: usize> Join<'a, N> {
+impl<'a, const N: usize, T> Join<'a, N, T> {
+    pub(crate) fn new(claims: [(&'a Limiter, u64); N]) -> Self {
+        const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
+        let members = Some(claims.map(Member::new));
+        Self { members, allowed: Allowed::ANY, joint: None, deadline: None, result: PhantomData }
+    }
+
     /// Limits the wait to `allowed`. Call it before the first poll.
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
@@ -336,8 +344,8 @@ fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<
     None
 }
 
-impl<'a, const N: usize> Future for Join<'a, N> {
-    type Output = Result<[Grant<'a>; N], JoinError>;
+impl<'a, const N: usize, T: From<[Grant<'a>; N]>> Future for Join<'a, N, T> {
+    type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(poll_paid(cx, |cx| self.poll_until_deadline(cx)));
@@ -346,11 +354,11 @@ impl<'a, const N: usize> Future for Join<'a, N> {
         }
         self.end_wait_records(answer);
         let members = self.members.take().expect("polled after it was ready");
-        Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
+        Poll::Ready(answer.map(|()| members.map(Member::into_grant).into()))
     }
 }
 
-impl<const N: usize> Drop for Join<'_, N> {
+impl<const N: usize, T> Drop for Join<'_, N, T> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {

@@ -256,7 +256,7 @@ pub use {
     handle::{Class, Limiter},
     join::{Join, JoinError, join, try_join},
     quota::{ParseQuotaError, Quota},
-    reservation::{Reservation, Reserve, reserve},
+    reservation::{Reservation, reserve},
     snapshot::{DryRunSnapshot, QuotaSnapshot, Snapshot},
     wait::Wait,
     which::Which,

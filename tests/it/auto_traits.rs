@@ -34,6 +34,7 @@ assert_traits! {
     ConsumeOwned:        yes yes no;
     // Its places are in boxes of their own, so it may move.
     Join<'static, 2>:    yes yes yes;
+    Join<'static, 2, Reservation<'static, 2>>: yes yes yes;
     // It contains a timer.
     Replenisher:         yes yes no;
 

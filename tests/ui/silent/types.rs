@@ -11,7 +11,7 @@ use tollgate::adaptive::{
 use tollgate::{
     Bound, Bucket, Builder, Capped, CappedBucket, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
     GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant, ParseQuotaError, Quota, QuotaSnapshot, Refused,
-    ReleaseError, Replenisher, Reservation, Reserve, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
+    ReleaseError, Replenisher, Reservation, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
     Which, join, reserve, try_join,
 };
 
@@ -38,7 +38,7 @@ async fn claims(limiter: &Limiter) -> Result<(), Failure> {
     let _owned: OwnedGrant = claim.await?;
     let joint: Join<'_, 1> = join([(limiter, 1)]);
     let [_grant] = joint.await?;
-    let claim: Reserve<'_, 1> = reserve([(limiter, 1)]);
+    let claim: Join<'_, 1, Reservation<'_, 1>> = reserve([(limiter, 1)]);
     let mut reservation: Reservation<'_, 1> = claim.await?;
     reservation.count(0, 2);
     Ok(())
