@@ -245,7 +245,7 @@ pub use keyed::{
 pub use {
     adaptive::Adaptive,
     as_limiter::AsLimiter,
-    bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
+    bucket::{Bucket, Capped, Ticket, Uncapped},
     builder::Builder,
     class::{ClassSnapshot, RecentShare, Share},
     clock::{Clock, ManualClock},

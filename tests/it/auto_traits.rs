@@ -10,7 +10,7 @@ assert_traits! {
     Builder:             yes yes yes;
     Quota:               yes yes yes;
     Bucket:              yes yes yes;
-    CappedBucket:        yes yes yes;
+    Bucket<Capped>:      yes yes yes;
     Ticket:              yes yes yes;
     Uncapped:            yes yes yes;
     Capped:              yes yes yes;
@@ -99,7 +99,7 @@ fn unwind_safe_types_are_unwind_safe() {
     is_unwind_safe::<Quota>();
     is_unwind_safe::<Ticket>();
     is_unwind_safe::<Bucket>();
-    is_unwind_safe::<CappedBucket>();
+    is_unwind_safe::<Bucket<Capped>>();
     is_unwind_safe::<ConsumeError>();
     is_unwind_safe::<TryAcquireError>();
 }

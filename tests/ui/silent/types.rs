@@ -9,7 +9,7 @@ use tollgate::adaptive::{
     RateChange, Target,
 };
 use tollgate::{
-    Bound, Bucket, Builder, Capped, CappedBucket, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
+    Bound, Bucket, Builder, Capped, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
     GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant, ParseQuotaError, Quota, QuotaSnapshot, Refused,
     ReleaseError, Replenisher, Reservation, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
     Which, join, reserve, try_join,
@@ -74,7 +74,7 @@ fn state(limiter: &Limiter) -> Result<(), Failure> {
 
 fn buckets() -> Result<(), ConfigError> {
     let bucket: Bucket<Uncapped> = Bucket::new(Quota::per_second(10), Duration::ZERO)?;
-    let capped: Bucket<Capped> = CappedBucket::capped(Quota::per_second(10), 5, Duration::ZERO)?;
+    let capped: Bucket<Capped> = Bucket::capped(Quota::per_second(10), 5, Duration::ZERO)?;
     let ticket: Ticket = capped.grab(5);
     assert_eq!((bucket.deficiency(bucket.grab(11)), capped.deficiency(ticket)), (1, 0));
     capped.release(5);
