@@ -82,7 +82,7 @@ pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::first;
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
-pub use replies::{ErrorReplies, ReplyKind};
+pub use replies::ReplyKind;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 

@@ -48,7 +48,7 @@ async fn connect_says_what_is_missing() {
     let lazy = PostgresStore::lazy(pool(&server.address_of("limits")).unwrap(), "x").unwrap();
     let error = lazy.ask(ask(1)).await.unwrap_err();
     assert_eq!(kind(&error), Some(ReplyKind::NoPermission), "{error}");
-    assert_eq!(lazy.snapshot().error_replies.no_permission, 1);
+    assert_eq!(lazy.snapshot().error_replies(ReplyKind::NoPermission), 1);
 
     // The documented rights are enough: also for nodes that leave, new quotas and the sweep.
     server.say("GRANT UPDATE ON tollgate TO limits").await;
