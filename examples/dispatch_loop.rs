@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The disk takes 400 tokens of work per second, and stalls for a while. The loop runs twice. With a plain `Bucket` it
-//! continues to dispatch at its rate, and the work piles up in front of the disk. A `CappedBucket` allows at most 30
+//! continues to dispatch at its rate, and the work piles up in front of the disk. A `Bucket<Capped>` allows at most 30
 //! tokens in flight: the loop stops when there are no completions, and continues when they return.
 //!
 //! `cargo run --release --example dispatch_loop` takes about two seconds.
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(&plain, |_cost| {}).print("Bucket");
 
     let capped = Bucket::capped(quota, MAX_IN_FLIGHT, Duration::ZERO)?;
-    run(&capped, |cost| capped.release(cost)).print(&format!("CappedBucket, {MAX_IN_FLIGHT}"));
+    run(&capped, |cost| capped.release(cost)).print(&format!("Bucket<Capped>, {MAX_IN_FLIGHT}"));
     Ok(())
 }
 

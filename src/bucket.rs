@@ -36,7 +36,7 @@ pub struct Ticket(u64);
 #[derive(Debug)]
 pub enum Uncapped {}
 
-/// Marks a [`Bucket`] that is also limited by the tokens in flight.
+/// Marks a [`Bucket`] that is also limited by the tokens granted and not yet [released](Bucket::release).
 #[derive(Debug)]
 pub enum Capped {}
 
@@ -51,7 +51,7 @@ pub enum Capped {}
 /// been minted meanwhile are discarded. So call `replenish` often: each call loses no more than the tokens minted
 /// since the previous one. The bucket never grants too much.
 ///
-/// A [`CappedBucket`], created by [`Bucket::capped`], also has [`release`](Bucket::release). On a bucket without a cap
+/// A `Bucket<Capped>`, created by [`Bucket::capped`], also has [`release`](Bucket::release). On a bucket without a cap
 /// the call does not compile:
 ///
 /// ```compile_fail,E0599
@@ -91,9 +91,6 @@ pub struct Bucket<C = Uncapped> {
     largest: AtomicU64,
     kind: PhantomData<fn() -> C>,
 }
-
-/// A [`Bucket`] with a cap on the tokens granted and not yet [released](Bucket::release).
-pub type CappedBucket = Bucket<Capped>;
 
 /// The state that only the replenishing thread changes.
 #[derive(Debug)]

@@ -82,7 +82,7 @@ pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::first;
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
-pub use replies::{ErrorReplies, ReplyKind};
+pub use replies::ReplyKind;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 
@@ -92,13 +92,6 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::time::Duration;
-
-/// How long a store remembers a node that sends no requests. For the same time the node may keep its unused tokens.
-pub const LEASE_TIME: Duration = Duration::from_secs(2);
-
-/// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they read
-/// a long one.
-pub const MAX_NAME: usize = 1_024;
 
 /// The single authority on a shared quota.
 ///
@@ -124,7 +117,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// random part of up to a half is subtracted. A store that shares its server with many others may bound the repeats
     /// of all of them together.
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(backoff(failures)))
+        Box::pin(tokio::time::sleep(LeaseRequest::backoff(failures)))
     }
 
     /// The version of the quotas of limiters built with this store. The default is 0.
@@ -191,9 +184,12 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
+    /// How long a store remembers a node that sends no requests. For the same time the node may keep its unused tokens.
+    pub const LEASE_TIME: Duration = Duration::from_secs(2);
+
     /// A request for no tokens.
     pub fn new(node: u128, number: u64, terms: QuotaTerms) -> Self {
-        let ttl = LEASE_TIME.as_micros() as u64;
+        let ttl = Self::LEASE_TIME.as_micros() as u64;
         let (want, ahead, banked, allowance, minimum, held, back) = (0, 0, 0, 0, 0, 0, 0);
         Self {
             node,
@@ -210,6 +206,14 @@ impl LeaseRequest {
             leave: false,
             at_once: false,
         }
+    }
+
+    /// Returns the pause before a request is repeated after this many failures in a row: that of [`Store::backoff`], for
+    /// stores that implement it differently. A random part of up to a half is subtracted, so that nodes do not come back
+    /// at the same time.
+    pub fn backoff(failures: u32) -> Duration {
+        let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
+        pause.mul_f64(1.0 - random_half())
     }
 }
 
@@ -307,6 +311,12 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they
+    /// read a long one. A store with a longer name is [`Misnamed`](Self::Misnamed).
+    pub const MAX_NAME: usize = 1_024;
+}
+
 /// What a server lacks that a store needs: see [`StoreError::Setup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -331,13 +341,6 @@ pub enum Missing {
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Returns the pause after this many failures in a row: that of [`Store::backoff`], for stores that implement it
-/// differently. A random part of up to a half is subtracted, so that nodes do not come back at the same time.
-pub fn backoff(failures: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
-    pause.mul_f64(1.0 - random_half())
-}
 
 /// A random number from 0 to a half.
 fn random_half() -> f64 {

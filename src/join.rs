@@ -19,6 +19,7 @@ use locked::LockOrder;
 use member::Member;
 use std::any::Any;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -69,8 +70,7 @@ use tokio::runtime::Handle;
 /// # Ok(()) }
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
-    const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
-    Join { members: Some(claims.map(Member::new)), allowed: Allowed::ANY, joint: None, deadline: None }
+    Join::new(claims)
 }
 
 /// Takes every cost if all limiters can grant theirs now, or nothing.
@@ -79,7 +79,7 @@ pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
 ///
 /// # Errors
 ///
-/// Returns a [`TryJoinError`] that names the limiter with the longest wait. Nothing is consumed then.
+/// Returns a [`JoinError`] that names the limiter with the longest wait. Nothing is consumed then.
 ///
 /// # Examples
 ///
@@ -94,16 +94,16 @@ pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
 /// assert_eq!((requests.available(), tokens.available() / 1_000), (4, 88));
 /// # Ok(()) }
 /// ```
-pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], TryJoinError> {
+pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], JoinError<TryAcquireError>> {
     let mut members = claims.map(Member::new);
     if let Some(limiter) = repeated(&members) {
-        return Err(TryJoinError::Repeated { limiter });
+        return Err(JoinError::Repeated { limiter });
     }
     if let Some(limiter) = with_classes(&members) {
-        return Err(TryJoinError::WithClasses { limiter });
+        return Err(JoinError::WithClasses { limiter });
     }
     if let Some(limiter) = in_dry_run(&members) {
-        return Err(TryJoinError::InDryRun { limiter });
+        return Err(JoinError::InDryRun { limiter });
     }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
@@ -111,23 +111,23 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
             members[limiter].core.observers().refused(members[limiter].cost, error);
-            Err(TryJoinError::Refused { limiter, error })
+            Err(JoinError::Refused { limiter, error })
         }
     }
 }
 
-/// The error of [`join`]. Nothing was consumed.
+/// The error of [`join`], and with [`TryAcquireError`] that of [`try_join`]. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum JoinError {
-    /// One of the limiters refused.
+pub enum JoinError<E = ConsumeError> {
+    /// One of the limiters refused; of several that refuse [`try_join`], the one with the longest wait.
     #[error("limiter {limiter} of the joint claim: {error}")]
     Refused {
         /// The index of the limiter in the array.
         limiter: usize,
         /// Why the limiter refused.
         #[source]
-        error: ConsumeError,
+        error: E,
     },
     /// A limiter has [classes](crate::Class), and takes no part in joint claims.
     #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
@@ -149,43 +149,11 @@ pub enum JoinError {
     },
 }
 
-/// The error of [`try_join`]. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TryJoinError {
-    /// One of the limiters refused; of several, the one with the longest wait.
-    #[error("limiter {limiter} of the joint claim: {error}")]
-    Refused {
-        /// The index of the limiter in the array.
-        limiter: usize,
-        /// Why the limiter refused.
-        #[source]
-        error: TryAcquireError,
-    },
-    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
-    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
-    WithClasses {
-        /// The index of the limiter in the array.
-        limiter: usize,
-    },
-    /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
-    #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
-    InDryRun {
-        /// The index of the limiter in the array.
-        limiter: usize,
-    },
-    /// A limiter is in the array twice.
-    #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
-    Repeated {
-        /// The second index of the limiter in the array.
-        limiter: usize,
-    },
-}
-
-/// The future returned by [`join`].
+/// The future returned by [`join`], and with a [`Reservation`](crate::Reservation) as its result by
+/// [`reserve`](crate::reserve).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[derive(Debug)]
-pub struct Join<'a, const N: usize> {
+pub struct Join<'a, const N: usize, T = [Grant<'a>; N]> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
     allowed: Allowed,
@@ -193,6 +161,7 @@ pub struct Join<'a, const N: usize> {
     joint: Option<Arc<JointClaim>>,
     /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
     deadline: Option<Pin<Box<Deadline>>>,
+    result: PhantomData<fn() -> T>,
 }
 
 fn with_classes(members: &[Member<'_>]) -> Option<usize> {
@@ -210,7 +179,13 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
     members.iter().enumerate().find(twice).map(|(index, _)| index)
 }
 
-impl<'a, const N: usize> Join<'a, N> {
+impl<'a, const N: usize, T> Join<'a, N, T> {
+    pub(crate) fn new(claims: [(&'a Limiter, u64); N]) -> Self {
+        const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
+        let members = Some(claims.map(Member::new));
+        Self { members, allowed: Allowed::ANY, joint: None, deadline: None, result: PhantomData }
+    }
+
     /// Limits the wait to `allowed`. Call it before the first poll.
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
@@ -369,8 +344,8 @@ fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<
     None
 }
 
-impl<'a, const N: usize> Future for Join<'a, N> {
-    type Output = Result<[Grant<'a>; N], JoinError>;
+impl<'a, const N: usize, T: From<[Grant<'a>; N]>> Future for Join<'a, N, T> {
+    type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(poll_paid(cx, |cx| self.poll_until_deadline(cx)));
@@ -379,11 +354,11 @@ impl<'a, const N: usize> Future for Join<'a, N> {
         }
         self.end_wait_records(answer);
         let members = self.members.take().expect("polled after it was ready");
-        Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
+        Poll::Ready(answer.map(|()| members.map(Member::into_grant).into()))
     }
 }
 
-impl<const N: usize> Drop for Join<'_, N> {
+impl<const N: usize, T> Drop for Join<'_, N, T> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {

@@ -2,29 +2,27 @@
 
 use crate::grant::{Grant, GrowWithin};
 use crate::handle::Limiter;
-use crate::join::{Join, JoinError, join};
-use std::future::Future;
+use crate::join::Join;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-/// Waits until every limiter can grant its cost, as [`join`] does, and returns the grants as one [`Reservation`].
+/// Waits until every limiter can grant its cost, as [`join`](crate::join) does, and returns the grants as one [`Reservation`].
 ///
 /// Use it for a stream whose cost is an estimate at first: a request of a language model takes one request, the input
 /// tokens, an estimate of the output tokens, and a place among the tokens in flight.
 ///
+/// [`within`](Join::within) bounds the wait.
+///
 /// # Errors
 ///
-/// The same as [`join`].
+/// The same as [`join`](crate::join).
 ///
 /// # Cancel safety
 ///
-/// The same as [`join`]: a future that is dropped has taken nothing.
+/// The same as [`join`](crate::join): a future that is dropped has taken nothing.
 ///
 /// # Panics
 ///
-/// The same as [`join`].
+/// The same as [`join`](crate::join).
 ///
 /// # Examples
 ///
@@ -44,43 +42,8 @@ use std::time::Duration;
 /// assert_eq!(input.available(), 90_000 - 1_200);
 /// # Ok(()) }
 /// ```
-pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Reserve<'_, N> {
-    Reserve { join: join(claims) }
-}
-
-/// The future returned by [`reserve`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[derive(Debug)]
-pub struct Reserve<'a, const N: usize> {
-    join: Join<'a, N>,
-}
-
-impl<const N: usize> Reserve<'_, N> {
-    /// Limits the wait to `allowed`; see [`Join::within`]. Call it before the first poll.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
-    /// use tollgate::{Limiter, Quota, reserve};
-    /// let (requests, tokens) = (Limiter::new(Quota::per_hour(60))?, Limiter::new(Quota::per_hour(1_000))?);
-    /// let refusal = reserve([(&requests, 1), (&tokens, 1_500)]).within(Duration::from_secs(1)).await;
-    /// assert!(refusal.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub fn within(self, allowed: Duration) -> Self {
-        Self { join: self.join.within(allowed) }
-    }
-}
-
-impl<'a, const N: usize> Future for Reserve<'a, N> {
-    type Output = Result<Reservation<'a, N>, JoinError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let grants = ready!(Pin::new(&mut self.join).poll(cx))?;
-        Poll::Ready(Ok(Reservation { parts: grants.map(|grant| Part { grant, counted: None }) }))
-    }
+pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N, Reservation<'_, N>> {
+    Join::new(claims)
 }
 
 /// The grants of several limiters for one piece of work; returned by [`reserve`]. The resources are numbered as in the
@@ -100,6 +63,13 @@ struct Part<'a> {
     grant: Grant<'a>,
     /// The units used so far; `None` if they are not counted or were settled.
     counted: Option<u64>,
+}
+
+impl<'a, const N: usize> From<[Grant<'a>; N]> for Reservation<'a, N> {
+    /// Makes a reservation of grants, such as those of [`try_join`](crate::try_join).
+    fn from(grants: [Grant<'a>; N]) -> Self {
+        Self { parts: grants.map(|grant| Part { grant, counted: None }) }
+    }
 }
 
 impl<'a, const N: usize> Reservation<'a, N> {

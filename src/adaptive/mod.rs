@@ -91,7 +91,7 @@ pub use grant::{AdaptiveConsume, AdaptiveGrant, Attempt};
 pub use snapshot::{AdaptiveSnapshot, ChangeReason, RateChange};
 #[cfg(feature = "keyed")]
 pub use target::KeyOf;
-pub use target::{Driven, Settle, Target};
+pub use target::Target;
 
 use crate::sync::Mutex;
 use crate::{AsLimiter, Class, ConfigError, Limiter, Quota, Share};
@@ -101,6 +101,7 @@ use phase::Phase;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use target::Driven;
 
 /// A limiter that learns its rate from the outcomes of requests. See the [module](self).
 ///

@@ -32,7 +32,7 @@ pub trait Target: sealed::Sealed + Clone {
 }
 
 /// A limiter whose rate an [`Adaptive`](super::Adaptive) changes: a [`Limiter`], or a `KeyOf` (feature `keyed`). The
-/// trait is sealed.
+/// trait cannot be named outside of this crate.
 pub trait Driven: sealed::Sealed {
     #[doc(hidden)]
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError>;
@@ -40,7 +40,7 @@ pub trait Driven: sealed::Sealed {
     fn pause(&self, pause: Duration);
 }
 
-/// The methods that the grants of all targets have. The trait is sealed.
+/// The methods that the grants of all targets have. The trait cannot be named outside of this crate.
 pub trait Settle: sealed::Sealed {
     #[doc(hidden)]
     fn cost(&self) -> u64;

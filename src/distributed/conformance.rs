@@ -9,10 +9,11 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
 //! use std::sync::Arc;
-//! use tollgate::distributed::{MemoryStore, Store, conformance};
+//! use tollgate::distributed::conformance::{self, Case};
+//! use tollgate::distributed::{MemoryStore, Store};
 //!
 //! let all = MemoryStore::new();
-//! let report = conformance::run_all(&|name: String| {
+//! let report = conformance::run(Case::ALL, &|name: String| {
 //!     let store: Arc<dyn Store> = Arc::new(all.beside(&name));
 //!     async move { Ok(store) }
 //! })
@@ -151,17 +152,7 @@ impl Case {
     ];
 }
 
-/// A case that the store does not pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Failure {
-    /// The case.
-    pub case: Case,
-    /// What the store did, and what it should have done.
-    pub what: String,
-}
-
-/// The results of [`run_all`].
+/// The results of [`run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -170,13 +161,13 @@ pub struct Report {
     /// Cases that were not run, because the subject lacks what they need, or not to the end, because too many answers were
     /// lost.
     pub skipped: Vec<Case>,
-    /// Cases that the store did not pass.
-    pub failures: Vec<Failure>,
+    /// Cases that the store did not pass, each with what the store did, and what it should have done.
+    pub failures: Vec<(Case, String)>,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Failure { case, what } in &self.failures {
+        for (case, what) in &self.failures {
             writeln!(f, "{case:?}: {what}")?;
         }
         let Self { passed, skipped, failures } = self;
@@ -184,25 +175,21 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all cases, one after the other. Each uses stores of its own, whose names no earlier run has used.
-pub async fn run_all(subject: &impl Subject) -> Report {
+/// Runs these cases, such as [`Case::ALL`], one after the other. Each uses stores of its own, whose names no earlier run
+/// has used.
+pub async fn run(cases: impl IntoIterator<Item = Case>, subject: &impl Subject) -> Report {
     let mut report = Report::default();
-    for case in Case::ALL {
-        match run(case, subject).await {
+    for case in cases {
+        match run_one(case, subject).await {
             Ok(true) => report.passed.push(case),
             Ok(false) => report.skipped.push(case),
-            Err(failure) => report.failures.push(failure),
+            Err(what) => report.failures.push((case, what)),
         }
     }
     report
 }
 
-/// Runs one case. Returns false if the subject lacks what it needs, or too many answers are lost.
-///
-/// # Errors
-///
-/// The [`Failure`] if the store does not pass.
-pub async fn run(case: Case, subject: &impl Subject) -> Result<bool, Failure> {
+async fn run_one(case: Case, subject: &impl Subject) -> Outcome {
     let run = RandomState::new().build_hasher().finish();
     let trial = Trial { subject, prefix: format!("conformance {case:?} {run:016x}") };
     let passed = async {
@@ -224,7 +211,7 @@ pub async fn run(case: Case, subject: &impl Subject) -> Result<bool, Failure> {
         }
     };
     let hangs = |_| Err(format!("the case does not end within {LONGEST:?}"));
-    timeout(LONGEST, passed).await.unwrap_or_else(hangs).map_err(|what| Failure { case, what })
+    timeout(LONGEST, passed).await.unwrap_or_else(hangs)
 }
 
 /// Whether a case was run and passed, false if it was skipped, or why it failed.

@@ -70,12 +70,29 @@ pub struct StoreSnapshot {
     /// of, as far as the bucket would not have filled up since. The sum over all processes bounds the excess of limiters
     /// that were running. (Requests of a keyed limiter for a single claim, and limiters at rest, cannot tell.)
     pub excess_estimate: u64,
-    /// How many error replies of each kind the server has sent.
-    pub error_replies: ErrorReplies,
+    /// See [`error_replies`](Self::error_replies).
+    error_replies: ErrorReplies,
     /// The text of the last error.
     pub error: Option<String>,
     /// What in the setup of the server puts the quota at risk, such as a `maxmemory-policy` by which the key may be evicted.
     pub warning: Option<String>,
+}
+
+impl StoreSnapshot {
+    /// Returns how many error replies of this kind the server has sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::distributed::{ReplyKind, StoreSnapshot};
+    /// fn errors(store: &StoreSnapshot) -> u64 {
+    ///     ReplyKind::ALL.into_iter().map(|kind| store.error_replies(kind)).sum()
+    /// }
+    /// # let _ = errors;
+    /// ```
+    pub fn error_replies(&self, kind: ReplyKind) -> u64 {
+        self.error_replies.of(kind)
+    }
 }
 
 impl StoreCounters {

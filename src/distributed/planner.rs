@@ -16,7 +16,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -35,7 +35,7 @@ const SHARE: u64 = 100 * MILLIS;
 const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which the pace is computed.
 const GLANCE: u64 = 100 * MILLIS;
-const TTL: u64 = LEASE_TIME.as_nanos() as u64;
+const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
 /// The answers whose tokens are remembered singly; those before are added up.
 const MOST_GRANTS: usize = 16;

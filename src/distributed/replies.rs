@@ -33,8 +33,8 @@ pub enum ReplyKind {
 }
 
 impl ReplyKind {
-    /// All kinds, in the order of their counters.
-    const ALL: [Self; 10] = [
+    /// All kinds.
+    pub const ALL: [Self; 10] = [
         Self::OutOfMemory,
         Self::WrongType,
         Self::NoPermission,
@@ -46,6 +46,23 @@ impl ReplyKind {
         Self::Damaged,
         Self::Other,
     ];
+
+    /// The name in reports and series.
+    #[cfg(any(feature = "serde", feature = "metrics"))]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out_of_memory",
+            Self::WrongType => "wrong_type",
+            Self::NoPermission => "no_permission",
+            Self::Busy => "busy",
+            Self::NoScript => "no_script",
+            Self::ReadOnly => "read_only",
+            Self::Unavailable => "unavailable",
+            Self::ForeignField => "foreign_field",
+            Self::Damaged => "damaged",
+            Self::Other => "other",
+        }
+    }
 
     fn advice(self) -> &'static str {
         match self {
@@ -76,52 +93,21 @@ impl fmt::Display for ReplyKind {
     }
 }
 
-/// How many error replies of each kind a store's server has sent; from
-/// [`StoreSnapshot::error_replies`](super::StoreSnapshot).
+/// How many error replies of each kind a store's server has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct ErrorReplies {
-    /// [`ReplyKind::OutOfMemory`]
-    pub out_of_memory: u64,
-    /// [`ReplyKind::WrongType`]
-    pub wrong_type: u64,
-    /// [`ReplyKind::NoPermission`]
-    pub no_permission: u64,
-    /// [`ReplyKind::Busy`]
-    pub busy: u64,
-    /// [`ReplyKind::NoScript`]
-    pub no_script: u64,
-    /// [`ReplyKind::ReadOnly`]
-    pub read_only: u64,
-    /// [`ReplyKind::Unavailable`]
-    pub unavailable: u64,
-    /// [`ReplyKind::ForeignField`]
-    pub foreign_field: u64,
-    /// [`ReplyKind::Damaged`]
-    pub damaged: u64,
-    /// [`ReplyKind::Other`]
-    pub other: u64,
-}
+pub(super) struct ErrorReplies([u64; ReplyKind::ALL.len()]);
 
 impl ErrorReplies {
-    /// Each kind's name and count.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn each(&self) -> [(&'static str, u64); ReplyKind::ALL.len()] {
-        let Self { out_of_memory, wrong_type, no_permission, busy, no_script, .. } = *self;
-        let Self { read_only, unavailable, foreign_field, damaged, other, .. } = *self;
-        [
-            ("out_of_memory", out_of_memory),
-            ("wrong_type", wrong_type),
-            ("no_permission", no_permission),
-            ("busy", busy),
-            ("no_script", no_script),
-            ("read_only", read_only),
-            ("unavailable", unavailable),
-            ("foreign_field", foreign_field),
-            ("damaged", damaged),
-            ("other", other),
-        ]
+    pub(super) fn of(self, kind: ReplyKind) -> u64 {
+        self.0[kind as usize]
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for ErrorReplies {
+    /// Writes a map from the name of each kind to its count.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(ReplyKind::ALL.map(|kind| (kind.name(), self.of(kind))))
     }
 }
 
@@ -135,30 +121,7 @@ impl ReplyCounts {
     }
 
     pub(super) fn snapshot(&self) -> ErrorReplies {
-        let [
-            out_of_memory,
-            wrong_type,
-            no_permission,
-            busy,
-            no_script,
-            read_only,
-            unavailable,
-            foreign_field,
-            damaged,
-            other,
-        ] = ReplyKind::ALL.map(|kind| self.0[kind as usize].load(Relaxed));
-        ErrorReplies {
-            out_of_memory,
-            wrong_type,
-            no_permission,
-            busy,
-            no_script,
-            read_only,
-            unavailable,
-            foreign_field,
-            damaged,
-            other,
-        }
+        ErrorReplies(self.0.each_ref().map(|count| count.load(Relaxed)))
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::names;
 use super::series::Series;
-use crate::distributed::StoreSnapshot;
+use crate::distributed::{ReplyKind, StoreSnapshot};
 
 pub(super) fn publish_store(series: &Series<'_>, store: &StoreSnapshot) {
     series.counter(names::STORE_REQUESTS, None, store.round_trips);
-    for (kind, errors) in store.error_replies.each() {
-        series.counter(names::STORE_ERRORS, Some(("kind", kind)), errors);
+    for kind in ReplyKind::ALL {
+        series.counter(names::STORE_ERRORS, Some(("kind", kind.name())), store.error_replies(kind));
     }
     series.seconds(names::STORE_ROUND_TRIP, store.round_trip);
     series.counter(names::STORE_LEASED, None, store.granted);

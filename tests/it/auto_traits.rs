@@ -10,7 +10,7 @@ assert_traits! {
     Builder:             yes yes yes;
     Quota:               yes yes yes;
     Bucket:              yes yes yes;
-    CappedBucket:        yes yes yes;
+    Bucket<Capped>:      yes yes yes;
     Ticket:              yes yes yes;
     Uncapped:            yes yes yes;
     Capped:              yes yes yes;
@@ -34,6 +34,7 @@ assert_traits! {
     ConsumeOwned:        yes yes no;
     // Its places are in boxes of their own, so it may move.
     Join<'static, 2>:    yes yes yes;
+    Join<'static, 2, Reservation<'static, 2>>: yes yes yes;
     // It contains a timer.
     Replenisher:         yes yes no;
 
@@ -45,7 +46,7 @@ assert_traits! {
     ParseQuotaError:     yes yes yes;
     ReleaseError:        yes yes yes;
     TryAcquireError:     yes yes yes;
-    TryJoinError:        yes yes yes;
+    JoinError<TryAcquireError>: yes yes yes;
 }
 
 #[cfg(all(feature = "stream", feature = "io"))]
@@ -98,7 +99,7 @@ fn unwind_safe_types_are_unwind_safe() {
     is_unwind_safe::<Quota>();
     is_unwind_safe::<Ticket>();
     is_unwind_safe::<Bucket>();
-    is_unwind_safe::<CappedBucket>();
+    is_unwind_safe::<Bucket<Capped>>();
     is_unwind_safe::<ConsumeError>();
     is_unwind_safe::<TryAcquireError>();
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{Bucket, CappedBucket, Limiter, Quota};
+use tollgate::{Bucket, Capped, Limiter, Quota};
 
 const RATE: u64 = 10_000;
 const WORKERS: usize = 32;
@@ -170,11 +170,11 @@ impl Dispense for Bucket {
     }
 }
 
-impl Dispense for CappedBucket {
+impl Dispense for Bucket<Capped> {
     type Ticket = tollgate::Ticket;
 
     fn grab(&self) -> Self::Ticket {
-        CappedBucket::grab(self, COST)
+        Bucket::grab(self, COST)
     }
 
     fn is_granted(&self, ticket: &Self::Ticket, now: Duration) -> bool {
@@ -183,7 +183,7 @@ impl Dispense for CappedBucket {
     }
 
     fn release(&self) {
-        CappedBucket::release(self, COST);
+        Bucket::release(self, COST);
     }
 }
 

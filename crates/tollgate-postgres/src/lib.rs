@@ -69,8 +69,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MAX_NAME, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
-    Stores,
+    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
@@ -134,7 +133,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// - [`StoreError::Misnamed`] if the address is invalid, or the name is empty or longer than [`MAX_NAME`] bytes.
+    /// - [`StoreError::Misnamed`] if the address is invalid, or the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     /// - [`StoreError::Reply`] if the migration did not run, the user lacks a right, or the server is a standby; the
     ///   text says which.
     /// - [`StoreError::Unreachable`] if the server does not answer within a second.
@@ -161,7 +160,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`] bytes.
+    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     pub fn lazy(pool: Pool, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         Ok(Self {
@@ -178,7 +177,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`] bytes.
+    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     pub fn beside(&self, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         Ok(Self { key: key(name).into(), tally: Arc::default(), ..self.clone() })
@@ -371,8 +370,8 @@ fn check(name: &str) -> Result<(), StoreError> {
         let text = "the name is empty: name the limited resource, such as `user:42`";
         return Err(StoreError::Misnamed(text.to_owned()));
     }
-    if name.len() > MAX_NAME {
-        let text = format!("the name is {} bytes long, the most is {MAX_NAME}: shorten it", name.len());
+    if name.len() > StoreError::MAX_NAME {
+        let text = format!("the name is {} bytes long, the most is {}: shorten it", name.len(), StoreError::MAX_NAME);
         return Err(StoreError::Misnamed(text));
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::{ANSWER_TIMEOUT, RedisStore, SCRIPT, check};
 use redis::{Client, IntoConnectionInfo, RedisError, Script};
 use std::sync::Arc;
 #[cfg(doc)]
-use tollgate::distributed::{MAX_NAME, StoreSnapshot};
+use tollgate::distributed::StoreSnapshot;
 use tollgate::distributed::{Outage, StoreError};
 
 impl RedisStore {
@@ -20,7 +20,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// A [`StoreError`] if the URL is invalid, the name is empty or longer than [`MAX_NAME`] bytes, or no server answers
+    /// A [`StoreError`] if the URL is invalid, the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes, or no server answers
     /// there; [`StoreError::Setup`] if the server lacks something, which the error names, with what to do: it does not
     /// accept the user, the user may not run the script or its commands, the server is a replica or one node of a cluster, or
     /// no Redis at all.
@@ -49,7 +49,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the URL is invalid, or the name is empty or longer than [`MAX_NAME`] bytes.
+    /// [`StoreError::Misnamed`] if the URL is invalid, or the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     pub fn connect_lazy(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
         Self::over(Way::One(Client::open(url).map_err(misnamed)?), name)
     }

@@ -67,8 +67,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MAX_NAME, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
-    Stores,
+    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
 };
 
 const SCRIPT: &str = include_str!("store.lua");
@@ -160,7 +159,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`] bytes.
+    /// [`StoreError::Misnamed`] if the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     pub fn beside(&self, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         let key = format!("tollgate:{}", key(name)).into();
@@ -373,8 +372,8 @@ fn check(name: &str) -> Result<(), StoreError> {
         let text = "the name is empty: name the limited resource, such as `user:42`";
         return Err(StoreError::Misnamed(text.to_owned()));
     }
-    if name.len() > MAX_NAME {
-        let text = format!("the name is {} bytes long, the most is {MAX_NAME}: shorten it", name.len());
+    if name.len() > StoreError::MAX_NAME {
+        let text = format!("the name is {} bytes long, the most is {}: shorten it", name.len(), StoreError::MAX_NAME);
         return Err(StoreError::Misnamed(text));
     }
     Ok(())

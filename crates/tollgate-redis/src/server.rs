@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{StoreError, backoff};
+use tollgate::distributed::{LeaseRequest, StoreError};
 
 /// One connection, shared by all stores. It is kept for as long as it is alive. A request that timed out does not prove
 /// otherwise: the server answers in order and may just be slow. The connection is replaced only after an error of the
@@ -225,7 +225,7 @@ impl Repair {
         // If the shard has answered trials but no requests since, do not try again at once.
         let strikes = shard.strikes.fetch_add(1, Relaxed);
         if strikes > 0 {
-            sleep(backoff(strikes)).await;
+            sleep(LeaseRequest::backoff(strikes)).await;
         }
         for failures in 1.. {
             let Some(server) = server.upgrade() else { return };
@@ -245,7 +245,7 @@ impl Repair {
             shard.open(error.to_string());
             server.learn_slots(self.answer_timeout).await;
             drop(server);
-            sleep(backoff(failures)).await;
+            sleep(LeaseRequest::backoff(failures)).await;
         }
     }
 

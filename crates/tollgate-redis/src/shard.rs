@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{StoreError, backoff};
+use tollgate::distributed::{LeaseRequest, StoreError};
 
 /// The largest number of requests under way at one server; further requests wait for their turn. It allows 5,000
 /// requests a second over a round trip of 50 ms. It is small enough that a server that stood still answers all of them
@@ -212,7 +212,7 @@ impl Shard {
             _ = timeout(LONGEST_PARKED, self.closes()).await;
             return;
         }
-        sleep(backoff(failures)).await;
+        sleep(LeaseRequest::backoff(failures)).await;
         let now = self.micros(Instant::now());
         let next = |next: u64| Some(next.max(now) + REPEAT_MICROS);
         let at = self.next_repeat.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);

@@ -5,7 +5,7 @@ use super::cached_reply::CachedReply;
 use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
-use crate::distributed::{MAX_NAME, QuotaTerms, Store, Stores};
+use crate::distributed::{QuotaTerms, Store, StoreError, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
 use crate::keyed::quotas::NamedQuota;
@@ -285,13 +285,13 @@ where
 
     /// The length of the key's name, if it is too long.
     pub(super) fn excess_length(&self, key: &K) -> Option<usize> {
-        Some((self.name)(key).len()).filter(|length| *length > MAX_NAME)
+        Some((self.name)(key).len()).filter(|length| *length > StoreError::MAX_NAME)
     }
 
     /// The reason why [`place`](Self::place) returned `None`.
     pub(super) fn no_place(&self, key: &K) -> ConsumeError {
         match self.excess_length(key) {
-            Some(length) => ConsumeError::KeyTooLong { length, most: MAX_NAME },
+            Some(length) => ConsumeError::KeyTooLong { length, most: StoreError::MAX_NAME },
             None => ConsumeError::TooManyKeys { most: self.shards.most() },
         }
     }
@@ -299,7 +299,7 @@ where
     /// The same for `try_acquire`.
     pub(super) fn no_place_at_once(&self, key: &K) -> TryAcquireError {
         match self.excess_length(key) {
-            Some(length) => TryAcquireError::KeyTooLong { length, most: MAX_NAME },
+            Some(length) => TryAcquireError::KeyTooLong { length, most: StoreError::MAX_NAME },
             None => TryAcquireError::TooManyKeys { most: self.shards.most() },
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError, backoff};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
 
 /// Clones share the connection.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Store for Way {
     }
 
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(sleep(self.pause.unwrap_or_else(|| backoff(failures))))
+        Box::pin(sleep(self.pause.unwrap_or_else(|| LeaseRequest::backoff(failures))))
     }
 
     fn outage(&self) -> Outage {

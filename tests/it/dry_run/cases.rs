@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{Bound, Builder, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota, TryJoinError};
+use tollgate::{Bound, Builder, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota};
 use tollgate::{join, try_join};
 
 use crate::fixture::MILLI;
@@ -219,7 +219,7 @@ fn a_waiting_thread_has_a_verdict() {
 fn joint_claims_refuse_a_limiter_in_dry_run() {
     let ((first, _), (second, _)) = (built(|builder| builder), dry());
     let error = try_join([(&first, 1), (&second, 1)]).unwrap_err();
-    assert_eq!(error, TryJoinError::InDryRun { limiter: 1 });
+    assert_eq!(error, JoinError::InDryRun { limiter: 1 });
     let error = assert_ready_err!(spawn(join([(&second, 1), (&first, 1)])).poll());
     assert_eq!(error, JoinError::InDryRun { limiter: 0 });
     second.set_dry_run(0, false).unwrap();

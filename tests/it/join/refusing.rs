@@ -6,9 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
-use tollgate::{
-    Bound, ConsumeError, Denied, JoinError, Limiter, ManualClock, Quota, TryAcquireError, TryJoinError, join, try_join,
-};
+use tollgate::{Bound, ConsumeError, Denied, JoinError, Limiter, ManualClock, Quota, TryAcquireError, join, try_join};
 
 fn refusal<const N: usize>(claims: [(&Limiter, u64); N]) -> JoinError {
     done(&mut spawn(join(claims))).unwrap_err()
@@ -20,7 +18,7 @@ fn by(limiter: usize, error: ConsumeError) -> JoinError {
 
 fn denied<const N: usize>(claims: [(&Limiter, u64); N]) -> (usize, Denied) {
     match try_join(claims) {
-        Err(TryJoinError::Refused { limiter, error: TryAcquireError::Denied(denied) }) => (limiter, denied),
+        Err(JoinError::Refused { limiter, error: TryAcquireError::Denied(denied) }) => (limiter, denied),
         other => panic!("{other:?}"),
     }
 }
@@ -33,7 +31,7 @@ fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
     let error = refusal([(&a, 1), (&b, 1), (&twin, 1)]);
     assert_eq!(error, JoinError::Repeated { limiter: 2 });
     assert_eq!(error.to_string(), "limiter 2 of the joint claim is in it twice: add its costs up");
-    assert!(matches!(try_join([(&a, 1), (&twin, 1)]), Err(TryJoinError::Repeated { limiter: 1 })));
+    assert!(matches!(try_join([(&a, 1), (&twin, 1)]), Err(JoinError::Repeated { limiter: 1 })));
     assert_eq!((a.available(), b.available()), (5, 5));
 }
 
@@ -82,7 +80,7 @@ fn a_cost_that_can_never_be_granted_is_named() {
     let beyond = (1 << 48) + 1;
     assert_eq!(refusal([(&a, beyond), (&b, 4)]), by(0, ConsumeError::TooLarge { cost: beyond, most: 1 << 48 }));
     let too_large = TryAcquireError::TooLarge { cost: 6, most: 5 };
-    assert_eq!(try_join([(&b, 1), (&a, 6)]).unwrap_err(), TryJoinError::Refused { limiter: 1, error: too_large });
+    assert_eq!(try_join([(&b, 1), (&a, 6)]).unwrap_err(), JoinError::Refused { limiter: 1, error: too_large });
     assert_eq!((a.available(), b.available()), (5, 4));
 }
 
@@ -152,7 +150,7 @@ fn try_join_names_the_longest_wait() {
     let (limiter, refused) = denied([(&hour, 1), (&by_hand, 1), (&second, 1)]);
     assert_eq!((limiter, refused.retry_after), (1, None));
     let ended = try_join([(&by_hand, 1), (&hour, 1), (&shut, 1)]).unwrap_err();
-    assert_eq!(ended, TryJoinError::Refused { limiter: 2, error: TryAcquireError::Closed });
+    assert_eq!(ended, JoinError::Refused { limiter: 2, error: TryAcquireError::Closed });
     let refused: u64 = [&second, &hour, &by_hand].iter().map(|limiter| spent(limiter)).sum();
     assert_eq!(refused, 0);
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
-use tollgate::{
-    Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, TryJoinError, join, try_join,
-};
+use tollgate::{Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, join, try_join};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +18,7 @@ fn a_joint_claim_takes_from_keys_of_two_limiters_or_from_neither() {
     let (host, user) = (hosts.limiter(&1).unwrap(), users.limiter(&7).unwrap());
     let [mut first, _] = try_join([(&host, 2), (&user, 2)]).unwrap();
     first.settle(1);
-    let Err(TryJoinError::Refused { limiter, error }) = try_join([(&host, 1), (&user, 2)]) else { panic!("granted") };
+    let Err(JoinError::Refused { limiter, error }) = try_join([(&host, 1), (&user, 2)]) else { panic!("granted") };
     assert_eq!(limiter, 1);
     assert!(matches!(error, tollgate::TryAcquireError::Denied(denied) if denied.by == Bound::Quota(1)));
     assert_eq!((hosts.available(&1), users.available(&7), users.available(&8)), (1, 1, 3));

@@ -8,7 +8,7 @@ mod histories;
 mod threads;
 
 use std::time::Duration;
-use tollgate::{Bucket, CappedBucket, ConfigError, Quota, Ticket};
+use tollgate::{Bucket, Capped, ConfigError, Quota, Ticket};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -26,7 +26,7 @@ fn bucket(quota: Quota) -> Bucket {
     Bucket::new(quota, Duration::ZERO).unwrap()
 }
 
-fn capped(quota: Quota, max_in_flight: u64) -> CappedBucket {
+fn capped(quota: Quota, max_in_flight: u64) -> Bucket<Capped> {
     Bucket::capped(quota, max_in_flight, Duration::ZERO).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use super::millis;
 use tokio::time::{Instant, timeout};
-use tollgate::distributed::{MAX_NAME, MemoryStore};
+use tollgate::distributed::{MemoryStore, StoreError};
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Quota, Quotas, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
@@ -10,14 +10,14 @@ async fn a_key_with_a_long_name_is_a_typed_error_and_no_request() {
     let store = MemoryStore::new();
     let users = KeyedLimiter::<String>::builder().quota(Quota::per_second(10)).distributed(store.clone());
     let users = users.build().unwrap();
-    let (long, longest) = ("x".repeat(MAX_NAME + 1), "x".repeat(MAX_NAME));
+    let (long, longest) = ("x".repeat(StoreError::MAX_NAME + 1), "x".repeat(StoreError::MAX_NAME));
     let began = Instant::now();
-    let error = ConsumeError::KeyTooLong { length: MAX_NAME + 1, most: MAX_NAME };
+    let error = ConsumeError::KeyTooLong { length: StoreError::MAX_NAME + 1, most: StoreError::MAX_NAME };
     for cost in [1, 100] {
         let consumed = timeout(millis(1_000), users.consume(&long, cost)).await.expect("the claim hangs");
         assert_eq!(consumed.map(drop).unwrap_err(), error);
     }
-    let error = TryAcquireError::KeyTooLong { length: MAX_NAME + 1, most: MAX_NAME };
+    let error = TryAcquireError::KeyTooLong { length: StoreError::MAX_NAME + 1, most: StoreError::MAX_NAME };
     assert_eq!(users.try_acquire(&long, 1).map(drop).unwrap_err(), error);
     assert!(users.limiter(&long).is_err());
     users.pause_for(&long, millis(100));

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    Bound, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, TryJoinError,
-    join, try_join,
+    Bound, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join, try_join,
 };
 
 fn limiter(quota: Quota) -> (Limiter, ManualClock) {
@@ -186,7 +185,7 @@ fn what_a_limiter_with_classes_takes_no_part_in_is_refused() {
     let (limiter, _) = limiter(hundred());
     let refused = assert_ready_err!(spawn(join([(&plain, 1), (&limiter, 1)])).poll());
     assert_eq!(refused, JoinError::WithClasses { limiter: 1 });
-    assert_eq!(try_join([(&limiter, 1), (&plain, 1)]).unwrap_err(), TryJoinError::WithClasses { limiter: 0 });
+    assert_eq!(try_join([(&limiter, 1), (&plain, 1)]).unwrap_err(), JoinError::WithClasses { limiter: 0 });
     assert_eq!(plain.available(), 10);
 }
 

@@ -6,12 +6,12 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use tollgate::adaptive::{
     Adaptive, AdaptiveBuilder, AdaptiveConsume, AdaptiveError, AdaptiveGrant, AdaptiveSnapshot, Attempt, ChangeReason,
-    RateChange, Settle, Target,
+    RateChange, Target,
 };
 use tollgate::{
-    Bound, Bucket, Builder, Capped, CappedBucket, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
+    Bound, Bucket, Builder, Capped, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
     GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant, ParseQuotaError, Quota, QuotaSnapshot, Refused,
-    ReleaseError, Replenisher, Reservation, Reserve, Snapshot, Ticket, TryAcquireError, TryJoinError, Uncapped, Wait,
+    ReleaseError, Replenisher, Reservation, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
     Which, join, reserve, try_join,
 };
 
@@ -38,14 +38,15 @@ async fn claims(limiter: &Limiter) -> Result<(), Failure> {
     let _owned: OwnedGrant = claim.await?;
     let joint: Join<'_, 1> = join([(limiter, 1)]);
     let [_grant] = joint.await?;
-    let claim: Reserve<'_, 1> = reserve([(limiter, 1)]);
+    let claim: Join<'_, 1, Reservation<'_, 1>> = reserve([(limiter, 1)]);
     let mut reservation: Reservation<'_, 1> = claim.await?;
     reservation.count(0, 2);
     Ok(())
 }
 
 fn refusals(limiter: &Limiter) -> Option<Denied> {
-    assert!(matches!(try_join([(limiter, 1), (limiter, 1)]), Err(TryJoinError::Repeated { limiter: 1 })));
+    let refused: Result<[Grant<'_>; 2], JoinError<TryAcquireError>> = try_join([(limiter, 1), (limiter, 1)]);
+    assert!(matches!(refused, Err(JoinError::Repeated { limiter: 1 })));
     assert_eq!(limiter.release(1), Err(ReleaseError::NotCapped));
     match limiter.try_acquire(3_600) {
         Err(TryAcquireError::Denied(denied)) => Some(denied),
@@ -73,14 +74,14 @@ fn state(limiter: &Limiter) -> Result<(), Failure> {
 
 fn buckets() -> Result<(), ConfigError> {
     let bucket: Bucket<Uncapped> = Bucket::new(Quota::per_second(10), Duration::ZERO)?;
-    let capped: Bucket<Capped> = CappedBucket::capped(Quota::per_second(10), 5, Duration::ZERO)?;
+    let capped: Bucket<Capped> = Bucket::capped(Quota::per_second(10), 5, Duration::ZERO)?;
     let ticket: Ticket = capped.grab(5);
     assert_eq!((bucket.deficiency(bucket.grab(11)), capped.deficiency(ticket)), (1, 0));
     capped.release(5);
     Ok(())
 }
 
-fn cost<T: Target<Grant: Settle>>(grant: &AdaptiveGrant<T>) -> u64 {
+fn cost<T: Target>(grant: &AdaptiveGrant<T>) -> u64 {
     grant.cost()
 }
 

@@ -4,7 +4,7 @@
 use super::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{ErrorReplies, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
 use tollgate::{Limiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
@@ -53,14 +53,13 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     server.say(&["SCRIPT", "FLUSH"]);
     line.ask(ask(1, 1)).await.unwrap();
 
-    let errors = |line: &RedisStore| line.snapshot().error_replies;
     let counts = |line: &RedisStore| {
-        let ErrorReplies { wrong_type, out_of_memory, no_permission, no_script, .. } = errors(line);
-        [wrong_type, out_of_memory, no_permission, no_script]
+        let kinds = [ReplyKind::WrongType, ReplyKind::OutOfMemory, ReplyKind::NoPermission, ReplyKind::NoScript];
+        kinds.map(|kind| line.snapshot().error_replies(kind))
     };
     assert_eq!(counts(&of_the_wrong_type), [1, 0, 0, 1], "the script was not loaded before");
     assert_eq!([counts(&full), counts(&forbidden), counts(&line)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
-    assert_eq!(errors(&well), ErrorReplies::default());
+    assert_eq!(ReplyKind::ALL.map(|kind| well.snapshot().error_replies(kind)), [0; ReplyKind::ALL.len()]);
     assert_eq!((made(&line), made(&well)), (1, 1));
     assert!(line.servers()[0].circuit == Circuit::Closed && line.servers()[0].opened == 0, "{:?}", line.servers());
 }
@@ -92,7 +91,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
         }
     };
     timeout(FOR_EVER, again).await.expect("the request is not repeated");
-    assert_eq!((made(&line), line.snapshot().error_replies.busy), (1, 1));
+    assert_eq!((made(&line), line.snapshot().error_replies(ReplyKind::Busy)), (1, 1));
     let [server] = &line.servers()[..] else { panic!("one server") };
     assert_eq!((server.circuit, server.opened), (Circuit::Closed, 1));
 }
@@ -122,7 +121,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
         sleep(Duration::from_millis(50)).await;
     }
     let snapshot = line.snapshot();
-    assert_eq!(snapshot.error_replies.foreign_field, 1);
+    assert_eq!(snapshot.error_replies(ReplyKind::ForeignField), 1);
     let error = snapshot.error.unwrap();
     assert!(error.contains("\"visitor\"") || error.contains(&node), "{error}");
     assert!(error.contains(line.key()) && error.contains("2 such fields"), "{error}");
@@ -130,7 +129,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
     let own = format!("{:032x}", 1);
     server.say(&["EVAL", "redis.call('HSET', KEYS[1], ARGV[1], 'mine') return 'OK'", "1", line.key(), &own]);
     line.ask(ask(1, number + 1)).await.unwrap();
-    assert_eq!(line.snapshot().error_replies.foreign_field, 2);
+    assert_eq!(line.snapshot().error_replies(ReplyKind::ForeignField), 2);
     assert_eq!(made(&line), 1);
 }
 

@@ -3,7 +3,7 @@
 use super::masters::masters;
 use super::server::{Server, line};
 use tollgate::Quota;
-use tollgate::distributed::{LeaseRequest, MAX_NAME, Missing, QuotaTerms, Store, StoreError};
+use tollgate::distributed::{LeaseRequest, Missing, QuotaTerms, Store, StoreError};
 use tollgate_redis::RedisStore;
 
 /// All rights that a store needs.
@@ -53,8 +53,8 @@ async fn a_user_who_may_not_read_the_policy_connects_without_a_warning() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_empty_or_too_long_is_an_error() {
     let Some(server) = Server::start() else { return };
-    let store = line(&server.url(), &"x".repeat(MAX_NAME)).await;
-    for name in ["", &"x".repeat(MAX_NAME + 1)] {
+    let store = line(&server.url(), &"x".repeat(StoreError::MAX_NAME)).await;
+    for name in ["", &"x".repeat(StoreError::MAX_NAME + 1)] {
         let refused = |result: Result<RedisStore, StoreError>| matches!(result, Err(StoreError::Misnamed(_)));
         assert!(refused(RedisStore::connect(server.url(), name).await), "{} bytes", name.len());
         assert!(refused(store.beside(name)), "{} bytes", name.len());

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::{
-    ErrorReplies, LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError,
-    StoreSnapshot, Stores, backoff,
+    LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError,
+    StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
 use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, Meter, describe};
@@ -67,7 +67,7 @@ impl Store for Counting {
     }
 
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(backoff(failures)))
+        Box::pin(tokio::time::sleep(LeaseRequest::backoff(failures)))
     }
 }
 
@@ -85,8 +85,7 @@ async fn distributed() -> Result<(), Failure> {
     limiter.wait(1).await?;
     store.tally().count_error_reply(ReplyKind::Busy);
     let snapshot: StoreSnapshot = store.tally().snapshot();
-    let replies: ErrorReplies = snapshot.error_replies;
-    assert_eq!((snapshot.is_out, replies.busy), (false, 1));
+    assert_eq!((snapshot.is_out, snapshot.error_replies(ReplyKind::Busy)), (false, 1));
     let users: Users = KeyedLimiter::builder().quota(quota).distributed(Counting(store)).build()?;
     users.wait(&"ann", 1).await?;
     Ok(())

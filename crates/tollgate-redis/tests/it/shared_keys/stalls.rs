@@ -9,7 +9,7 @@ use redis::Connection;
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::Outage;
+use tollgate::distributed::{Outage, ReplyKind};
 use tollgate::{ConsumeError, KeyedLimiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
@@ -92,7 +92,8 @@ async fn a_bad_key_fails_alone() {
     }
     let snapshot = users.snapshot();
     assert!(
-        snapshot.store.as_ref().unwrap().error_replies.wrong_type > 0 && !snapshot.store.as_ref().unwrap().is_out,
+        snapshot.store.as_ref().unwrap().error_replies(ReplyKind::WrongType) > 0
+            && !snapshot.store.as_ref().unwrap().is_out,
         "{snapshot:?}"
     );
     assert_eq!(lines.servers()[0].connections, 1);
