@@ -247,7 +247,7 @@ pub use {
     as_limiter::AsLimiter,
     bucket::{Bucket, Capped, Ticket, Uncapped},
     builder::Builder,
-    class::{ClassSnapshot, Share},
+    class::{ClassSnapshot, RecentShare, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

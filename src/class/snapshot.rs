@@ -26,24 +26,35 @@ pub struct ClassSnapshot {
     pub wait_p50: Option<Duration>,
     /// The same for 99 of 100 claims.
     pub wait_p99: Option<Duration>,
-    /// How far the next two figures reach back: 5 to 10 seconds, or to when the class was made.
-    pub recent_window: Duration,
-    /// Tokens that the class and the classes in it were served in that time. Grants made at once are left out, as in
-    /// `served`.
-    pub recent_served: u64,
-    /// The same of its parent and all classes in that.
-    pub recent_served_to_parent: u64,
-    /// The sum of the weights of all classes with the same parent, this one included, whether claims wait in them or not.
-    pub sibling_weights: u64,
+    /// What the class and the classes in it were served lately, and what its siblings were.
+    pub recent: RecentShare,
     /// True if claims wait in the class or in a class in it, and ceilings hold all of them back.
     pub is_held: bool,
     /// Tokens that the class's own ceiling has; negative after a debt, `None` without a ceiling.
     pub ceiling_level: Option<i64>,
 }
 
-impl ClassSnapshot {
-    /// Returns the part of its parent's tokens that the class and the classes in it received lately, from 0 to 1. `None` if
-    /// there were none.
+/// What a class received of what its parent received, within the last 5 to 10 seconds.
+///
+/// Grants made at once are left out, as in [`ClassSnapshot::served`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct RecentShare {
+    /// How far the figures reach back.
+    pub window: Duration,
+    /// Tokens that the class and the classes in it were served.
+    pub served: u64,
+    /// Tokens that its parent and all classes in that were served.
+    pub served_to_parent: u64,
+    /// The weight of the class.
+    pub weight: u64,
+    /// The sum of the weights of all classes with the same parent, whether claims wait in them or not.
+    pub weights: u64,
+}
+
+impl RecentShare {
+    /// Returns the part of its parent's tokens that the class received, from 0 to 1. `None` if there were none.
     ///
     /// # Examples
     ///
@@ -60,20 +71,22 @@ impl ClassSnapshot {
     ///     tokio::spawn(async move { while class.wait(1).await.is_ok() {} });
     /// }
     /// tokio::time::sleep(Duration::from_secs(3)).await;
-    /// let seen = pages.snapshot();
-    /// assert_eq!(seen.due_share(), 0.75);
-    /// assert!((seen.recent_share().unwrap() - 0.75).abs() < 0.01);
+    /// let recent = pages.snapshot().recent;
+    /// assert_eq!(recent.due(), 0.75);
+    /// assert!((recent.received().unwrap() - 0.75).abs() < 0.01);
     /// # Ok(()) }
     /// ```
-    pub fn recent_share(&self) -> Option<f64> {
-        (self.recent_served_to_parent > 0).then(|| self.recent_served as f64 / self.recent_served_to_parent as f64)
+    pub fn received(&self) -> Option<f64> {
+        (self.served_to_parent > 0).then(|| self.served as f64 / self.served_to_parent as f64)
     }
 
     /// Returns the part that is due to the class by its weight while claims wait in all its siblings, from 0 to 1.
-    pub fn due_share(&self) -> f64 {
-        self.weight as f64 / self.sibling_weights.max(self.weight) as f64
+    pub fn due(&self) -> f64 {
+        self.weight as f64 / self.weights.max(self.weight) as f64
     }
+}
 
+impl ClassSnapshot {
     pub(super) fn of(state: &mut State, class: ClassId) -> Self {
         let now = state.supply.synced();
         let reading = state.read_class(class);
@@ -89,10 +102,13 @@ impl ClassSnapshot {
             served_by_floor: entry.by_floor,
             wait_p50: reading.median_wait,
             wait_p99: reading.p99_wait,
-            recent_window: reading.window,
-            recent_served: reading.served,
-            recent_served_to_parent: reading.served_to_parent,
-            sibling_weights: reading.weights,
+            recent: RecentShare {
+                window: reading.window,
+                served: reading.served,
+                served_to_parent: reading.served_to_parent,
+                weight,
+                weights: reading.weights,
+            },
             is_held,
             ceiling_level,
         }

@@ -116,12 +116,12 @@ fn recent_shares_are_counted_against_weights() {
         limiter.tick();
     }
     let recent = |class: &Class| {
-        let seen = class.snapshot();
-        (seen.recent_served, seen.recent_served_to_parent, seen.weight, seen.sibling_weights)
+        let recent = class.snapshot().recent;
+        (recent.served, recent.served_to_parent, recent.weight, recent.weights)
     };
     assert_eq!((recent(&a), recent(&b), recent(&inner)), ((30, 40, 3, 4), (10, 40, 1, 4), (30, 30, 5, 5)));
-    assert_eq!(a.snapshot().recent_window, 40 * MILLI);
-    assert_eq!((a.snapshot().recent_share(), a.snapshot().due_share()), (Some(0.75), 0.75));
+    assert_eq!(a.snapshot().recent.window, 40 * MILLI);
+    assert_eq!((a.snapshot().recent.received(), a.snapshot().recent.due()), (Some(0.75), 0.75));
     assert_eq!(a.snapshot().served, 0, "of the class itself, without those in it");
     b.set_share(Share::weight(7)).unwrap();
     assert_eq!(recent(&a).3, 10);
@@ -129,8 +129,8 @@ fn recent_shares_are_counted_against_weights() {
     drop(b);
     assert_eq!(recent(&a).3, 3);
     clock.advance(Duration::from_secs(10));
-    assert_eq!(a.snapshot().recent_share(), None);
+    assert_eq!(a.snapshot().recent.received(), None);
     inner.remove();
     assert_eq!(recent(&inner).2, 5);
-    assert_eq!(inner.snapshot().due_share(), 1.0);
+    assert_eq!(inner.snapshot().recent.due(), 1.0);
 }
