@@ -263,7 +263,7 @@ impl Time {
 }
 
 /// After how long a clock that panics is read again: one tick of tokio's timer.
-const RETRY: Duration = Duration::from_millis(1);
+pub(crate) const RETRY: Duration = Duration::from_millis(1);
 
 /// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]

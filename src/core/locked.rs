@@ -178,6 +178,13 @@ impl Core {
         self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
     }
 
+    /// Like [`with_anyway`](Self::with_anyway), for acts that need the present time: if the clock panics, nothing is done, and
+    /// the result is `None`.
+    pub(crate) fn with_present<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> Option<R> {
+        let sample = self.sample_or_last()?;
+        Some(self.sampled(Some(sample), Reach::Now, CatchUp::Fully, act))
+    }
+
     #[inline]
     pub(super) fn sampled<R>(
         &self,

@@ -204,8 +204,8 @@ impl State {
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
         self.allow(rovers, &planner, false);
-        // The tokens available at once count from now, when the answer has come, and not earlier. By the store's clock
-        // their instant was earlier, so nothing is granted too early.
+        // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so
+        // nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
         let at = now.max(self.supply.synced());
         let terms = *planner.terms();
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
@@ -218,7 +218,7 @@ impl State {
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
-        let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+        let later = Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
         let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         planner.note_grant(ask.number, answer.now + answer.promised, ends.max(now), now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
@@ -227,7 +227,7 @@ impl State {
             (answer.now, later)
         } else {
             let once = answer.now.min(space);
-            (once, later.without_stale(now, space - once))
+            (once, later.without_stale(at, space - once))
         };
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on));

@@ -13,6 +13,10 @@ use crate::error::QuotaConflict;
 use std::task::Waker;
 use tokio::time::Instant;
 
+/// The limiter's clock has panicked.
+#[derive(Debug)]
+pub(crate) struct ClockPanicked;
+
 impl Core {
     /// The store of the distributed quota, if there is one.
     #[cfg(feature = "metrics")]
@@ -48,13 +52,23 @@ impl Core {
 
     /// The store has answered `ask`, which was sent at `sent`. If it has lost its state, returns by how many tokens that
     /// may exceed the quota.
-    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> Option<u64> {
-        // The answer counts even if the clock panics. The time since the request is read after the limiter's clock: if the
-        // thread stands still between them, the request seems older than it is, and the allowance ends too early rather
-        // than too late.
-        self.with_anyway(|state, rovers, sample| {
+    ///
+    /// # Errors
+    ///
+    /// If the clock panics: the tokens count from when the answer has come, and the last reading may be from before the
+    /// request. The caller tries again.
+    pub(crate) fn receive(
+        &self,
+        ask: &LeaseRequest,
+        answer: &LeaseGrant,
+        sent: Instant,
+    ) -> Result<Option<u64>, ClockPanicked> {
+        // The time since the request is read after the limiter's clock: if the thread stands still between them, the request
+        // seems older than it is, and the allowance ends too early rather than too late.
+        let received = self.with_present(|state, rovers, sample| {
             state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()))
-        })
+        });
+        received.ok_or(ClockPanicked)
     }
 
     /// What another answer of the store said, with instants of the clock `time`.

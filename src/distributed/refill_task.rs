@@ -2,7 +2,9 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
+use super::refill::ClockPanicked;
 use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
+use crate::clock::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::source::RequestTask;
@@ -11,7 +13,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
 /// runtime restarts the task there.
@@ -39,21 +41,33 @@ impl RefillHandle {
                 Persisted::NeedsNothing => continue,
                 Persisted::LimiterGone => break,
             };
+            unseen = self.receive(&ask, &answer, sent).await;
             self.unanswered = None;
-            match self.core.upgrade() {
-                Some(core) => {
-                    if let Some(excess) = core.receive(&ask, &answer, sent) {
-                        self.store.tally().note_loss(&*self.store, excess);
-                    }
-                }
-                None => unseen = answer.now + answer.promised,
-            }
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
             if let Ok(answer) = self.store.ask(ask).await {
                 note(&*self.store, &ask, &answer);
+            }
+        }
+    }
+
+    /// Passes the answer to the limiter, as soon as its clock can be read. Returns the tokens that the limiter did not get
+    /// because it is gone.
+    async fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> u64 {
+        loop {
+            let received = match self.core.upgrade() {
+                Some(core) => core.receive(ask, answer, sent),
+                None => return answer.now + answer.promised,
+            };
+            match received {
+                Ok(None) => return 0,
+                Ok(Some(excess)) => {
+                    self.store.tally().note_loss(&*self.store, excess);
+                    return 0;
+                }
+                Err(ClockPanicked) => sleep(RETRY).await,
             }
         }
     }
