@@ -4,7 +4,7 @@
 //! a burst's time and more. So whenever the limiter reads this clock, the clock first lets the limiter serve its queue in
 //! steps up to the present. What it grants in a step was scheduled in that step, however late the step is taken.
 
-use crate::law::Batch;
+use crate::law::{Batch, SECOND};
 use crate::report::now;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,9 @@ use tollgate::{Clock, Limiter};
 
 /// The precision of the instants, in nanoseconds.
 const STEP: u64 = 200_000;
+
+/// How long an answer is remembered after its last token has come, in nanoseconds: longer than a grant can be late.
+const REMEMBERED: u64 = SECOND;
 
 /// The round trips of the answers whose tokens have not all come.
 ///
@@ -30,7 +33,7 @@ struct Trips {
 impl Trips {
     /// The limiter reads its clock.
     fn read(&mut self, at: u64) {
-        self.taken.retain(|(until, _)| *until + 1_000_000_000 >= at);
+        self.taken.retain(|(until, _)| *until + REMEMBERED >= at);
         if let Some((sent, lasts)) = self.arrived.take() {
             self.taken.push((at + lasts, at.saturating_sub(sent)));
         }
@@ -38,7 +41,7 @@ impl Trips {
 
     /// The longest delay of a token that comes at `at` or later.
     fn longest(&self, at: u64) -> u64 {
-        self.taken.iter().filter(|(until, _)| *until + 1_000_000_000 >= at).map(|(_, took)| *took).max().unwrap_or(0)
+        self.taken.iter().filter(|(until, _)| *until + REMEMBERED >= at).map(|(_, took)| *took).max().unwrap_or(0)
     }
 }
 
@@ -179,11 +182,12 @@ mod tests {
         let mut trips = Trips { arrived: Some((100, 30)), ..Trips::default() };
         assert_eq!(trips.longest(0), 0);
         trips.read(140);
-        assert_eq!([150, 170, 171].map(|at| trips.longest(at)), [40, 40, 0]);
+        assert_eq!([150, 170 + REMEMBERED, 171 + REMEMBERED].map(|at| trips.longest(at)), [40, 40, 0]);
         // A faster answer does not hide a slower one whose tokens still come.
         trips.arrived = Some((150, 100));
         trips.read(160);
-        assert_eq!([165, 171, 260, 261].map(|at| trips.longest(at)), [40, 10, 10, 0]);
+        let instants = [165, 171, 260, 261].map(|at| if at > 165 { at + REMEMBERED } else { at });
+        assert_eq!(instants.map(|at| trips.longest(at)), [40, 10, 10, 0]);
     }
 
     /// A thread that is busy for 50 ms and serves its limiter only then.
