@@ -47,7 +47,7 @@ pub(super) struct LiveTemplate {
 
 impl LiveTemplate {
     pub(super) fn cap(&self) -> Option<u64> {
-        // Acquire: whoever learns under a shard's lock that a change has visited the shard sees the change.
+        // Acquire: a call that learns under a shard's lock that a change has visited the shard sees the change.
         self.cap.as_ref().map(|cap| cap.load(Acquire))
     }
 

@@ -103,7 +103,7 @@ fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
     };
     // Otherwise for callers to come alone.
     assert_eq!([true, false].map(wants), [Some(0), Some(10)]);
-    // Who is behind a front that has all it needs is asked for when that is about to come.
+    // The tokens of claims behind a front that was promised all of its own are requested shortly before those come.
     let node = Node::new(Outage::Wait).promised(&[(10_000_000_000, 10, false)]);
     assert_eq!(node.waiting(&[10, 5]).wants(0), None);
 }

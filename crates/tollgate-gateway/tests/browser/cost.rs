@@ -43,18 +43,3 @@ async fn a_quiet_gateway_costs_a_browser_next_to_nothing() {
     browser.close().await;
     assert!(gateway.ended().await);
 }
-
-/// For the documentation; the traffic of the demo competes for the processor.
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn the_cost_of_a_busy_page() {
-    let gateway = Process::demo().await;
-    let browser = Browser::start().await;
-    let nothing = load(&browser, Duration::from_secs(5)).await;
-    browser.open(&gateway.page).await;
-    browser.until("it shows numbers", "return shown !== null && points.length > 240").await;
-    let busy = load(&browser, Duration::from_secs(20)).await;
-    println!("no page: {:.1} %, the demo: {:.1} % of a core", nothing * 100.0, busy * 100.0);
-    gateway.signal("KILL");
-    browser.close().await;
-}
