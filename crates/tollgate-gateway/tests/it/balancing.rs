@@ -29,18 +29,18 @@ fn text(upstreams: &[SocketAddr], tables: &str) -> String {
     one.replace(&format!("{:?}", urls[0]), &format!("{urls:?}"))
 }
 
-async fn world(upstreams: &[SocketAddr], tables: &str) -> World {
-    World::of(&text(upstreams, tables)).await
+async fn world(upstreams: &[SocketAddr], tables: &str) -> TestGateway {
+    TestGateway::of(&text(upstreams, tables)).await
 }
 
-fn change(world: &World, upstreams: &[SocketAddr], tables: &str) {
+fn change(world: &TestGateway, upstreams: &[SocketAddr], tables: &str) {
     let path = Path::new("gateway.toml");
     world.gateway.limits.change(Config::parse(path, &text(upstreams, tables)).unwrap(), path).unwrap();
 }
 
 /// Whether each upstream is healthy, and its requests in flight.
-fn seen(world: &World) -> Vec<(bool, usize)> {
-    let seen = world.gateway.limits.config().upstreams.seen();
+fn statuses(world: &TestGateway) -> Vec<(bool, usize)> {
+    let seen = world.gateway.limits.config().upstreams.statuses();
     seen.into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect()
 }
 
@@ -88,7 +88,7 @@ impl Switch {
     }
 }
 
-async fn post(world: &World) -> (StatusCode, String) {
+async fn post(world: &TestGateway) -> (StatusCode, String) {
     let request = world.client.post(format!("http://{}/", world.address)).header("x-api-key", "k").body("a body");
     let answer = request.send().await.unwrap();
     (answer.status(), answer.text().await.unwrap())
