@@ -150,7 +150,7 @@ async fn the_quota_of_all_unlisted_clients_leaves_the_rest_to_listed_ones() {
     }
     assert_eq!(world.waiting(), (0, 10));
     world.advance(SECOND / 2);
-    until("served", || world.waiting() == (0, 5)).await;
+    until("served", || (world.upstream.count(), world.waiting()) == (25, (0, 5))).await;
     a_moment().await;
     assert_eq!((world.upstream.count(), world.waiting()), (25, (0, 5)));
 }

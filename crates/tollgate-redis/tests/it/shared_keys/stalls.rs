@@ -72,9 +72,11 @@ async fn a_stall_of_redis_costs_few_connections_and_every_call_is_granted() {
     let (made, asked) = (connections(&mut observer) - before, calls(&mut observer, "evalsha") - asked);
     let all = (2 * CALLS * NODES) as u64;
     println!("{made} connections, {asked} requests for {all} calls");
-    // Each node already has one connection.
-    assert!(made <= 3 * NODES as u64, "{made} new connections of {NODES} nodes");
-    assert!(asked <= all + all / 2, "{asked} requests for {all} calls");
+    // Each node already has one connection. On a machine so slow that replies come after the timeout of a second, it makes
+    // at most one more in each such second.
+    let slow = stalled.elapsed().as_secs();
+    assert!(made <= (3 + slow) * NODES as u64, "{made} new connections of {NODES} nodes");
+    assert!(asked <= all + all / 2 * (1 + slow / 10), "{asked} requests for {all} calls");
 }
 
 /// One key of the wrong type, and one that another node uses with another quota.
