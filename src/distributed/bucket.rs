@@ -70,6 +70,8 @@ pub struct SharedBucket {
     /// The sum of all allowances.
     pub(super) held: i64,
     pub(super) nodes: HashMap<u128, Node>,
+    /// No node is remembered for longer than until this instant.
+    pub(super) last_until: i64,
     /// The instant from which the bucket may be forgotten.
     pub(super) ends: i64,
 }
@@ -107,6 +109,7 @@ impl SharedBucket {
             clock: 0,
             held: 0,
             nodes: HashMap::new(),
+            last_until: now,
             ends: now,
         }
     }
@@ -146,11 +149,12 @@ impl SharedBucket {
         }
         let ttl = time_to_live(ask);
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
-            self.sweep(now, ttl);
+            self.sweep(now);
         }
+        self.last_until = self.last_until.max(now + ttl);
         self.mint(now);
         if asked.version > stored.version && !self.take_over(asked, now) {
-            self.keep(now, ttl);
+            self.keep(now);
             return Err(owes(-self.level));
         }
         let known = self.nodes.get(&ask.node).copied();
@@ -159,7 +163,7 @@ impl SharedBucket {
         let node = match known {
             Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
             _ if self.owes_too_much(ask) => {
-                self.keep(now, ttl);
+                self.keep(now);
                 return Err(owes(-self.level));
             }
             _ => self.grant(ask, now, others, known),
@@ -171,7 +175,7 @@ impl SharedBucket {
             self.nodes.insert(ask.node, node);
             self.held = others + node.allowance;
         }
-        self.keep(now, ttl);
+        self.keep(now);
         Ok(LeaseGrant {
             before: before.number,
             age: (self.clock - node.at) as u64,
@@ -245,12 +249,13 @@ impl SharedBucket {
     }
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
-    /// to live, and only then does the bucket mint these tokens.
-    fn keep(&mut self, now: i64, ttl: i64) {
+    /// to live, and only then does the bucket mint these tokens. The node whose time ends last need not be the one that
+    /// asks.
+    fn keep(&mut self, now: i64) {
         let burst = self.terms.burst as i64;
         let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
         let fills = self.fills((burst - self.level).max(0)) + idle;
-        let keep = fills.max(ttl + self.fills(self.held.min(burst)));
+        let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
@@ -273,16 +278,18 @@ impl SharedBucket {
     }
 
     /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
-    /// bucket has space for these tokens only from then on: it mints up to the last of these ends first.
-    fn sweep(&mut self, now: i64, ttl: i64) {
+    /// bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
+    /// stepped back, the ends step back with it: no node is forgotten sooner or later for that.
+    fn sweep(&mut self, now: i64) {
+        if now < self.swept {
+            self.nodes.values_mut().for_each(|node| node.until -= self.stamp - now);
+        }
         let last_end = self.nodes.values().map(|node| node.until).filter(|until| *until <= now).max();
         if let Some(end) = last_end.filter(|end| *end > self.stamp) {
             self.mint(end);
         }
         self.nodes.retain(|_, node| node.until > now);
-        for node in self.nodes.values_mut() {
-            node.until = node.until.min(now + ttl);
-        }
+        self.last_until = self.nodes.values().map(|node| node.until).max().unwrap_or(now);
         self.held = self.nodes.values().map(|node| node.allowance).sum();
         self.swept = now;
     }

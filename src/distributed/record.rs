@@ -18,15 +18,16 @@ impl SharedBucket {
     /// |---|---|
     /// | 1 | `tollgate 1`: the encoding |
     /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
-    /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, ends |
+    /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, last until, ends |
     /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, once, later, behind, part, at |
     ///
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, ends, .. } = self;
-        let mut text =
-            format!("{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {ends}\n");
+        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, last_until, ends, .. } = self;
+        let mut text = format!(
+            "{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {last_until} {ends}\n"
+        );
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
@@ -57,7 +58,7 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         return None;
     }
     let terms = QuotaTerms::from_text(lines.next()?)?;
-    let [level, stamp, part, swept, epoch, busy, was, clock, ends] = numbers(lines.next()?)?;
+    let [level, stamp, part, swept, epoch, busy, was, clock, last_until, ends] = numbers(lines.next()?)?;
     let is_progress = |part: i64| (0..terms.period as i64).contains(&part);
     let mut nodes = HashMap::new();
     for line in lines {
@@ -80,7 +81,7 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     if !is_progress(part) || [busy, was, clock].iter().any(|count| *count < 0) {
         return None;
     }
-    Some(SharedBucket { terms, level, stamp, part, swept, epoch, busy, was, clock, held, nodes, ends })
+    Some(SharedBucket { terms, level, stamp, part, swept, epoch, busy, was, clock, held, nodes, last_until, ends })
 }
 
 /// Reads exactly `N` numbers between single spaces.
@@ -114,7 +115,8 @@ mod tests {
     fn a_record_is_read_back_as_it_was_written() {
         let bucket = bucket();
         let record = bucket.to_bytes();
-        let text = "tollgate 1\n1 100000 20 20 0 3\n-8 1700000000000001 0 1700000000000000 6800000000 1 0 1 1700000002801001\n\
+        let text = "tollgate 1\n1 100000 20 20 0 3\n\
+                    -8 1700000000000001 0 1700000000000000 6800000000 1 0 1 1700000002000001 1700000002801001\n\
                     00000000000000000000000000000007 1 3 1700000002000001 6800000000 20 8 0 0 1\n";
         assert_eq!(std::str::from_utf8(&record), Ok(text));
         assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket));

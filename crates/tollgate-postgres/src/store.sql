@@ -1,10 +1,11 @@
 -- The migration of tollgate-postgres: one table and two functions. It can run again, and while limiters run.
 --
 -- A store is one row with an empty node, the bucket, and a row for each node:
---   bucket: numbers = level stamp part swept epoch busy was clock held nodes ends
+--   bucket: numbers = level stamp part swept epoch busy was clock held nodes ends last_until
 --           quota = amount period burst initial stepped version
 --     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total time for which the bucket
---     has minted, which does not step back; held, nodes: the sum of all allowances and the number of nodes)
+--     has minted, which does not step back; held, nodes: the sum of all allowances and the number of nodes; ends: when the
+--     bucket may be deleted; last_until: no node is remembered for longer)
 --   node:   numbers = number allowance until epoch once later behind part at
 -- The numbers are tokens, or microseconds of the server's clock. A missing bucket is full, and no node holds anything.
 CREATE TABLE IF NOT EXISTS tollgate (
@@ -38,7 +39,7 @@ DECLARE
   now bigint;
   amount bigint; period bigint; burst bigint; stepped boolean;
   level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
-  held bigint; nodes bigint;
+  held bigint; nodes bigint; last_until bigint;
   keeps bigint; last_end bigint; until bigint;
   most bigint; minted bigint; total bigint; this bigint;
   rest double precision; owed double precision; to_part double precision;
@@ -60,10 +61,11 @@ BEGIN
       DELETE FROM tollgate WHERE store = name AND node <> '';
     END IF;
     has := asked;
-    bucket := ARRAY[asked[4], now, 0, now, 0, 0, 0, 0, 0, 0, now];
+    bucket := ARRAY[asked[4], now, 0, now, 0, 0, 0, 0, 0, 0, now, now];
   END IF;
   level := bucket[1]; stamp := bucket[2]; part := bucket[3]; swept := bucket[4]; epoch := bucket[5]; busy := bucket[6];
   was := bucket[7]; clock := bucket[8]; held := bucket[9]; nodes := bucket[10];
+  last_until := bucket[12];
   IF has[6] = asked[6] AND (has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5]) THEN
     RETURN -3::bigint || has;
   END IF;
@@ -75,19 +77,24 @@ BEGIN
 
   -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
   -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
-  -- stepped back, no node is remembered for longer than its time to live from now.
+  -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
   keeps := held;
   IF now >= swept + (ttl + 3) / 4 OR now < swept THEN
+    last_until := now;
     IF nodes > 0 THEN
+      IF now < swept THEN
+        UPDATE tollgate SET numbers[3] = numbers[3] - (stamp - now) WHERE store = name AND node <> '';
+      END IF;
       SELECT max(numbers[3]) INTO last_end FROM tollgate WHERE store = name AND node <> '' AND numbers[3] <= now;
       DELETE FROM tollgate WHERE store = name AND node <> '' AND numbers[3] <= now;
-      UPDATE tollgate SET numbers[3] = now + ttl WHERE store = name AND node <> '' AND numbers[3] > now + ttl;
-      SELECT coalesce(sum(numbers[2]), 0), count(*) INTO keeps, nodes FROM tollgate WHERE store = name AND node <> '';
+      SELECT coalesce(sum(numbers[2]), 0), count(*), coalesce(max(numbers[3]), now) INTO keeps, nodes, last_until
+        FROM tollgate WHERE store = name AND node <> '';
       SELECT numbers INTO mine FROM tollgate WHERE store = name AND node = id;
       known := FOUND;
     END IF;
     swept := now;
   END IF;
+  last_until := greatest(last_until, now + ttl);
 
   -- Mints up to each of these instants: level + held never exceeds the burst. The fraction of a token is carried, unless
   -- the bucket was already full. If the clock has stepped back, time continues from there. More periods than fill the
@@ -227,12 +234,15 @@ BEGIN
     END IF;
   END IF;
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
-  -- would not begin full is kept for one hour longer.
+  -- would not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that
+  -- asks.
   keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, LONGEST)::bigint;
   keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END,
-    ttl + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
+    last_until - now + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
+  keep := least(keep, LONGEST);
   UPDATE tollgate SET quota = has, numbers = ARRAY[
-    level, stamp, part, swept, epoch, busy, was, clock, held, nodes, now + ((keep + 999) / 1000 + 1) * 1000
+    level, stamp, part, swept, epoch, busy, was, clock, held, nodes, now + ((keep + 999) / 1000 + 1) * 1000,
+    last_until
   ] WHERE store = name AND node = '';
 
   IF refused THEN

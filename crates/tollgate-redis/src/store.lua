@@ -5,9 +5,9 @@
 -- ("held nodes"). Each node has one further field:
 --   q: amount period burst initial stepped [version]
 --     (no version is version 0)
---   s: level stamp part swept epoch busy was clock
+--   s: level stamp part swept epoch busy was clock last_until
 --     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
---     time for which the bucket has minted, which does not step back)
+--     time for which the bucket has minted, which does not step back; last_until: no node is remembered for longer)
 --   node: seq hold until epoch once later behind part at
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
@@ -40,6 +40,11 @@ local function is_numbers(text, count)
   return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
 end
 
+-- Whether the text is what the script writes for a node. Only the epoch may be negative.
+local function is_node(text)
+  return text and string.match(text, '^%d+ %d+ %d+ %-?%d+' .. string.rep(' %d+', 5) .. '$')
+end
+
 -- The amount, period, burst, initial tokens, kind (1 if stepped) and version of a quota's text.
 local function terms(text)
   local a, p, b, i, s, v = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) ([01]) ?(%d*)$')
@@ -54,12 +59,12 @@ end
 local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
 local quota = ARGV[4]
 local amount, period, burst, initial, stepped, version = terms(quota)
-local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
+local level, stamp, part, swept, epoch, busy, was, clock, last_until = initial, now, 0, now, 0, 0, 0, 0, now
 local held, nodes = 0, 0
 -- Whether the request has another quota than the store, and a newer one.
 local is_other, is_newer = false, false
 if stored[1] then
-  if not is_numbers(stored[1], 8) then return damaged('s') end
+  if not is_numbers(stored[1], 9) then return damaged('s') end
   if not is_numbers(stored[3], 2) then return damaged('h') end
   if stored[2] ~= quota then
     local has = {terms(stored[2] or '')}
@@ -70,7 +75,7 @@ if stored[1] then
     quota = stored[2]
     amount, period, burst, initial, stepped, version = unpack(has)
   end
-  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
+  level, stamp, part, swept, epoch, busy, was, clock, last_until = numbers(stored[1])
   held, nodes = numbers(stored[3])
 end
 -- A field that no node wrote is removed, and the error names it. The next request finds no such field.
@@ -79,7 +84,7 @@ local function foreign(field, count)
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
 end
 
-if stored[4] and not is_numbers(stored[4], 9) then
+if stored[4] and not is_node(stored[4]) then
   redis.call('HDEL', key, node)
   return foreign(node, 1)
 end
@@ -115,28 +120,30 @@ end
 
 -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
--- stepped back, no node is remembered for longer than its time to live from now.
+-- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
 local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
   local all = redis.call('HGETALL', key)
   local strange, stranger = 0, nil
   local keep, count, gone, last_end = 0, 0, {}, 0
+  local step = now < swept and stamp - now or 0
+  last_until = now
   for i = 1, #all, 2 do
     local name = all[i]
-    if #name > 1 and not (#name == 32 and is_numbers(all[i + 1], 9)) then
+    if #name > 1 and not (#name == 32 and is_node(all[i + 1])) then
       redis.call('HDEL', key, name)
       strange, stranger = strange + 1, stranger or name
     elseif #name > 1 then
       local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
-      holds, ends = tonumber(holds), tonumber(ends)
+      holds, ends = tonumber(holds), tonumber(ends) - step
       if ends <= now then
         gone[#gone + 1], last_end = name, math.max(last_end, ends)
       else
-        keep, count = keep + holds, count + 1
-        if ends > now + ttl then
-          local shorter = number .. ' ' .. text(holds, now + ttl) .. ' ' .. rest
-          redis.call('HSET', key, name, shorter)
-          if name == node then mine = shorter end
+        keep, count, last_until = keep + holds, count + 1, math.max(last_until, ends)
+        if step > 0 then
+          local moved = number .. ' ' .. text(holds, ends) .. ' ' .. rest
+          redis.call('HSET', key, name, moved)
+          if name == node then mine = moved end
         end
       end
     end
@@ -150,6 +157,7 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = keep, count, now
 end
 mint(now)
+last_until = math.max(last_until, now + ttl)
 
 -- Lowers the level to `most`, but not below 0.
 local function cut(most)
@@ -194,7 +202,7 @@ if is_newer then
       -- A promise that is repeated would be read by the new rate.
       local all = redis.call('HGETALL', key)
       for i = 1, #all, 2 do
-        if #all[i] == 32 and is_numbers(all[i + 1], 9) then
+        if #all[i] == 32 and is_node(all[i + 1]) then
           local head, tail = string.match(all[i + 1], '^(%d+ %d+ %d+ %-?%d+ %d+) %d+ (.*)$')
           redis.call('HSET', key, all[i], head .. ' 0 ' .. tail)
           if all[i] == node and mine then mine = head .. ' 0 ' .. tail end
@@ -272,14 +280,15 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock, last_until), 'q', quota,
   'h', text(held, nodes))
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
--- not begin full is kept for one hour longer.
+-- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
 local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
 local idle = initial < burst and IDLE or 0
-local keep = math.max(fills(math.max(0, burst - level)) + idle, ttl + fills(math.min(held, burst)))
+local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
+keep = math.min(keep, LONGEST)
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(keep / 1000) + 1))
 
 if refused then

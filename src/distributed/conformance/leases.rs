@@ -88,6 +88,9 @@ pub(super) async fn leases(trial: &Trial<'_, impl Subject>) -> Outcome {
     let ttl = lease.as_micros() as u64;
     let kept = LeaseRequest { ahead: 20, allowance: 20, ttl, ..want(1, 1, terms, 0) };
     let first = ask(&*store, kept).await?;
+    // A node with a short lease asks and leaves: that ends no other node's lease, and the store keeps the bucket.
+    sleep(Duration::from_millis(2)).await;
+    ask(&*store, LeaseRequest { ttl: 1_000, leave: true, ..want(3, 1, terms, 0) }).await?;
     sleep(FILLS).await;
     let early = ask(&*store, LeaseRequest { ttl, ..want(2, 1, terms, 0) }).await?;
     let is_early = early.received - first.sent < lease;
@@ -110,7 +113,7 @@ pub(super) async fn leases(trial: &Trial<'_, impl Subject>) -> Outcome {
         "a node that was forgotten is told that request {} came before",
         again.grant.before
     );
-    kept_tokens_are_missing_until_then(trial).await
+    Ok(kept_tokens_are_missing_until_then(trial).await? && a_lease_lasts_as_long_if_the_clock_steps_back(trial).await?)
 }
 
 /// A node may use what it keeps until the end of its lease, so the store has no space for these tokens before.
@@ -142,6 +145,39 @@ async fn kept_tokens_are_missing_until_then(trial: &Trial<'_, impl Subject>) -> 
             (answers[1].now, answers[1].remaining) == (0, remaining),
             "a lease over 400 of 1000 tokens has ended after 2 s; at {silence} ms there must be {remaining}, not {:?}",
             answers[1]
+        );
+    }
+    Ok(true)
+}
+
+/// A clock that steps back takes the ends of all leases with it, also if the next node to ask has a short lease.
+async fn a_lease_lasts_as_long_if_the_clock_steps_back(trial: &Trial<'_, impl Subject>) -> Outcome {
+    const BEGIN: u64 = 1_700_000_000_000_000;
+    const MILLIS: u64 = 1_000;
+    const HOUR: u64 = 3_600_000 * MILLIS;
+    let terms = terms(Quota::per_second(1_000).burst(1_000));
+    let ttl = 2_000 * MILLIS;
+    let kept = LeaseRequest { ahead: 400, allowance: 400, minimum: 400, ttl, ..want(1, 1, terms, 0) };
+    let last_before = LeaseRequest { ttl, leave: true, ..want(2, 1, terms, 0) };
+    let short = LeaseRequest { ttl: MILLIS, leave: true, ..want(3, 1, terms, 0) };
+    let all = LeaseRequest { ttl, leave: true, ..one(4, terms, 1_000) };
+    // The lease has 1 s left when the clock steps back by an hour. When is the bucket asked for all tokens, and how many
+    // are there then?
+    for (name, silence, remaining) in [("back", 500, 600), ("back then", 1_000, 600), ("back long", 1_399, 999)] {
+        let name = trial.name(name);
+        let back = BEGIN + 1_000 * MILLIS - HOUR;
+        let mut last = None;
+        for (request, at) in
+            [(kept, BEGIN), (last_before, BEGIN + 1_000 * MILLIS), (short, back), (all, back + silence * MILLIS)]
+        {
+            let Some(answer) = trial.subject.ask_at(&name, request, at).await else { return Ok(true) };
+            last = Some(answer.map_err(|error| format!("a request gets the error `{error}`"))?);
+        }
+        let last = last.expect("four requests were answered");
+        ensure!(
+            (last.now, last.remaining) == (0, remaining),
+            "a lease over 400 of 1000 tokens has 1 s left when the clock steps back by an hour; {silence} ms later there \
+             must be {remaining}, not {last:?}"
         );
     }
     Ok(true)
