@@ -16,12 +16,12 @@ use tokio::time::Instant;
 
 use super::access_writer::Writer;
 use super::logged_body::LoggedBody;
-use super::record::{End, Record, Target};
+use super::record::{Record, RequestLine, ResponseEnd};
 
 /// How many lines may wait for the writer.
-const MOST_LINES: usize = 8_192;
+const MAX_LINES: usize = 8_192;
 /// How long the shutdown waits for the writer.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Lines {
 
 /// What the writer gets.
 pub(crate) enum Message {
-    Line(Box<(Target, Record, End)>),
+    Line(Box<(RequestLine, Record, ResponseEnd)>),
     /// Look whether the file has to be opened again.
     Wake,
     /// Answer when all earlier lines are written.
@@ -85,7 +85,7 @@ impl AccessLog {
     /// Opens the log, and starts the thread that writes it.
     pub(crate) fn start(destination: Option<&Destination>, has_query: bool) -> io::Result<Self> {
         let Some(destination) = destination else { return Ok(Self::default()) };
-        let (log, messages) = Self::with_queue(MOST_LINES, has_query);
+        let (log, messages) = Self::with_queue(MAX_LINES, has_query);
         let writer = Writer::open(destination, log.lines(), Arc::clone(&log.0.reopen))?;
         std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(&messages))?;
         Ok(log)
@@ -116,7 +116,7 @@ impl AccessLog {
     pub(crate) fn open(&self, request: &Request<Body>, shown: impl FnOnce(&str) -> String) -> Entry {
         let open = self.0.queue.as_ref().map(|_| {
             let query = request.uri().query().filter(|_| self.0.has_query).map(shown);
-            let target = Target::new(request.method(), request.uri(), query.as_deref());
+            let target = RequestLine::new(request.method(), request.uri(), query.as_deref());
             Box::new(Open { target, began: Instant::now(), log: self.clone() })
         });
         Entry { record: Record::default(), open }
@@ -137,12 +137,12 @@ impl AccessLog {
             let mut message = Message::Flush(done);
             while let Err(TrySendError::Full(back)) = queue.try_send(message) {
                 message = back;
-                tokio::time::sleep(LAST_LINES / 100).await;
+                tokio::time::sleep(FLUSH_TIMEOUT / 100).await;
             }
             // Dropped without an answer if the thread has ended.
             let _ = is_done.await;
         };
-        let _ = tokio::time::timeout(LAST_LINES, flushed).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct Entry {
 }
 
 struct Open {
-    target: Target,
+    target: RequestLine,
     began: Instant,
     log: AccessLog,
 }
@@ -173,7 +173,7 @@ impl Entry {
         let Open { target, began, log } = *open;
         // The response to `HEAD` has no body, whatever it would be.
         let is_complete = is_complete || (target.method == Method::HEAD && self.record.status.is_some());
-        let end = End { took: began.elapsed(), bytes, is_complete };
+        let end = ResponseEnd { took: began.elapsed(), bytes, is_complete };
         log.send(Message::Line(Box::new((target, self.record, end))));
     }
 }

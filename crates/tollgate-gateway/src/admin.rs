@@ -17,15 +17,15 @@ use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
 use tower::{ServiceExt, service_fn};
 
-use super::answer;
 use super::conformance;
 use super::counters::Counters;
 use super::limits::Limits;
+use super::local_reply;
 use super::meters::{self, Meters};
-use super::observed::Observed;
 use super::page;
 use super::sample::Samples;
-use super::server::Answers;
+use super::server::HttpService;
+use super::stats::Stats;
 use super::status::Status;
 
 #[derive(Clone)]
@@ -35,12 +35,12 @@ pub(crate) struct AdminState {
     pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
     pub(crate) samples: Arc<Samples>,
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) stats: Arc<Stats>,
 }
 
 /// The service of a connection. It answers to its own names only: a page of another site whose name resolves to this
 /// address would otherwise read it in the browser of the operator.
-pub(crate) fn service(admin: AdminState) -> impl Answers {
+pub(crate) fn service(admin: AdminState) -> impl HttpService {
     let limits = Arc::clone(&admin.limits);
     let router = router(admin);
     service_fn(move |request: Request<Body>| {
@@ -49,7 +49,7 @@ pub(crate) fn service(admin: AdminState) -> impl Answers {
         async move {
             match checked {
                 Ok(()) => router.oneshot(request).await,
-                Err((status, why)) => Ok(answer::plain(status, why)),
+                Err((status, why)) => Ok(local_reply::problem(status, why)),
             }
         }
     })
@@ -100,7 +100,7 @@ async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
-    let mut text = admin.meters.render(&admin.limits, &admin.counters, &admin.status, &admin.observed);
+    let mut text = admin.meters.render(&admin.limits, &admin.counters, &admin.status, &admin.stats);
     text += &meters::of_upstreams(&admin.limits.config().upstreams);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

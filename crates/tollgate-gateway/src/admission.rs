@@ -3,7 +3,7 @@
 //! limit holds no tokens of a wider one.
 //!
 //! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
-//! others. The clients that wait for the limit of all share it (`shares.rs`). A request that a later limit refuses gives
+//! others. The clients that wait for the limit of all share it (`fair_queue.rs`). A request that a later limit refuses gives
 //! back the tokens of the earlier ones. All requests take the limits in this order, so no two wait for each other.
 
 use std::hash::RandomState;
@@ -18,21 +18,21 @@ use super::client::Client;
 use super::connection::Connection;
 use super::counters::Outcome;
 use super::estimate::Estimate;
-use super::rule::Toll;
-use super::rules::{Refuser, RuleGrants};
+use super::rule::Charge;
+use super::rules::{RefusingLimit, RuleGrants};
 use super::time_left::TimeLeft;
 
 /// A request to be admitted.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct Admission {
     pub(crate) client: Client,
     pub(crate) cost: u64,
     /// What it takes from the limits besides those of its client and of all.
-    pub(crate) tolls: Vec<Toll>,
+    pub(crate) charges: Vec<Charge>,
     /// What it takes from the limits of language models, if it is for one.
     pub(crate) estimate: Option<Estimate>,
     /// How long it may wait in all queues together.
-    pub(crate) allowed: Duration,
+    pub(crate) max_wait: Duration,
     /// How many bytes of its body are read before.
     pub(crate) body_buffer: usize,
     /// The longest pause in its body.
@@ -46,7 +46,7 @@ pub(crate) struct Claim {
 pub(crate) type InFlight = (Option<InFlightOfKey>, RuleGrants, OwnedKeyedGrant<Client>);
 
 /// The tokens of an admitted request.
-pub(crate) struct Pass {
+pub(crate) struct Admitted {
     pub(crate) in_flight: InFlight,
     /// Those of a language model, which are settled when its usage is known.
     pub(crate) tokens: RuleGrants,
@@ -57,63 +57,63 @@ pub(crate) struct Pass {
 pub(crate) struct Rejected {
     pub(crate) by: Outcome,
     /// The limit, if `by` is `RefusedRule`.
-    pub(crate) refuser: Option<Refuser>,
+    pub(crate) refused_by: Option<RefusingLimit>,
     pub(crate) why: Refused,
 }
 
 impl Rejected {
     fn by_own(why: Refused) -> Self {
-        Self { by: Outcome::RefusedEach, refuser: None, why }
+        Self { by: Outcome::RefusedEach, refused_by: None, why }
     }
 
     fn by_all(why: impl Into<Refused>) -> Self {
-        Self { by: Outcome::RefusedAll, refuser: None, why: why.into() }
+        Self { by: Outcome::RefusedAll, refused_by: None, why: why.into() }
     }
 
-    fn by_rule((refuser, why): (Refuser, ConsumeError)) -> Self {
-        let why = match refuser {
-            Refuser::Part(_) => its_own_doing(why),
-            Refuser::Rule(_) => why.into(),
+    fn by_rule((refused_by, why): (RefusingLimit, ConsumeError)) -> Self {
+        let why = match refused_by {
+            RefusingLimit::Client(_) => as_own_refusal(why),
+            RefusingLimit::Rule(_) => why.into(),
         };
-        Self { by: Outcome::RefusedRule, refuser: Some(refuser), why }
+        Self { by: Outcome::RefusedRule, refused_by: Some(refused_by), why }
     }
 }
 
-impl Claim {
+impl Admission {
     /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell, or that finds
     /// too many others. Takes no tokens.
     pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
-        let Self { client, cost, allowed, .. } = self;
+        let Self { client, cost, max_wait, .. } = self;
         let limits = &*connection.limits;
         // In dry run this is the wait that there would be.
-        let own = limits.each.of(client).estimate(client, *cost).filter(|_| !limits.config().keys.dry_run);
-        too_late(own, *allowed).map_err(|why| {
+        let own = limits.clients.of(client).estimate(client, *cost).filter(|_| !limits.config().keys.dry_run);
+        check_estimate(own, *max_wait).map_err(|why| {
             // The limiter counts the refusals of each client.
-            if let Some(Ok(grant)) = limits.each.of(client).consume(client, *cost).within(*allowed).now_or_never() {
-                drop(Unused(Some(grant)));
+            if let Some(Ok(grant)) = limits.clients.of(client).consume(client, *cost).within(*max_wait).now_or_never() {
+                drop(RefundOnDrop(Some(grant)));
             }
             Rejected::by_own(why)
         })?;
         self.check_rules(connection)?;
-        let all = limits.shares.check_full(client, *cost).map_err(Refused::from);
-        let all = all.and_then(|()| too_late(limits.shares.estimate(client, *cost), *allowed));
+        let all = limits.fair_queue.check_full(client, *cost).map_err(Refused::from);
+        let all = all.and_then(|()| check_estimate(limits.fair_queue.estimate(client, *cost), *max_wait));
         all.map_err(Rejected::by_all)
     }
 
     fn check_rules(&self, connection: &Connection) -> Result<(), Rejected> {
-        if self.tolls.is_empty() {
+        if self.charges.is_empty() {
             return Ok(());
         }
         let rules = &connection.limits.rules;
-        rules.check_full(&self.client, &self.tolls).map_err(Rejected::by_rule)?;
-        let Some((refuser, wait)) = rules.estimate(&self.client, &self.tolls) else { return Ok(()) };
-        let refused = |why| Rejected { by: Outcome::RefusedRule, refuser: Some(refuser), why };
-        too_late(Some(wait), self.allowed).map_err(refused)
+        rules.check_full(&self.client, &self.charges).map_err(Rejected::by_rule)?;
+        let Some((refused_by, wait)) = rules.estimate(&self.client, &self.charges) else { return Ok(()) };
+        let refused = |why| Rejected { by: Outcome::RefusedRule, refused_by: Some(refused_by), why };
+        check_estimate(Some(wait), self.max_wait).map_err(refused)
     }
 
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
     /// unlisted client for which there is no space becomes the one that they share.
-    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<Admitted, Rejected> {
         let mut passed = self.pass(connection).await;
         let has_no_bucket = |rejected: &Rejected| {
             rejected.by == Outcome::RefusedEach
@@ -126,43 +126,43 @@ impl Claim {
         passed
     }
 
-    async fn pass(&self, connection: &Arc<Connection>) -> Result<Pass, Rejected> {
-        let Self { client, cost, tolls, estimate, allowed, .. } = self;
+    async fn pass(&self, connection: &Arc<Connection>) -> Result<Admitted, Rejected> {
+        let Self { client, cost, charges, estimate, max_wait, .. } = self;
         let limits = &*connection.limits;
-        let mut left = TimeLeft::new(*allowed);
-        let own = left.spend(limits.each.of(client).consume(client, *cost).within(*allowed)).await;
-        let own = Unused(Some(own.map_err(|why| Rejected::by_own(its_own_doing(why)))?));
+        let mut left = TimeLeft::new(*max_wait);
+        let own = left.spend(limits.clients.of(client).consume(client, *cost).within(*max_wait)).await;
+        let own = RefundOnDrop(Some(own.map_err(|why| Rejected::by_own(as_own_refusal(why)))?));
         let tokens = match estimate {
-            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.tolls(*client), &mut left)).await,
+            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.charges(*client), &mut left)).await,
             None => Ok(RuleGrants::default()),
         };
         let tokens = tokens.map_err(Rejected::by_rule)?;
-        let of_rules = if tolls.is_empty() {
+        let of_rules = if charges.is_empty() {
             RuleGrants::default()
         } else {
             // In a box: most requests have no rules, and their futures stay small.
-            Box::pin(limits.rules.admit(client, tolls, &mut left)).await.map_err(Rejected::by_rule)?
+            Box::pin(limits.rules.admit(client, charges, &mut left)).await.map_err(Rejected::by_rule)?
         };
-        let all = limits.shares.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
+        let all = limits.fair_queue.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        let in_flight = (limits.each.is_capped.then(of_key), of_rules.used(), all);
-        Ok(Pass { in_flight, tokens: tokens.used() })
+        let in_flight = (limits.clients.is_capped.then(of_key), of_rules.used(), all);
+        Ok(Admitted { in_flight, tokens: tokens.used() })
     }
 }
 
 /// An error if a wait is known to be too long.
-fn too_late(estimate: Option<Duration>, allowed: Duration) -> Result<(), Refused> {
-    match estimate.filter(|wait| *wait > allowed) {
-        Some(wait) => Err(Denied::new(Some(wait.saturating_sub(allowed)), 0, Bound::Quota(0)).into()),
+fn check_estimate(estimate: Option<Duration>, max_wait: Duration) -> Result<(), Refused> {
+    match estimate.filter(|wait| *wait > max_wait) {
+        Some(wait) => Err(Denied::new(Some(wait.saturating_sub(max_wait)), 0, Bound::Quota(0)).into()),
         None => Ok(()),
     }
 }
 
 /// The queue of its own key is full or held up: that is the client's own doing, and answered with 429. With the common
 /// queue it would be 503.
-fn its_own_doing(refused: ConsumeError) -> Refused {
+fn as_own_refusal(refused: ConsumeError) -> Refused {
     match refused {
         ConsumeError::QueueFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Queue).into(),
         refused => refused.into(),
@@ -170,15 +170,15 @@ fn its_own_doing(refused: ConsumeError) -> Refused {
 }
 
 /// Tokens of the request's own key that are not used yet. They are given back on drop.
-struct Unused<'a>(Option<KeyedGrant<'a, Client, RandomState>>);
+struct RefundOnDrop<'a>(Option<KeyedGrant<'a, Client, RandomState>>);
 
-impl<'a> Unused<'a> {
+impl<'a> RefundOnDrop<'a> {
     fn used(mut self) -> KeyedGrant<'a, Client, RandomState> {
         self.0.take().expect("the grant is taken only once")
     }
 }
 
-impl Drop for Unused<'_> {
+impl Drop for RefundOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(grant) = &mut self.0 {
             grant.settle(0);
@@ -195,7 +195,7 @@ pub(crate) struct InFlightOfKey {
 
 impl Drop for InFlightOfKey {
     fn drop(&mut self) {
-        let released = self.connection.limits.each.of(&self.client).release(&self.client, self.cost);
+        let released = self.connection.limits.clients.of(&self.client).release(&self.client, self.cost);
         debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
     }
 }

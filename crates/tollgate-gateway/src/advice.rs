@@ -4,7 +4,7 @@ use super::client::Client;
 use super::config::Config;
 use super::limit::Limit;
 use super::reason::Reason;
-use super::refusals::Refusee;
+use super::refusals::RefusedClient;
 
 /// For the page, in plain words.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
@@ -15,13 +15,13 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    pub(crate) fn new(config: &Config, refusee: &Refusee, reason: Reason, limit: Option<Limit>) -> Self {
+    pub(crate) fn new(config: &Config, refused_client: &RefusedClient, reason: Reason, limit: Option<Limit>) -> Self {
         let max_wait = humantime::format_duration(config.max_wait);
-        let (quota, max_waiting) = (config.global, config.fixed.max_waiting.value);
+        let (quota, max_waiting) = (config.quota, config.fixed.max_waiting.value);
         let (why, change) = match reason {
             Reason::OwnQuota => (
                 "asks for more than its quota",
-                format!("raise {}, or `max_wait` ({max_wait})", own_quota(config, refusee)),
+                format!("raise {}, or `max_wait` ({max_wait})", own_quota(config, refused_client)),
             ),
             Reason::OwnQueue => {
                 let in_flight = match config.fixed.key_in_flight.value {
@@ -30,7 +30,7 @@ impl Advice {
                 };
                 (
                     "its own queue is full or held up",
-                    format!("raise {}, or `max_waiting` ({max_waiting}){in_flight}", own_quota(config, refusee)),
+                    format!("raise {}, or `max_waiting` ({max_waiting}){in_flight}", own_quota(config, refused_client)),
                 )
             }
             Reason::OwnInFlight => ("has too much in flight itself", "raise `keys.in_flight`".to_owned()),
@@ -108,8 +108,8 @@ fn of_rule(limit: Option<Limit>, setting: &str) -> String {
 }
 
 /// The setting of the client's own quota, with its value.
-fn own_quota(config: &Config, refusee: &Refusee) -> String {
-    let Refusee::Client(client) = refusee else { return format!("`keys.quota` ({})", config.keys.quota) };
+fn own_quota(config: &Config, refused_client: &RefusedClient) -> String {
+    let RefusedClient::Client(client) = refused_client else { return format!("`keys.quota` ({})", config.keys.quota) };
     let quota = config.keys.quota_of(client);
     match client {
         Client::Listed(name) if config.keys.quotas.contains_key(name) => {

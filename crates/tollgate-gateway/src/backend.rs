@@ -56,9 +56,9 @@ impl Backend {
 
 /// A request in flight at an upstream, to the last byte of its response.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Backend>);
+pub(crate) struct ActiveRequest(Arc<Backend>);
 
-impl Busy {
+impl ActiveRequest {
     pub(crate) fn new(backend: &Arc<Backend>) -> Self {
         backend.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(backend))
@@ -69,7 +69,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }

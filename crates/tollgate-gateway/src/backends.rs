@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{Backend, Busy};
+use super::backend::{ActiveRequest, Backend};
 use super::connector;
 use super::health::Health;
 use super::target::Target;
@@ -20,14 +20,14 @@ pub(crate) struct Backends {
     pub(crate) health: Option<Health>,
 }
 
-/// The upstream of a request. It is [`Busy`] if there is a choice or a check, so that requests of a gateway with one
+/// The upstream of a request. It is [`ActiveRequest`] if there is a choice or a check, so that requests of a gateway with one
 /// upstream write to no memory that they share.
 #[derive(Debug)]
-pub(crate) struct Chosen(Option<Busy>);
+pub(crate) struct Selected(Option<ActiveRequest>);
 
 /// What the operator sees of an upstream.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct BackendStatus {
     pub(crate) url: String,
     pub(crate) is_healthy: bool,
     pub(crate) in_flight: usize,
@@ -52,9 +52,9 @@ impl Backends {
     }
 
     /// Empty if there is neither a choice nor a check.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn statuses(&self) -> Vec<BackendStatus> {
         let counted = if self.is_plain() { &[] } else { self.all() };
-        let seen = |backend: &Arc<Backend>| Seen {
+        let seen = |backend: &Arc<Backend>| BackendStatus {
             url: backend.target.to_string(),
             is_healthy: self.may_take(backend),
             in_flight: backend.in_flight(),
@@ -63,21 +63,21 @@ impl Backends {
     }
 
     /// Chooses an upstream, `None` if none is healthy.
-    pub(crate) fn choose(&self) -> Option<Chosen> {
-        if self.is_plain() { Some(Chosen(None)) } else { self.choose_among(|_| true) }
+    pub(crate) fn select(&self) -> Option<Selected> {
+        if self.is_plain() { Some(Selected(None)) } else { self.select_among(|_| true) }
     }
 
     /// Chooses another upstream than `first`.
-    pub(crate) fn choose_other(&self, first: &Arc<Backend>) -> Option<Chosen> {
-        self.choose_among(|backend| !Arc::ptr_eq(backend, first))
+    pub(crate) fn select_other(&self, first: &Arc<Backend>) -> Option<Selected> {
+        self.select_among(|backend| !Arc::ptr_eq(backend, first))
     }
 
-    fn choose_among(&self, is_right: impl Fn(&Arc<Backend>) -> bool) -> Option<Chosen> {
+    fn select_among(&self, is_right: impl Fn(&Arc<Backend>) -> bool) -> Option<Selected> {
         let healthy = self.all.iter().filter(|backend| self.may_take(backend) && is_right(backend));
         let two = fastrand::choose_multiple(healthy, 2).into_iter();
         // Of equals any, or the first in the file would get all requests of a quiet gateway.
-        let chosen = two.min_by_key(|backend| (backend.in_flight(), fastrand::u32(..)))?;
-        Some(Chosen(Some(Busy::new(chosen))))
+        let selected = two.min_by_key(|backend| (backend.in_flight(), fastrand::u32(..)))?;
+        Some(Selected(Some(ActiveRequest::new(selected))))
     }
 
     /// If no upstream is healthy: how long it takes until that may have changed.
@@ -90,8 +90,8 @@ impl Backends {
     pub(crate) fn connection_failed(&self, backend: &Backend, error: &(dyn Error + 'static)) {
         let Some(health) = &self.health else { return };
         // Local resource exhaustion (files, ports, memory) is not counted against the upstream.
-        if !connector::is_own_lack(error) && backend.failed(health.failures) {
-            left(backend, &connector::chain(error));
+        if !connector::is_local_resource_error(error) && backend.failed(health.failures) {
+            log_unhealthy(backend, &connector::chain(error));
         }
     }
 
@@ -105,23 +105,23 @@ impl Backends {
     }
 }
 
-impl Chosen {
+impl Selected {
     /// The target; that of the only upstream if there is no choice.
     pub(crate) fn target<'a>(&'a self, backends: &'a Backends) -> &'a Target {
         self.0.as_ref().map_or(&backends.all[0].target, |busy| &busy.backend().target)
     }
 
     pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {
-        self.0.as_ref().map(Busy::backend)
+        self.0.as_ref().map(ActiveRequest::backend)
     }
 
-    pub(crate) fn into_busy(self) -> Option<Busy> {
+    pub(crate) fn into_active(self) -> Option<ActiveRequest> {
         self.0
     }
 }
 
 /// Tells the operator. These lines are few, so they are not limited as others are.
-pub(crate) fn left(backend: &Backend, why: &str) {
+pub(crate) fn log_unhealthy(backend: &Backend, why: &str) {
     eprintln!("gateway: upstream {} is left until its checks pass: {why}", backend.target);
 }
 
@@ -143,16 +143,16 @@ mod tests {
     #[test]
     fn the_busier_of_two_is_not_chosen_and_equals_take_turns() {
         let backends = backends(&["http://a", "http://b"], false);
-        let busy = backends.choose().unwrap();
-        let host = |chosen: &Chosen| chosen.target(&backends).to_string();
+        let busy = backends.select().unwrap();
+        let host = |selected: &Selected| selected.target(&backends).to_string();
         for _ in 0..50 {
-            assert_ne!(host(&backends.choose().unwrap()), host(&busy));
+            assert_ne!(host(&backends.select().unwrap()), host(&busy));
         }
         drop(busy);
-        let mut chosen: Vec<_> = (0..100).map(|_| host(&backends.choose().unwrap())).collect();
-        chosen.sort();
-        chosen.dedup();
-        assert_eq!(chosen, ["http://a", "http://b"]);
+        let mut selected: Vec<_> = (0..100).map(|_| host(&backends.select().unwrap())).collect();
+        selected.sort();
+        selected.dedup();
+        assert_eq!(selected, ["http://a", "http://b"]);
         assert_eq!(backends.all.iter().map(|backend| backend.in_flight()).sum::<usize>(), 0);
     }
 
@@ -161,27 +161,27 @@ mod tests {
         let mut backends = backends(&["http://a", "http://b"], true);
         assert!(backends.all[0].failed(1));
         for _ in 0..50 {
-            let chosen = backends.choose().unwrap();
-            assert_eq!(chosen.target(&backends).to_string(), "http://b");
-            assert!(backends.choose_other(chosen.backend().unwrap()).is_none());
+            let selected = backends.select().unwrap();
+            assert_eq!(selected.target(&backends).to_string(), "http://b");
+            assert!(backends.select_other(selected.backend().unwrap()).is_none());
         }
         assert_eq!(backends.outage(), None);
         assert!(backends.all[1].failed(1));
-        assert!(backends.choose().is_none());
+        assert!(backends.select().is_none());
         assert_eq!(backends.outage(), Some(Duration::from_secs(5)));
         // Without checks none could return.
         backends.health = None;
-        assert!(backends.choose().is_some() && backends.outage().is_none());
+        assert!(backends.select().is_some() && backends.outage().is_none());
     }
 
     #[test]
     fn an_upstream_with_the_same_url_keeps_its_state() {
         let old = backends(&["http://a", "http://b"], true);
         old.all[0].failed(1);
-        let busy = Busy::new(&old.all[0]);
+        let busy = ActiveRequest::new(&old.all[0]);
         let mut new = backends(&["http://c", "http://A"], true);
         new.adopt(&old);
-        let seen: Vec<_> = new.seen().into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect();
+        let seen: Vec<_> = new.statuses().into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect();
         assert_eq!(seen, [(true, 0), (false, 1)]);
         drop(busy);
         assert_eq!(new.all[1].in_flight(), 0);

@@ -13,7 +13,7 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What is wrong with a pair of files.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum CertificateError {
     /// The file of certificates.
     Certificate(String),
     /// The file of the key, or the key does not belong to the certificate.
@@ -22,23 +22,23 @@ pub(crate) enum Wrong {
 
 /// Reads a chain of certificates, of which the first is the gateway's own, and its key. Early data (0-RTT) stays off: it
 /// can be replayed, and a replayed request would take tokens.
-pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Wrong> {
-    let chain = read_certificates(certificate).map_err(Wrong::Certificate)?;
+pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, CertificateError> {
+    let chain = read_certificates(certificate).map_err(CertificateError::Certificate)?;
     let key_of = || PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error, "PRIVATE KEY"));
-    let key_read = key_of().map_err(Wrong::Key)?;
+    let key_read = key_of().map_err(CertificateError::Key)?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().expect("the provider has them");
     let built = builder.with_no_client_auth().with_single_cert(chain, key_read);
     let mut config = built.map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => Wrong::Key(format!(
+        rustls::Error::InconsistentKeys(_) => CertificateError::Key(format!(
             "the key in {} is not that of the certificate in {}: name the files of one pair",
             key.display(),
             certificate.display()
         )),
         rustls::Error::InvalidCertificate(_) => {
-            Wrong::Certificate(format!("{} has no valid certificate: {error}", certificate.display()))
+            CertificateError::Certificate(format!("{} has no valid certificate: {error}", certificate.display()))
         }
-        error => Wrong::Key(format!("{} has no key that can be used: {error}", key.display())),
+        error => CertificateError::Key(format!("{} has no key that can be used: {error}", key.display())),
     })?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     Ok(Arc::new(config))

@@ -7,21 +7,21 @@ use axum::http::header::USER_AGENT;
 
 use super::backend::Backend;
 use super::backends;
-use super::connector::{self, ToUpstream};
+use super::connector::{self, HttpClient};
 use super::health::Health;
-use super::lent::Lent;
 use super::limits::Limits;
+use super::retry_body::RetryBody;
 
 pub(crate) struct Checker {
     limits: Arc<Limits>,
     /// Each check connects anew: an open connection does not tell whether another can be made.
-    client: ToUpstream,
+    client: HttpClient,
 }
 
 impl Checker {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let config = limits.config();
-        let client = connector::client(Arc::clone(&config.roots), config.speaks(), 0);
+        let client = connector::client(Arc::clone(&config.roots), config.upstream_protocol(), 0);
         drop(config);
         Self { limits, client }
     }
@@ -51,7 +51,7 @@ impl Checker {
                 Some(Ok(())) if backend.passed(health.successes) => {
                     eprintln!("gateway: upstream {} returns: its checks pass", backend.target);
                 }
-                Some(Err(why)) if backend.failed(health.failures) => backends::left(backend, &why),
+                Some(Err(why)) if backend.failed(health.failures) => backends::log_unhealthy(backend, &why),
                 _ => {}
             }
             tokio::time::sleep(health.every).await;
@@ -61,11 +61,11 @@ impl Checker {
     /// `None` if the gateway could not check.
     async fn check(&self, backend: &Backend, health: &Health) -> Option<Result<(), String>> {
         let request = Request::get(backend.target.at(&health.path)?).header(USER_AGENT, "tollgate-gateway");
-        let request = request.body(Lent::default()).ok()?;
+        let request = request.body(RetryBody::default()).ok()?;
         match tokio::time::timeout(health.timeout, self.client.request(request)).await {
             Ok(Ok(response)) if response.status().is_success() => Some(Ok(())),
             Ok(Ok(response)) => Some(Err(format!("a check was answered with {}", response.status()))),
-            Ok(Err(error)) if connector::is_own_lack(&error) => None,
+            Ok(Err(error)) if connector::is_local_resource_error(&error) => None,
             Ok(Err(error)) => Some(Err(connector::chain(&error))),
             Err(_) => Some(Err("a check was not answered in time".to_owned())),
         }

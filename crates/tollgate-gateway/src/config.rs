@@ -10,11 +10,11 @@ use tollgate::Quota;
 
 use super::access_log::Destination;
 use super::backends::Backends;
-use super::connector::Speaks;
+use super::connector::UpstreamProtocol;
 use super::keys::Keys;
 use super::llm::Llm;
 use super::networks::Networks;
-use super::problem::{At, Problem};
+use super::problem::{Located, Problem};
 use super::route::Routes;
 use super::rule::RuleSet;
 use super::timeouts::Timeouts;
@@ -34,7 +34,7 @@ pub(crate) struct Config {
     pub(crate) timeouts: Timeouts,
     /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
-    pub(crate) global: Quota,
+    pub(crate) quota: Quota,
     pub(crate) in_flight: Option<u64>,
     pub(crate) keys: Keys,
     /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
@@ -49,31 +49,31 @@ pub(crate) struct Config {
 /// The settings that are read at the start only.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixed {
-    pub(crate) listen: At<SocketAddr>,
-    pub(crate) admin: At<SocketAddr>,
+    pub(crate) listen: Located<SocketAddr>,
+    pub(crate) admin: Located<SocketAddr>,
     /// Whether clients speak TLS. A file that loses the table must not make the port one of plain text.
-    pub(crate) is_encrypted: At<bool>,
+    pub(crate) is_encrypted: Located<bool>,
     /// Whether upstreams speak HTTP/2 without being asked.
-    pub(crate) upstream_http2: At<bool>,
+    pub(crate) upstream_http2: Located<bool>,
     /// The file of the authorities that may vouch for upstreams; `None`: those of the Web.
-    pub(crate) upstream_ca: At<Option<PathBuf>>,
+    pub(crate) upstream_ca: Located<Option<PathBuf>>,
     /// `None`: as many as the open files allow, up to a default.
-    pub(crate) max_connections: At<Option<usize>>,
-    pub(crate) max_connections_per_address: At<usize>,
-    pub(crate) max_waiting: At<usize>,
-    pub(crate) max_keys: At<u64>,
+    pub(crate) max_connections: Located<Option<usize>>,
+    pub(crate) max_connections_per_address: Located<usize>,
+    pub(crate) max_waiting: Located<usize>,
+    pub(crate) max_keys: Located<u64>,
     /// How many tokens each key may have in flight.
-    pub(crate) key_in_flight: At<Option<u64>>,
+    pub(crate) key_in_flight: Located<Option<u64>>,
     /// Whether every response reports the remaining tokens, or only refusals.
-    pub(crate) tells_always: At<bool>,
+    pub(crate) reports_always: Located<bool>,
     /// The file that keeps the levels of all buckets over a restart; `None` if they begin full.
-    pub(crate) state: At<Option<PathBuf>>,
+    pub(crate) state: Located<Option<PathBuf>>,
     /// How often that file is written.
-    pub(crate) state_every: At<Duration>,
+    pub(crate) state_every: Located<Duration>,
     /// `None`: no access log.
-    pub(crate) access_log: At<Option<Destination>>,
+    pub(crate) access_log: Located<Option<Destination>>,
     /// Whether its paths have their queries.
-    pub(crate) access_log_query: At<bool>,
+    pub(crate) access_log_query: Located<bool>,
 }
 
 impl Config {
@@ -83,8 +83,8 @@ impl Config {
     }
 
     /// What the upstreams speak.
-    pub(crate) fn speaks(&self) -> Speaks {
-        if self.fixed.upstream_http2.value { Speaks::Http2 } else { Speaks::Http1 }
+    pub(crate) fn upstream_protocol(&self) -> UpstreamProtocol {
+        if self.fixed.upstream_http2.value { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 }
     }
 
     /// Checks that every difference from `old` can be applied without a restart.
@@ -109,7 +109,7 @@ impl Config {
             ("state_every", new.state_every.line, new.state_every.value != old.state_every.value),
             ("access_log", new.access_log.line, new.access_log.value != old.access_log.value),
             ("access_log_query", new.access_log_query.line, new.access_log_query.value != old.access_log_query.value),
-            ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
+            ("rate_limit_fields", new.reports_always.line, new.reports_always.value != old.reports_always.value),
         ];
         let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };
         Err(Problem::fixed(path, name, line))

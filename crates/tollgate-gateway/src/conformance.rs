@@ -5,24 +5,24 @@ use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST, MAX_FORWARDS, TRANSFER_ENC
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 
-use super::answer;
 use super::http2;
+use super::local_reply;
 
 /// The methods that RFC 9110 and RFC 5789 define, and that the gateway forwards. It forwards unknown ones too.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// Returns the response to a request that must not be forwarded.
 pub(crate) fn check_request<B>(request: &Request<B>) -> Result<(), Box<Response<Body>>> {
-    let bad = |why| Err(Box::new(answer::plain(StatusCode::BAD_REQUEST, why)));
+    let bad = |why| Err(Box::new(local_reply::problem(StatusCode::BAD_REQUEST, why)));
     http2::check(request).or_else(bad)?;
     if !has_valid_host(request) {
         return bad("send exactly one Host field, with a host and perhaps a port");
     }
     match *request.method() {
-        Method::CONNECT => Err(Box::new(answer::plain(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"))),
+        Method::CONNECT => Err(Box::new(local_reply::problem(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"))),
         // It would show its client the fields that proxies added.
         Method::TRACE => {
-            let refused = answer::plain(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not supported");
+            let refused = local_reply::problem(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not supported");
             Err(Box::new(with_methods(refused)))
         }
         Method::OPTIONS => match forwards(request.headers()) {

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::access_log::AccessLog;
-use super::addresses::Counted;
+use super::connection_limit::ConnectionGuard;
 use super::counters::Counters;
 use super::limits::Limits;
-use super::observed::Observed;
 use super::proxy::Proxy;
+use super::stats::Stats;
 
 /// Each connection has one, which its requests share: threads that clone and drop the same `Arc` slow each other down.
 pub(crate) struct Connection {
@@ -16,8 +16,8 @@ pub(crate) struct Connection {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) proxy: Proxy,
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) access_log: AccessLog,
     /// Counts the connection until it is dropped; `None` if its peer may have any number.
-    pub(crate) _counted: Option<Counted>,
+    pub(crate) _counted: Option<ConnectionGuard>,
 }

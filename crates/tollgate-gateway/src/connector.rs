@@ -17,7 +17,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower::{BoxError, Service};
 
-use super::lent::Lent;
+use super::retry_body::RetryBody;
 
 /// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
 /// connection.
@@ -33,20 +33,20 @@ const PING_ANSWER: Duration = Duration::from_secs(10);
 /// bound of their own: clients that take nothing would hold back the responses of the others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-const MOST_HEAD: u32 = 64 << 10;
+const MAX_HEAD: u32 = 64 << 10;
 
-pub(crate) type ToUpstream = Client<Timed<HttpsConnector<HttpConnector>>, Lent>;
+pub(crate) type HttpClient = Client<TimeoutConnector<HttpsConnector<HttpConnector>>, RetryBody>;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum UpstreamProtocol {
     Http1,
     /// Without asking. All requests share one connection, so also the number of requests that the upstream takes on it.
     Http2,
 }
 
 /// A client for requests to upstreams. It trusts `roots`, and keeps up to `idle` connections to each upstream.
-pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks, idle: usize) -> ToUpstream {
+pub(crate) fn client(roots: Arc<RootCertStore>, upstream_protocol: UpstreamProtocol, idle: usize) -> HttpClient {
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT));
     tcp.set_nodelay(true);
@@ -56,26 +56,26 @@ pub(crate) fn client(roots: Arc<RootCertStore>, speaks: Speaks, idle: usize) -> 
     let tls = tls.with_safe_default_protocol_versions().expect("the provider has them");
     let tls = tls.with_root_certificates(roots).with_no_client_auth();
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let connector = match speaks {
-        Speaks::Http1 => connector.enable_http1().wrap_connector(tcp),
-        Speaks::Http2 => connector.enable_http2().wrap_connector(tcp),
+    let connector = match upstream_protocol {
+        UpstreamProtocol::Http1 => connector.enable_http1().wrap_connector(tcp),
+        UpstreamProtocol::Http2 => connector.enable_http2().wrap_connector(tcp),
     };
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(idle)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .http2_only(speaks == Speaks::Http2)
+        .http2_only(upstream_protocol == UpstreamProtocol::Http2)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_max_header_list_size(MOST_HEAD)
+        .http2_max_header_list_size(MAX_HEAD)
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_ANSWER)
-        .build(Timed(connector))
+        .build(TimeoutConnector(connector))
 }
 
 /// Whether the gateway could not connect because it has too few files, addresses or too little memory itself.
-pub(crate) fn is_own_lack(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_local_resource_error(error: &(dyn Error + 'static)) -> bool {
     let own = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
     let of = |error: &(dyn Error + 'static)| error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
     causes(error).any(|error| of(error).is_some_and(|error| own.contains(&error)))
@@ -97,9 +97,9 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 /// A connector with a time-out for all that it does.
 #[derive(Clone)]
-pub(crate) struct Timed<C>(C);
+pub(crate) struct TimeoutConnector<C>(C);
 
-impl<C> Service<Uri> for Timed<C>
+impl<C> Service<Uri> for TimeoutConnector<C>
 where
     C: Service<Uri, Error = BoxError, Future: Send + 'static>,
 {

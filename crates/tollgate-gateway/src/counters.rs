@@ -100,10 +100,10 @@ impl fmt::Display for Counts {
 }
 
 impl Counters {
-    /// Counts a new request. Its outcome is counted when the `Counted` is dropped, whatever happens.
-    pub(crate) fn open(&self) -> Counted<'_> {
+    /// Counts a new request. Its outcome is counted when the `RequestGuard` is dropped, whatever happens.
+    pub(crate) fn open(&self) -> RequestGuard<'_> {
         self.own_shard().came.fetch_add(1, Ordering::Relaxed);
-        Counted { counters: self, outcome: Outcome::Left }
+        RequestGuard { counters: self, outcome: Outcome::Left }
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -146,18 +146,18 @@ pub(crate) fn own_shard() -> usize {
 }
 
 /// One request, until the head of its response is there.
-pub(crate) struct Counted<'a> {
+pub(crate) struct RequestGuard<'a> {
     counters: &'a Counters,
     outcome: Outcome,
 }
 
-impl Counted<'_> {
+impl RequestGuard<'_> {
     pub(crate) fn end(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.counters.own_shard().outcomes[self.outcome as usize].fetch_add(1, Ordering::Relaxed);
     }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::Failure;
 use super::backends::Backends;
 use super::config::Config;
-use super::gateway::{Gateway, Place};
+use super::gateway::{Gateway, ListenConfig};
 use super::limits::Limits;
 use super::problem::Problem;
 
@@ -31,7 +31,7 @@ const ABUSER: &str = "scraper";
 /// The number of requests that the scraper has open at any time.
 const FLOOD: usize = 56;
 /// The pause of the scraper after a refusal.
-const SHAMELESS: Duration = Duration::from_millis(250);
+const ABUSER_RETRY: Duration = Duration::from_millis(250);
 
 /// Runs for `seconds`, or until a signal. Returns whether all checks passed.
 pub(crate) async fn run(
@@ -42,21 +42,21 @@ pub(crate) async fn run(
     let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let config = config(upstream.local_addr()?)?;
     tokio::spawn(axum::serve(upstream, api()).into_future());
-    let place = Place {
+    let listen_config = ListenConfig {
         listen: listen.unwrap_or(config.fixed.listen.value),
         admin: admin.unwrap_or(config.fixed.admin.value),
-        max_connections: super::files::fit(config.fixed.max_connections.value)?,
+        max_connections: super::open_files::raise_limit(config.fixed.max_connections.value)?,
     };
-    let ending = super::Ending::new(seconds)?;
-    let gateway = Gateway::start(Limits::new(config)?, place, true).await?;
+    let ending = super::ShutdownSignal::new(seconds)?;
+    let gateway = Gateway::start(Limits::new(config)?, listen_config, true).await?;
     gateway.announce();
     let limits = Arc::clone(&gateway.limits);
     let clients = Clients::start(gateway.address);
-    ending.come().await;
+    ending.received().await;
     let tally = clients.stop().await;
     let (took, config) = (tally.began.elapsed(), limits.config());
     let is_answered = super::end(gateway).await;
-    Ok(tally.is_right(took + limits.each.listed.snapshot().lateness, config.keys.quota) && is_answered)
+    Ok(tally.is_right(took + limits.clients.listed.snapshot().lateness, config.keys.quota) && is_answered)
 }
 
 fn config(upstream: SocketAddr) -> Result<Config, Problem> {
@@ -222,13 +222,13 @@ impl Clients {
 
     /// Sends the next request as soon as the last was answered, whatever the response.
     async fn flood(self) {
-        tokio::time::sleep(SHAMELESS.mul_f64(fastrand::f64())).await;
+        tokio::time::sleep(ABUSER_RETRY.mul_f64(fastrand::f64())).await;
         while !self.is_over() {
             let answer = self.ask(ABUSER, "/search").await;
             let is_refused = !matches!(answer, Ok(StatusCode::OK));
             self.tally.note(ABUSER, answer);
             if is_refused {
-                tokio::time::sleep(SHAMELESS).await;
+                tokio::time::sleep(ABUSER_RETRY).await;
             }
         }
     }

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::llm::{ALL, Llm, requests_of};
 use super::name::Name;
 use super::proxy::has_token;
-use super::rule::Toll;
+use super::rule::Charge;
 use super::upload::Upload;
 
 /// What a request takes from the limits of language models.
@@ -49,9 +49,9 @@ impl Estimate {
     }
 
     /// The limit of the model first: a request that waits for it holds no tokens of the limit of all models.
-    pub(crate) fn tolls(&self, client: Client) -> Vec<Toll> {
+    pub(crate) fn charges(&self, client: Client) -> Vec<Charge> {
         let rules = self.model.into_iter().chain([Name::new(ALL)]);
-        rules.map(|rule| Toll { rule, client, cost: self.tokens }).collect()
+        rules.map(|rule| Charge { rule, client, cost: self.tokens }).collect()
     }
 
     /// The limit of its model, if it follows the upstream's.
@@ -60,7 +60,7 @@ impl Estimate {
     }
 
     /// The limit of requests that follows the upstream's.
-    pub(crate) fn request_toll(&self, client: Client) -> Option<Toll> {
-        self.followed().map(|model| Toll { rule: requests_of(model), client, cost: 1 })
+    pub(crate) fn request_charge(&self, client: Client) -> Option<Charge> {
+        self.followed().map(|model| Charge { rule: requests_of(model), client, cost: 1 })
     }
 }

@@ -21,13 +21,14 @@ use toml::Spanned;
 use super::backends::Backends;
 use super::config::{Config, Fixed};
 use super::networks::Networks;
-use super::problem::{At, Problem, Source};
+use super::problem::{Located, Problem, Source};
 use super::route::Routes;
 use super::rule::RuleSet;
 use super::timeouts::Timeouts;
 use access_log::check_access_log;
 use checks::{
-    at_optional, check_buffer, check_cap, check_connections, check_host, check_refilled, check_timeout, check_upstreams,
+    at_optional, check_buffer, check_cap, check_connections, check_host, check_shared_quota, check_timeout,
+    check_upstreams,
 };
 use health::HealthTable;
 use keys::KeysTable;
@@ -37,7 +38,7 @@ use rewording::reword;
 use routes::{Bounds, RouteTable};
 use tls::{TlsTable, check_roots};
 pub(crate) use values::Address;
-use values::{Time, Upstreams, nowhere, seconds};
+use values::{Time, Upstreams, seconds, unlocated};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -122,27 +123,27 @@ enum Fields {
 }
 
 fn default_connections_per_address() -> Spanned<usize> {
-    nowhere(1_000)
+    unlocated(1_000)
 }
 
 fn default_http2() -> Spanned<bool> {
-    nowhere(false)
+    unlocated(false)
 }
 
 fn default_waiting() -> Spanned<usize> {
-    nowhere(1_000)
+    unlocated(1_000)
 }
 
 fn default_fields() -> Spanned<Fields> {
-    nowhere(Fields::Refusals)
+    unlocated(Fields::Refusals)
 }
 
 fn default_query() -> Spanned<bool> {
-    nowhere(false)
+    unlocated(false)
 }
 
 fn default_buffer() -> Spanned<u64> {
-    nowhere(64 << 10)
+    unlocated(64 << 10)
 }
 
 impl File {
@@ -186,7 +187,7 @@ impl File {
             max_wait: self.max_wait.as_ref().0,
             timeouts,
             grace: self.grace.as_ref().0,
-            global: self.quota.into_inner(),
+            quota: self.quota.into_inner(),
             in_flight: self.in_flight.map(Spanned::into_inner),
             keys,
             routes: Routes::new(routes, body_buffer),
@@ -201,7 +202,7 @@ impl File {
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
-        check_refilled(source, &self.quota)?;
+        check_shared_quota(source, &self.quota)?;
         check_cap(source, self.in_flight.as_ref())
     }
 
@@ -231,9 +232,9 @@ impl File {
             max_waiting: source.at(self.max_waiting.clone()),
             max_keys: source.at(self.keys.as_ref().max_keys.clone()),
             key_in_flight: at_optional(source, self.keys.as_ref().in_flight.clone()),
-            tells_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
+            reports_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
             state: at_optional(source, self.state.clone()),
-            state_every: At {
+            state_every: Located {
                 value: check_timeout(source, "state_every", &self.state_every)?,
                 ..source.at(self.state_every.clone()).map(|Time(every)| every)
             },

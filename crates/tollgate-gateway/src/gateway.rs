@@ -13,27 +13,27 @@ use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
 use super::access_log::{AccessLog, Destination};
-use super::addresses::Addresses;
 use super::admin::{self, AdminState};
 use super::checker::Checker;
 use super::config::Config;
 use super::connection::Connection;
+use super::connection_limit::ConnectionLimit;
 use super::counters::Counters;
-use super::front::front;
+use super::handler::handler;
 use super::limits::Limits;
 use super::log;
 use super::meters::{self, Meters};
-use super::observed::Observed;
-use super::places::Places;
-use super::proxy::Upstream;
+use super::proxy::UpstreamClients;
 use super::sample::{Samples, Sources};
-use super::server::{Answers, Server};
+use super::server::{HttpService, Server};
 use super::session::{Session, Tls};
+use super::stats::Stats;
 use super::status::Status;
+use super::stream_permits::StreamPermits;
 use super::upload::Upload;
 
 /// The time after the grace period in which the requests that still wait get their refusal.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 /// Connections of the operator: a browser, one or two scrapers, some pages.
 const ADMIN_CONNECTIONS: usize = 100;
 /// How many connections of the operator are accepted when no more files can be opened.
@@ -41,7 +41,7 @@ const ADMIN_RESERVE: usize = 8;
 
 /// Where the gateway listens, and for how many connections of clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ListenConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) max_connections: usize,
@@ -62,41 +62,41 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// `is_limited` is false to measure the cost of the limits.
-    pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
+    pub(crate) async fn start(limits: Limits, listen_config: ListenConfig, is_limited: bool) -> io::Result<Self> {
         let (limits, counters, status) = (Arc::new(limits), Arc::<Counters>::default(), Arc::new(Status::new()));
         let samples = Arc::new(Samples::new());
         let access_log = {
             let fixed = &limits.config().fixed;
             AccessLog::start(fixed.access_log.value.as_ref(), fixed.access_log_query.value)?
         };
-        let observed = Arc::new(Observed::new(access_log.lines()));
+        let stats = Arc::new(Stats::new(access_log.lines()));
         let state = AdminState {
             meters: Meters::new(&limits).map_err(io::Error::other)?,
             limits: Arc::clone(&limits),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
-            observed: Arc::clone(&observed),
+            stats: Arc::clone(&stats),
         };
-        let meet = move |_| {
+        let make_session = move |_| {
             let timeouts = state.limits.config().timeouts;
             Some(Session { service: admin::service(state.clone()), timeouts, tls: None })
         };
-        let admin_server = Server::bind(place.admin, meet, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
+        let admin_server = Server::bind(listen_config.admin, make_session, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
         let admin = admin_server.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             // Dropping this handle stops the task.
             let _ = stopped.await;
         };
-        let clients = Clients::new(&limits, &counters, &observed, &access_log, place.max_connections);
+        let clients = Clients::new(&limits, &counters, &stats, &access_log, listen_config.max_connections);
         let (address, front) = if is_limited {
-            let meet = move |peer| clients.meet(peer);
-            let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
+            let make_session = move |peer| clients.make_session(peer);
+            let front = Server::bind(listen_config.listen, make_session, listen_config.max_connections, 0).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            let meet = move |peer| clients.meet_unlimited(peer);
-            let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
+            let make_session = move |peer| clients.make_unlimited_session(peer);
+            let front = Server::bind(listen_config.listen, make_session, listen_config.max_connections, 0).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();
@@ -108,7 +108,7 @@ impl Gateway {
             limits: Arc::clone(&limits),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
-            observed,
+            stats,
         };
         others.spawn(samples.take(sources));
         Ok(Self { address, admin, limits, counters, status, access_log, stop, front, others })
@@ -136,7 +136,7 @@ impl Gateway {
         let mut is_done = tokio::time::timeout(grace, &mut front).await.is_ok();
         if !is_done {
             limits.close();
-            is_done = tokio::time::timeout(LAST_WORDS, front).await.is_ok();
+            is_done = tokio::time::timeout(REFUSAL_GRACE, front).await.is_ok();
         }
         access_log.flush().await;
         // The admin server runs until here, so that the page shows the shutdown.
@@ -149,11 +149,11 @@ impl Gateway {
 struct Clients {
     limits: Arc<Limits>,
     counters: Arc<Counters>,
-    upstream: Upstream,
-    addresses: Addresses,
-    /// The places of the requests of HTTP/2 connections.
+    upstream: UpstreamClients,
+    addresses: ConnectionLimit,
+    /// The permits of the requests of HTTP/2 connections.
     requests: Arc<Semaphore>,
-    observed: Arc<Observed>,
+    stats: Arc<Stats>,
     access_log: AccessLog,
 }
 
@@ -161,31 +161,31 @@ impl Clients {
     fn new(
         limits: &Arc<Limits>,
         counters: &Arc<Counters>,
-        observed: &Arc<Observed>,
+        stats: &Arc<Stats>,
         access_log: &AccessLog,
         max_connections: usize,
     ) -> Self {
         let (limits, counters) = (Arc::clone(limits), Arc::clone(counters));
-        let (observed, access_log) = (Arc::clone(observed), access_log.clone());
-        let addresses = Addresses::new(limits.config().fixed.max_connections_per_address.value);
+        let (stats, access_log) = (Arc::clone(stats), access_log.clone());
+        let addresses = ConnectionLimit::new(limits.config().fixed.max_connections_per_address.value);
         let requests = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        let upstream = Upstream::new(Arc::clone(&limits));
-        Self { upstream, limits, counters, addresses, requests, observed, access_log }
+        let upstream = UpstreamClients::new(Arc::clone(&limits));
+        Self { upstream, limits, counters, addresses, requests, stats, access_log }
     }
 
     fn tls(&self, config: &Config, peer: SocketAddr) -> Option<Tls> {
         let is_counted = !config.keys.proxies.trust(peer.ip());
         let own = is_counted.then(|| (self.addresses.clone(), peer.ip()));
-        let places = || Places::new(Arc::clone(&self.requests), own);
-        config.tls.clone().map(|config| Tls { config, places: places() })
+        let permits = || StreamPermits::new(Arc::clone(&self.requests), own);
+        config.tls.clone().map(|config| Tls { config, permits: permits() })
     }
 
     /// The session of a connection, unless its address has too many.
-    fn meet(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
+    fn make_session(&self, peer: SocketAddr) -> Option<Session<impl HttpService + use<>>> {
         let config = self.limits.config();
         let counted = if config.keys.proxies.trust(peer.ip()) {
             None
-        } else if let Some(counted) = self.addresses.enter(peer.ip()) {
+        } else if let Some(counted) = self.addresses.try_acquire(peer.ip()) {
             Some(counted)
         } else {
             meters::refused_connection();
@@ -198,15 +198,15 @@ impl Clients {
             limits,
             counters,
             proxy: self.upstream.proxy(peer, config.scheme()),
-            observed: Arc::clone(&self.observed),
+            stats: Arc::clone(&self.stats),
             access_log: self.access_log.clone(),
             _counted: counted,
         };
-        Some(Session { service: front(connection), timeouts: config.timeouts, tls: self.tls(&config, peer) })
+        Some(Session { service: handler(connection), timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 
     /// A session without limits, to measure their cost.
-    fn meet_unlimited(&self, peer: SocketAddr) -> Option<Session<impl Answers + use<>>> {
+    fn make_unlimited_session(&self, peer: SocketAddr) -> Option<Session<impl HttpService + use<>>> {
         let config = self.limits.config();
         let proxy = self.upstream.proxy(peer, config.scheme());
         let service = service_fn(move |request: Request<Body>| {

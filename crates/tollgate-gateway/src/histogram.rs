@@ -48,7 +48,7 @@ struct Shard {
 
 /// The durations until now.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct HistogramSnapshot {
     buckets: [u64; BUCKETS],
     sum: Duration,
 }
@@ -68,14 +68,14 @@ impl Histogram {
         shard.sum.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> Reading {
+    pub(crate) fn snapshot(&self) -> HistogramSnapshot {
         let count = |bucket: usize| self.0.iter().map(|shard| shard.buckets[bucket].load(Ordering::Relaxed)).sum();
         let sum = self.0.iter().map(|shard| shard.sum.load(Ordering::Relaxed)).fold(0, u64::wrapping_add);
-        Reading { buckets: std::array::from_fn(count), sum: Duration::from_nanos(sum) }
+        HistogramSnapshot { buckets: std::array::from_fn(count), sum: Duration::from_nanos(sum) }
     }
 }
 
-impl Reading {
+impl HistogramSnapshot {
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -131,18 +131,18 @@ mod tests {
     #[test]
     fn percentiles_are_exact_to_a_bucket_and_of_the_time_since_the_reading_before() {
         let histogram = Histogram::default();
-        let empty = histogram.read();
+        let empty = histogram.snapshot();
         assert_eq!(empty.percentile_since(&empty, 0.5), None);
         (1..=1_000).for_each(|number| histogram.note(millis(number)));
-        let first = histogram.read();
+        let first = histogram.snapshot();
         for (part, expected) in [(0.01, 10), (0.5, 500), (0.99, 990), (1.0, 1_000)] {
             let found = first.percentile_since(&empty, part).unwrap().as_secs_f64() * 1_000.0;
             assert!((found / f64::from(expected) - 1.0).abs() < 0.065, "{part}: {found} ms");
         }
         (0..10).for_each(|_| histogram.note(millis(3)));
-        let later = histogram.read().percentile_since(&first, 0.99).unwrap();
+        let later = histogram.snapshot().percentile_since(&first, 0.99).unwrap();
         assert!(millis(2) < later && later < millis(4), "{later:?}");
-        assert_eq!(histogram.read().count(), 1_010);
+        assert_eq!(histogram.snapshot().count(), 1_010);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         histogram.note(Duration::MAX);
         histogram.note(Duration::ZERO);
         let mut text = String::new();
-        histogram.read().write(&mut text, "x_seconds", "Durations.").unwrap();
+        histogram.snapshot().write(&mut text, "x_seconds", "Durations.").unwrap();
         assert!(text.contains("x_seconds_bucket{le=\"0.001\"} 1\n"), "{text}");
         assert!(text.contains("x_seconds_bucket{le=\"50\"} 1\nx_seconds_bucket{le=\"+Inf\"} 2\n"), "{text}");
     }

@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
 /// A longer token is malformed here: decoding takes time for each byte.
-const LONGEST: usize = 8 << 10;
+const MAX_LEN: usize = 8 << 10;
 
 /// RFC 7515 leaves the padding out. Some libraries write it.
 const DECODER: GeneralPurpose = GeneralPurpose::new(
@@ -16,7 +16,7 @@ const DECODER: GeneralPurpose = GeneralPurpose::new(
 
 /// The claim of this name, if it is a string, or a whole number, which is written in digits.
 pub(crate) fn claim(token: &str, name: &str) -> Option<String> {
-    if token.len() > LONGEST {
+    if token.len() > MAX_LEN {
         return None;
     }
     let mut parts = token.trim().split('.');
@@ -53,7 +53,7 @@ fn malformed_tokens_have_no_claims() {
     }
     assert_eq!(claim(&token("{\"sub\":\"a\"}").replace("e30.", "e30.=="), "sub"), None);
     let deep = token(&format!("{{\"sub\":\"a\",\"x\":{}1{}}}", "[".repeat(2_000), "]".repeat(2_000)));
-    let long = token(&format!("{{\"sub\":\"a\",\"x\":\"{}\"}}", "x".repeat(LONGEST)));
+    let long = token(&format!("{{\"sub\":\"a\",\"x\":\"{}\"}}", "x".repeat(MAX_LEN)));
     for wrong in ["", ".", "..", "a.b", "a.b.c.d", "e30.e30", "e30.*.x", &deep, &long] {
         assert_eq!(claim(wrong, "sub"), None);
     }

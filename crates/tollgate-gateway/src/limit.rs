@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::client::Client;
 use super::name::Name;
-use super::parts::Part;
-use super::rules::Refuser;
+use super::rule_client_limits::RuleKey;
+use super::rules::RefusingLimit;
 
 /// All names are from the file, so they are few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,11 +27,11 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    pub(crate) fn of(refuser: Refuser) -> Self {
-        match refuser {
-            Refuser::Rule(name) => Self::Rule(name),
-            Refuser::Part(Part { rule, client: Client::Overflow }) => Self::EachOverflow(rule),
-            Refuser::Part(Part { rule, .. }) => Self::Each(rule),
+    pub(crate) fn of(refused_by: RefusingLimit) -> Self {
+        match refused_by {
+            RefusingLimit::Rule(name) => Self::Rule(name),
+            RefusingLimit::Client(RuleKey { rule, client: Client::Overflow }) => Self::EachOverflow(rule),
+            RefusingLimit::Client(RuleKey { rule, .. }) => Self::Each(rule),
         }
     }
 }

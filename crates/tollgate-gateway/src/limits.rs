@@ -10,11 +10,11 @@ use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::builders::Builders;
 use super::client::Client;
+use super::client_limits::ClientLimits;
 use super::config::Config;
-use super::each::Each;
+use super::fair_queue::FairQueue;
 use super::problem::Problem;
 use super::rules::Rules;
-use super::shares::Shares;
 use super::state::State;
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
@@ -25,11 +25,11 @@ pub(crate) struct Limits {
     /// All requests together.
     pub(crate) all: Limiter,
     /// The requests of each client.
-    pub(crate) each: Each,
+    pub(crate) clients: ClientLimits,
     /// Whether every response reports the remaining tokens, or only refusals.
-    pub(crate) tells_always: bool,
+    pub(crate) reports_always: bool,
     /// How clients share the limit of all.
-    pub(crate) shares: Shares,
+    pub(crate) fair_queue: FairQueue,
     /// The limits of routes, blocks of addresses and models.
     pub(crate) rules: Rules,
     /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
@@ -52,7 +52,7 @@ impl Limits {
         let all = Limiter::builder().restore(all, now);
         let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
         let limits = Self::of(config, all, each, &Builders::default())?;
-        limits.each.forget_removed_quotas(&limits.config());
+        limits.clients.forget_removed_quotas(&limits.config());
         Ok(limits)
     }
 
@@ -68,14 +68,14 @@ impl Limits {
         builders: &Builders,
     ) -> Result<Self, ConfigError> {
         let cap = config.in_flight.unwrap_or(UNCAPPED);
-        let all = all.quota(config.global).max_in_flight(cap).classes().build()?;
-        let each = Each::new(&config, each)?;
-        let tells_always = config.fixed.tells_always.value;
+        let all = all.quota(config.quota).max_in_flight(cap).classes().build()?;
+        let clients = ClientLimits::new(&config, each)?;
+        let reports_always = config.fixed.reports_always.value;
         let config = Arc::new(ArcSwap::from_pointee(config));
-        let shares = Shares::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
+        let fair_queue = FairQueue::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
         let rules = Rules::new(&config, builders)?;
         let (changes, changed) = (Mutex::default(), Notify::new());
-        Ok(Self { all, each, tells_always, shares, rules, config, changes, changed })
+        Ok(Self { all, clients, reports_always, fair_queue, rules, config, changes, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -90,10 +90,10 @@ impl Limits {
         let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
         let checked = "the configuration was checked";
-        self.each.change(&old, &new);
-        self.shares.change(&old, &new);
-        if new.global != old.global {
-            self.all.set_quota(0, new.global).expect(checked);
+        self.clients.change(&old, &new);
+        self.fair_queue.change(&old, &new);
+        if new.quota != old.quota {
+            self.all.set_quota(0, new.quota).expect(checked);
         }
         if new.in_flight != old.in_flight {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
@@ -113,7 +113,7 @@ impl Limits {
 
     /// Refuses all requests that wait, and all later ones.
     pub(crate) fn close(&self) {
-        self.each.close();
+        self.clients.close();
         self.rules.close();
         self.all.close();
     }

@@ -22,88 +22,88 @@
 
 pub(crate) mod access_log;
 mod access_writer;
-mod addresses;
 mod admin;
 pub(crate) mod admission;
 mod advice;
-mod answer;
 mod backend;
 mod backends;
 pub(crate) mod builders;
-mod calls;
 pub(crate) mod certificate;
 mod checker;
 pub(crate) mod client;
+mod client_limits;
+mod complete_body;
 pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
+mod connection_limit;
 mod connector;
-mod count;
 pub(crate) mod counters;
 mod demo;
-mod each;
 mod estimate;
 pub(crate) mod event_scanner;
+mod fair_queue;
 mod file;
-mod files;
+mod follow_upstream;
 mod forwarding;
-mod front;
 pub(crate) mod gateway;
 mod grpc;
+mod handler;
 mod health;
-mod heeding;
 mod histogram;
 mod http2;
 mod jwt;
 mod key_source;
 mod keys;
-mod lent;
 pub(crate) mod limit;
 pub(crate) mod limits;
 mod llm;
+mod local_reply;
 mod log;
 mod logged_body;
 mod meters;
 pub(crate) mod name;
 mod network;
 mod networks;
-pub(crate) mod observed;
+mod open_files;
 mod options;
 mod page;
-mod parts;
-mod places;
+mod path_variants;
 pub(crate) mod problem;
 mod prompt;
-mod prompts;
+mod prompt_count;
 pub(crate) mod proxy;
-mod readings;
 mod reason;
 mod record;
 mod refusals;
 mod reload;
+mod retry_body;
 mod route;
 mod rule;
+mod rule_client_limits;
 mod rules;
 mod sample;
 mod saver;
 mod server;
 mod session;
-mod settling;
-mod shared;
-mod shares;
-mod stall;
+mod settling_body;
+mod shared_limit;
 pub(crate) mod state;
+pub(crate) mod stats;
 mod status;
+mod stream_permits;
 mod streams;
 mod target;
 mod time_left;
+mod timeout_body;
 mod timeouts;
+mod token_count;
 mod trend;
 mod tunnel;
 mod upload;
+mod upstream_stats;
 mod usage;
 pub(crate) mod usage_scanner;
-mod whole;
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};
@@ -117,11 +117,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use config::Config;
 use file::Address;
-use gateway::{Gateway, Place};
+use gateway::{Gateway, ListenConfig};
 use limits::Limits;
 use options::{Command, Options};
 use problem::Problem;
-use reload::Watch;
+use reload::FileWatcher;
 use saver::Saver;
 use state::State;
 
@@ -191,16 +191,16 @@ async fn limit(options: Options) -> Result<bool, Failure> {
         }
     };
     let connections = &config.fixed.max_connections;
-    let place = Place {
+    let listen_config = ListenConfig {
         listen: options.listen.map_or(config.fixed.listen.value, |Address(listen)| listen),
         admin: options.admin.map_or(config.fixed.admin.value, |Address(admin)| admin),
-        max_connections: files::fit(connections.value)
+        max_connections: open_files::raise_limit(connections.value)
             .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
     // Installed before the addresses are printed: a process that reads them may send signals at once.
-    let (watch, ending) = (Watch::new(file)?, Ending::new(options.seconds)?);
+    let (watch, ending) = (FileWatcher::new(file)?, ShutdownSignal::new(options.seconds)?);
     let (state, every) = (config.fixed.state.value.clone(), config.fixed.state_every.value);
-    let gateway = Gateway::start(restored(config, state.as_deref())?, place, !options.without_limits).await?;
+    let gateway = Gateway::start(restored(config, state.as_deref())?, listen_config, !options.without_limits).await?;
     let saver = state.map(|path| Saver::new(Arc::clone(&gateway.limits), &path));
     if let Some(saver) = &saver {
         // A folder that cannot be written is told now, and not after the first minute.
@@ -214,7 +214,7 @@ async fn limit(options: Options) -> Result<bool, Failure> {
         }
     };
     tokio::select! {
-        () = ending.come() => {}
+        () = ending.received() => {}
         () = watch.run(Arc::clone(&gateway.limits), Arc::clone(&gateway.status)) => {}
         () = saving => {}
     }
@@ -255,20 +255,20 @@ async fn end(gateway: Gateway) -> bool {
 }
 
 /// Waits for SIGTERM, ctrl-c, or the end of `seconds`.
-pub(crate) struct Ending {
+pub(crate) struct ShutdownSignal {
     terminate: Signal,
     interrupt: Signal,
     after: Duration,
 }
 
-impl Ending {
+impl ShutdownSignal {
     /// From now on these signals do not end the process.
     fn new(seconds: Option<u64>) -> std::io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt, after: seconds.map_or(Duration::MAX, Duration::from_secs) })
     }
 
-    async fn come(mut self) {
+    async fn received(mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -8,12 +8,12 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tollgate::KeyedLimiter;
 use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
-use super::backends::{Backends, Seen};
+use super::backends::{BackendStatus, Backends};
 use super::client::Client;
 use super::counters::{Counters, Outcome};
 use super::limits::Limits;
-use super::observed::{self, Observed};
-use super::parts::Part;
+use super::rule_client_limits::RuleKey;
+use super::stats::{self, Stats};
 use super::status::Status;
 
 /// The upper bounds of the histogram buckets of waits, in seconds.
@@ -32,7 +32,7 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     }
     let handle = builder.install_recorder().expect("no other recorder is installed");
     describe();
-    observed::describe();
+    stats::describe();
     describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
@@ -54,25 +54,25 @@ pub(crate) struct Meters {
     all: Meter,
     each: [Meter<KeyedLimiter<Client>>; 2],
     /// The same clients where they share the limit of all.
-    shares: [Meter<KeyedLimiter<Client>>; 2],
+    fair_queue: [Meter<KeyedLimiter<Client>>; 2],
     /// The limits of each client within a rule.
-    parts: [Meter<KeyedLimiter<Part>>; 2],
+    parts: [Meter<KeyedLimiter<RuleKey>>; 2],
 }
 
 impl Meters {
     pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
         LazyLock::force(&PROMETHEUS);
         let each = |name, limiter| Ok(Meter::new(name, limiter)?.naming(NAMES, Client::to_string));
-        let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
-        let [listed, unlisted] = limits.shares.clients();
-        let shares = [Meter::new("all-listed", listed)?, Meter::new("all-unlisted", unlisted)?];
+        let each = [each("listed", &limits.clients.listed)?, each("unlisted", &limits.clients.unlisted)?];
+        let [listed, unlisted] = limits.fair_queue.clients();
+        let fair_queue = [Meter::new("all-listed", listed)?, Meter::new("all-unlisted", unlisted)?];
         let parts = limits.rules.meters()?;
-        Ok(Self { all: Meter::new("all", &limits.all)?, each, shares, parts })
+        Ok(Self { all: Meter::new("all", &limits.all)?, each, fair_queue, parts })
     }
 
-    pub(crate) fn render(&self, limits: &Limits, counters: &Counters, status: &Status, observed: &Observed) -> String {
+    pub(crate) fn render(&self, limits: &Limits, counters: &Counters, status: &Status, stats: &Stats) -> String {
         self.all.publish();
-        self.each.iter().chain(&self.shares).for_each(Meter::publish);
+        self.each.iter().chain(&self.fair_queue).for_each(Meter::publish);
         self.parts.iter().for_each(Meter::publish);
         limits.rules.publish();
         let (counts, now) = (counters.counts(), status.now());
@@ -84,9 +84,9 @@ impl Meters {
         counter!("gateway_loads_total", "result" => "refused").absolute(now.refused_loads);
         gauge!("gateway_up_seconds").set(status.up_for().as_secs_f64());
         gauge!("gateway_ending").set(u8::from(now.is_ending));
-        observed.publish();
+        stats.publish();
         let mut text = PROMETHEUS.render();
-        observed.write(&mut text).expect("a string takes all text");
+        stats.write(&mut text).expect("a string takes all text");
         text
     }
 }
@@ -94,10 +94,10 @@ impl Meters {
 /// The series of the upstreams, if there is a choice or a check. They are not kept in the recorder, which would go on with
 /// those of upstreams that are no longer in the file.
 pub(crate) fn of_upstreams(upstreams: &Backends) -> String {
-    let seen = upstreams.seen();
+    let seen = upstreams.statuses();
     let mut text = String::new();
-    let mut series = |name, what, value: fn(&Seen) -> usize| {
-        let of = |seen: &Seen| format!("{name}{{upstream=\"{}\"}} {}\n", seen.url, value(seen));
+    let mut series = |name, what, value: fn(&BackendStatus) -> usize| {
+        let of = |seen: &BackendStatus| format!("{name}{{upstream=\"{}\"}} {}\n", seen.url, value(seen));
         let lines: String = seen.iter().map(of).collect();
         if !lines.is_empty() {
             text += &format!("# HELP {name} {what}\n# TYPE {name} gauge\n{lines}\n");

@@ -53,14 +53,14 @@ impl Problem {
 
 /// A value, and its line in the file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At<T> {
+pub(crate) struct Located<T> {
     pub(crate) value: T,
     pub(crate) line: usize,
 }
 
-impl<T> At<T> {
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
-        At { value: change(self.value), line: self.line }
+impl<T> Located<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
+        Located { value: change(self.value), line: self.line }
     }
 }
 
@@ -94,8 +94,8 @@ impl Source<'_> {
         Some(format!("{margin} |\n{number} | {line}\n{margin} | {indent}{carets}"))
     }
 
-    pub(crate) fn at<T>(&self, value: Spanned<T>) -> At<T> {
+    pub(crate) fn at<T>(&self, value: Spanned<T>) -> Located<T> {
         let line = self.line(&value.span());
-        At { value: value.into_inner(), line }
+        Located { value: value.into_inner(), line }
     }
 }

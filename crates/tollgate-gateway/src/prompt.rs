@@ -5,12 +5,12 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::count::Count;
-use super::prompts::Prompts;
-use super::readings;
+use super::path_variants;
+use super::prompt_count::PromptCount;
+use super::token_count::TokenCount;
 
 /// A longer name is that of no model.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LEN: usize = 256;
 
 /// The fields of a request that decide its cost. The names of OpenAI's chat completions, completions and responses, and
 /// of Anthropic's messages.
@@ -40,7 +40,7 @@ impl Prompt {
     pub(crate) fn output(&self, path: &str, default: u64) -> u64 {
         let path = path.to_ascii_lowercase();
         // A path that servers read in different ways may mean any of them.
-        let is = |end: &str| readings::is_plain(&path) && path.ends_with(end);
+        let is = |end: &str| path_variants::is_unambiguous(&path) && path.ends_with(end);
         let own = if is("/chat/completions") {
             self.max_tokens.max(self.max_completion_tokens)
         } else if is("/completions") || is("/messages") {
@@ -55,7 +55,7 @@ impl Prompt {
         each.saturating_mul(answers).saturating_mul(self.prompts.max(1))
     }
 
-    fn set_most(&mut self, name: &str, most: Option<Count>) {
+    fn set_most(&mut self, name: &str, most: Option<TokenCount>) {
         // Some servers take 0 for an absent field.
         let most = most.map(|most| most.0).filter(|most| *most > 0);
         self.largest = self.largest.max(most);
@@ -88,21 +88,21 @@ impl<'de> Visitor<'de> for PromptVisitor {
         let mut prompt = Prompt::default();
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             // Some servers read names in either case.
-            match &*readings::loosely(name.as_bytes()) {
+            match &*path_variants::normalize(name.as_bytes()) {
                 "model" => {
                     let model: Option<String> = map.next_value()?;
-                    if model.as_ref().is_some_and(|model| model.len() > LONGEST_NAME) {
+                    if model.as_ref().is_some_and(|model| model.len() > MAX_NAME_LEN) {
                         return Err(A::Error::custom("the name of the model is too long"));
                     }
                     set_once(&mut prompt.model, model, "model")?;
                 }
-                "n" => set_once(&mut prompt.answers, map.next_value::<Option<Count>>()?.map(|n| n.0), "n")?,
+                "n" => set_once(&mut prompt.answers, map.next_value::<Option<TokenCount>>()?.map(|n| n.0), "n")?,
                 "best_of" => {
-                    set_once(&mut prompt.best_of, map.next_value::<Option<Count>>()?.map(|n| n.0), "best_of")?;
+                    set_once(&mut prompt.best_of, map.next_value::<Option<TokenCount>>()?.map(|n| n.0), "best_of")?;
                 }
-                "prompt" => prompt.prompts = prompt.prompts.max(map.next_value::<Prompts>()?.0),
+                "prompt" => prompt.prompts = prompt.prompts.max(map.next_value::<PromptCount>()?.0),
                 "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
-                    let most = map.next_value::<Option<Count>>()?;
+                    let most = map.next_value::<Option<TokenCount>>()?;
                     prompt.set_most(&name, most);
                 }
                 _ => _ = map.next_value::<IgnoredAny>()?,

@@ -18,82 +18,82 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
 use tollgate_tower::{Hold, ToBody};
 
-use super::answer;
 use super::backend::Backend;
-use super::backends::Chosen;
-use super::calls::Fault;
+use super::backends::Selected;
+use super::complete_body::CompleteBody;
 use super::config::Config;
 use super::conformance;
-use super::connector::{self, Speaks, ToUpstream, chain, is_timeout};
+use super::connector::{self, HttpClient, UpstreamProtocol, chain, is_timeout};
 use super::counters::Outcome;
 use super::http2;
-use super::lent::Lent;
 use super::limits::Limits;
+use super::local_reply;
 use super::log;
-use super::observed;
-use super::settling::NotSent;
-use super::stall::StallGuard;
+use super::retry_body::RetryBody;
+use super::settling_body::NotSent;
+use super::stats;
 use super::target::Target;
-use super::tunnel::Asked;
+use super::timeout_body::TimeoutBody;
+use super::tunnel::UpgradeRequest;
 use super::upload::{Progress, Upload};
-use super::whole::Whole;
+use super::upstream_stats::UpstreamError;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// The clients for the upstreams, shared by all connections.
 #[derive(Clone)]
-pub(crate) struct Upstream {
+pub(crate) struct UpstreamClients {
     /// Their configuration contains the upstreams.
     limits: Arc<Limits>,
-    client: ToUpstream,
+    client: HttpClient,
     /// The client for requests that may become WebSockets.
-    for_tunnels: ToUpstream,
+    for_tunnels: HttpClient,
 }
 
 /// The proxy of one connection.
 #[derive(Clone)]
-pub(crate) struct Proxy(Arc<Way>);
+pub(crate) struct Proxy(Arc<ProxyInner>);
 
-struct Way {
+struct ProxyInner {
     peer: SocketAddr,
     /// The scheme of the URLs that its client uses.
     scheme: &'static str,
-    upstream: Upstream,
+    upstream: UpstreamClients,
 }
 
-impl Upstream {
+impl UpstreamClients {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let config = limits.config();
-        let client = connector::client(Arc::clone(&config.roots), config.speaks(), usize::MAX);
-        let for_tunnels = connector::client(Arc::clone(&config.roots), Speaks::Http1, usize::MAX);
+        let client = connector::client(Arc::clone(&config.roots), config.upstream_protocol(), usize::MAX);
+        let for_tunnels = connector::client(Arc::clone(&config.roots), UpstreamProtocol::Http1, usize::MAX);
         drop(config);
         Self { limits, client, for_tunnels }
     }
 
     /// The proxy for a connection from `peer`, which uses URLs of this scheme.
     pub(crate) fn proxy(&self, peer: SocketAddr, scheme: &'static str) -> Proxy {
-        Proxy(Arc::new(Way { peer, scheme, upstream: self.clone() }))
+        Proxy(Arc::new(ProxyInner { peer, scheme, upstream: self.clone() }))
     }
 }
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let Upstream { limits, client, for_tunnels } = &self.0.upstream;
+        let UpstreamClients { limits, client, for_tunnels } = &self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
-        let Some(mut chosen) = config.upstreams.choose() else {
+        let Some(mut selected) = config.upstreams.select() else {
             return unavailable(config.upstreams.outage().unwrap_or_default());
         };
-        let target = chosen.target(&config.upstreams);
+        let target = selected.target(&config.upstreams);
         let Some(uri) = target.at(request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        let asked = Asked::of(&mut request);
+        let upgrade = UpgradeRequest::of(&mut request);
         self.outward(&mut request, uri, target, &config);
         drop(config);
-        let client = if asked.is_some() {
-            Asked::write(request.headers_mut());
+        let client = if upgrade.is_some() {
+            UpgradeRequest::write(request.headers_mut());
             for_tunnels
         } else {
             client
@@ -101,34 +101,38 @@ impl Proxy {
         let progress = request.body().progress();
         let answer = tokio::select! {
             biased;
-            answer = self.send(client, request, &mut chosen) => answer,
-            () = is_late(progress.as_deref(), timeouts.upstream) => {
-                return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Timeout, "the upstream did not answer in time");
+            answer = self.send(client, request, &mut selected) => answer,
+            () = upstream_timeout(progress.as_deref(), timeouts.upstream) => {
+                return failed(StatusCode::GATEWAY_TIMEOUT, UpstreamError::Timeout, "the upstream did not answer in time");
             }
         };
         match answer {
-            Ok(response) => match asked {
-                Some(asked) if Asked::is_met(&response) => switched(asked, response, timeouts.websocket_idle, chosen),
-                _ => self.accept(response, timeouts.upstream_idle, chosen),
+            Ok(response) => match upgrade {
+                Some(upgrade) if UpgradeRequest::is_accepted_by(&response) => {
+                    switched(upgrade, response, timeouts.websocket_idle, selected)
+                }
+                _ => self.accept(response, timeouts.upstream_idle, selected),
             },
             Err(error) => match progress.and_then(|progress| progress.error()) {
                 Some(error) => error.response(),
-                None => self.failed(&error, &chosen),
+                None => self.failed(&error, &selected),
             },
         }
     }
 
-    /// Sends the request to the chosen upstream. If no connection to it can be made, the request was certainly not sent,
+    /// Sends the request to the selected upstream. If no connection to it can be made, the request was certainly not sent,
     /// and is sent to another one, if there is one.
     async fn send(
         &self,
-        client: &ToUpstream,
+        client: &HttpClient,
         request: Request<Upload>,
-        chosen: &mut Chosen,
+        selected: &mut Selected,
     ) -> Result<Response<Incoming>, Error> {
-        let Some(backend) = chosen.backend() else { return client.request(request.map(Lent::given)).await };
+        let Some(backend) = selected.backend() else {
+            return client.request(request.map(RetryBody::last_attempt)).await;
+        };
         let (mut head, body) = request.into_parts();
-        let (body, mut returned) = Lent::new(body);
+        let (body, mut returned) = RetryBody::new(body);
         let error = match client.request(Request::from_parts(head.clone(), body)).await {
             Err(error) if error.is_connect() => error,
             answer => return answer,
@@ -136,7 +140,7 @@ impl Proxy {
         self.not_connected(backend, &error);
         let (other, uri) = {
             let config = self.0.upstream.limits.config();
-            let Some(other) = config.upstreams.choose_other(backend) else { return Err(error) };
+            let Some(other) = config.upstreams.select_other(backend) else { return Err(error) };
             let target = other.target(&config.upstreams);
             let Some(uri) = target.at(&head.uri) else { return Err(error) };
             head.headers.extend(value(&target.authority).map(|host| (HOST, host)));
@@ -145,9 +149,9 @@ impl Proxy {
         let Ok(body) = returned.try_recv() else { return Err(error) };
         log::UPSTREAM.line(format_args!("upstream {}: {}; tried another", backend.target, chain(&error)));
         head.uri = uri;
-        *chosen = other;
-        let answer = client.request(Request::from_parts(head, Lent::given(body))).await;
-        if let (Err(error), Some(backend)) = (&answer, chosen.backend()) {
+        *selected = other;
+        let answer = client.request(Request::from_parts(head, RetryBody::last_attempt(body))).await;
+        if let (Err(error), Some(backend)) = (&answer, selected.backend()) {
             self.not_connected(backend, error);
         }
         answer
@@ -161,10 +165,10 @@ impl Proxy {
     }
 
     /// The response for the client.
-    fn accept(&self, mut response: Response<Incoming>, idle: Duration, chosen: Chosen) -> Response {
+    fn accept(&self, mut response: Response<Incoming>, idle: Duration, selected: Selected) -> Response {
         if let Err(why) = conformance::check_response(&response) {
-            self.log(&chosen, why);
-            return failed(StatusCode::BAD_GATEWAY, Fault::Malformed, "the upstream's response is malformed");
+            self.log(&selected, why);
+            return failed(StatusCode::BAD_GATEWAY, UpstreamError::Malformed, "the upstream's response is malformed");
         }
         drop_hop_by_hop(response.headers_mut());
         let version = response.version();
@@ -173,12 +177,13 @@ impl Proxy {
         *response.version_mut() = Version::HTTP_11;
         // The client sees that its response is incomplete, and the operator why.
         let broken = |error| {
-            observed::cut_off();
+            stats::cut_off();
             log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
             error
         };
-        let response = response.map(|body| Body::new(StallGuard::new(Whole::of(body, version), idle).map_err(broken)));
-        match chosen.into_busy() {
+        let response =
+            response.map(|body| Body::new(TimeoutBody::new(CompleteBody::of(body, version), idle).map_err(broken)));
+        match selected.into_active() {
             Some(busy) => ToBody.hold(response, Some(busy)).map(Body::new),
             None => response,
         }
@@ -186,7 +191,7 @@ impl Proxy {
 
     /// Makes the received request the one that is forwarded to `uri`.
     fn outward(&self, request: &mut Request<Upload>, uri: Uri, target: &Target, config: &Config) {
-        let Way { peer, scheme, .. } = &*self.0;
+        let ProxyInner { peer, scheme, .. } = &*self.0;
         // The host in the target of a request replaces that of the field.
         let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
         let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
@@ -219,43 +224,43 @@ impl Proxy {
         }
     }
 
-    fn failed(&self, error: &Error, chosen: &Chosen) -> Response {
-        let mut response = self.failure(error, chosen);
+    fn failed(&self, error: &Error, selected: &Selected) -> Response {
+        let mut response = self.failure(error, selected);
         if error.is_connect() {
             response.extensions_mut().insert(NotSent);
         }
         response
     }
 
-    fn failure(&self, error: &Error, chosen: &Chosen) -> Response {
+    fn failure(&self, error: &Error, selected: &Selected) -> Response {
         if is_timeout(error) {
-            return failed(StatusCode::GATEWAY_TIMEOUT, Fault::Connect, "the upstream cannot be reached");
+            return failed(StatusCode::GATEWAY_TIMEOUT, UpstreamError::Connect, "the upstream cannot be reached");
         }
         // The details go to the operator's log, and not to the client.
-        self.log(chosen, chain(error));
-        let fault = if error.is_connect() { Fault::Connect } else { Fault::Broken };
+        self.log(selected, chain(error));
+        let fault = if error.is_connect() { UpstreamError::Connect } else { UpstreamError::Broken };
         failed(StatusCode::BAD_GATEWAY, fault, "the upstream did not answer")
     }
 
-    fn log(&self, chosen: &Chosen, what: impl fmt::Display) {
+    fn log(&self, selected: &Selected, what: impl fmt::Display) {
         let config = self.0.upstream.limits.config();
-        log::UPSTREAM.line(format_args!("upstream {}: {what}", chosen.target(&config.upstreams)));
+        log::UPSTREAM.line(format_args!("upstream {}: {what}", selected.target(&config.upstreams)));
     }
 }
 
-/// Waits until the upstream has taken `allowed` since the last part of the request.
-async fn is_late(progress: Option<&Progress>, allowed: Duration) {
+/// Waits until the upstream has taken `timeout` since the last part of the request.
+async fn upstream_timeout(progress: Option<&Progress>, timeout: Duration) {
     match progress {
-        Some(progress) => progress.upstream_is_late(allowed).await,
-        None => tokio::time::sleep(allowed).await,
+        Some(progress) => progress.upstream_is_late(timeout).await,
+        None => tokio::time::sleep(timeout).await,
     }
 }
 
 /// The response to a client whose connection becomes a WebSocket.
-fn switched(asked: Asked, mut response: Response<Incoming>, idle: Duration, chosen: Chosen) -> Response {
+fn switched(upgrade: UpgradeRequest, mut response: Response<Incoming>, idle: Duration, selected: Selected) -> Response {
     drop_hop_by_hop(response.headers_mut());
     conformance::add_via(response.version(), response.headers_mut());
-    asked.meet(&mut response, idle, chosen.into_busy());
+    upgrade.accept(&mut response, idle, selected.into_active());
     response.map(|_| Body::empty())
 }
 
@@ -272,14 +277,14 @@ fn value(authority: &Authority) -> Option<HeaderValue> {
     HeaderValue::try_from(authority.as_str()).ok()
 }
 
-fn failed(status: StatusCode, fault: Fault, why: &'static str) -> Response {
+fn failed(status: StatusCode, fault: UpstreamError, why: &'static str) -> Response {
     let mut response = counted(Outcome::Failed, status, why);
     response.extensions_mut().insert(fault);
     response
 }
 
 fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response {
-    let mut response = answer::plain(status, why);
+    let mut response = local_reply::problem(status, why);
     response.extensions_mut().insert(outcome);
     response
 }

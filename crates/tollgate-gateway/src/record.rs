@@ -10,7 +10,7 @@ use super::limit::Limit;
 use super::reason::Reason;
 
 /// The most bytes of a path that a line has: a queue of lines must not hold whole heads of requests.
-const MOST_PATH: usize = 1_024;
+const MAX_PATH: usize = 1_024;
 
 /// Filled in as the request passes.
 #[derive(Clone, Copy, Debug)]
@@ -50,21 +50,21 @@ impl Default for Record {
 
 /// What the log has besides the record.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct RequestLine {
     pub(crate) came: SystemTime,
     pub(crate) method: Method,
     pub(crate) path: Box<str>,
 }
 
-impl Target {
+impl RequestLine {
     pub(crate) fn new(method: &Method, uri: &Uri, query: Option<&str>) -> Self {
         let length = uri.path().len() + query.map_or(0, |query| query.len() + 1);
-        let path = if length <= MOST_PATH && query.is_none() {
+        let path = if length <= MAX_PATH && query.is_none() {
             uri.path().into()
         } else {
             let all =
                 uri.path().chars().chain(query.iter().flat_map(|query| std::iter::once('?').chain(query.chars())));
-            if length <= MOST_PATH { all.collect() } else { all.take(MOST_PATH / 4).chain(['\u{2026}']).collect() }
+            if length <= MAX_PATH { all.collect() } else { all.take(MAX_PATH / 4).chain(['\u{2026}']).collect() }
         };
         Self { came: SystemTime::now(), method: method.clone(), path }
     }
@@ -92,7 +92,7 @@ struct Line<'a> {
 
 /// How the response of a request ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct ResponseEnd {
     pub(crate) took: Duration,
     /// The bytes of its body.
     pub(crate) bytes: u64,
@@ -100,7 +100,7 @@ pub(crate) struct End {
 }
 
 /// Appends the line to `text`.
-pub(crate) fn write(text: &mut Vec<u8>, target: &Target, record: &Record, end: End) {
+pub(crate) fn write(text: &mut Vec<u8>, target: &RequestLine, record: &Record, end: ResponseEnd) {
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let line = Line {
         time: humantime::format_rfc3339_millis(target.came).to_string(),
@@ -131,7 +131,7 @@ mod tests {
 
     fn path(uri: &str, has_query: bool) -> String {
         let uri: Uri = uri.parse().unwrap();
-        Target::new(&Method::GET, &uri, uri.query().filter(|_| has_query)).path.into()
+        RequestLine::new(&Method::GET, &uri, uri.query().filter(|_| has_query)).path.into()
     }
 
     #[test]
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(path("/a/b?token=secret", false), "/a/b");
         assert_eq!(path("/a/b?token=secret", true), "/a/b?token=secret");
         let long = path(&format!("/{}", "x".repeat(5_000)), false);
-        assert!(long.len() <= MOST_PATH && long.ends_with("x\u{2026}"), "{long}");
-        assert!(path(&format!("/?{}", "x".repeat(5_000)), true).len() <= MOST_PATH);
+        assert!(long.len() <= MAX_PATH && long.ends_with("x\u{2026}"), "{long}");
+        assert!(path(&format!("/?{}", "x".repeat(5_000)), true).len() <= MAX_PATH);
     }
 
     #[test]
@@ -157,9 +157,11 @@ mod tests {
             ..Record::default()
         };
         let mut text = Vec::new();
-        let target =
-            Target { came: SystemTime::UNIX_EPOCH, ..Target::new(&Method::GET, &Uri::from_static("/\"x"), None) };
-        write(&mut text, &target, &record, End { bytes: 7, is_complete: true, ..End::default() });
+        let target = RequestLine {
+            came: SystemTime::UNIX_EPOCH,
+            ..RequestLine::new(&Method::GET, &Uri::from_static("/\"x"), None)
+        };
+        write(&mut text, &target, &record, ResponseEnd { bytes: 7, is_complete: true, ..ResponseEnd::default() });
         let text = String::from_utf8(text).unwrap();
         assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
         let mut seen: serde_json::Value = serde_json::from_str(&text).unwrap();

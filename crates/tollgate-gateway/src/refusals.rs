@@ -22,11 +22,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Refusals of different clients rarely wait for each other's lock.
 const PARTS: usize = 16;
 /// How many clients and reasons a part of a window has, besides those of listed keys, whose number the file bounds.
-const MOST_PLACES: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// To whom a refusal counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Refusee {
+pub(crate) enum RefusedClient {
     Client(Client),
     /// The request was refused before its client was known.
     Unidentified,
@@ -34,8 +34,8 @@ pub(crate) enum Refusee {
     Others,
 }
 
-type Place = (Refusee, Reason, Option<Limit>);
-type Counts = HashMap<Place, Count>;
+type RefusalKey = (RefusedClient, Reason, Option<Limit>);
+type Counts = HashMap<RefusalKey, Count>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
@@ -58,7 +58,7 @@ struct Window {
 }
 
 /// Refusals of one client for one reason.
-pub(crate) type Kind = (Refusee, Reason, Option<Limit>, Count);
+pub(crate) type Kind = (RefusedClient, Reason, Option<Limit>, Count);
 
 impl Refusals {
     pub(crate) fn new() -> Self {
@@ -72,17 +72,18 @@ impl Refusals {
 
     pub(crate) fn note(&self, client: Option<Client>, reason: Reason, limit: Option<Limit>) {
         self.totals[reason as usize].fetch_add(1, Ordering::Relaxed);
-        let refusee = client.map_or(Refusee::Unidentified, Refusee::Client);
-        let part = &self.parts[self.hasher.hash_one(refusee) as usize % PARTS];
+        let refused_client = client.map_or(RefusedClient::Unidentified, RefusedClient::Client);
+        let part = &self.parts[self.hasher.hash_one(refused_client) as usize % PARTS];
         let (now, number) = self.now();
         let mut windows = part.lock().unwrap_or_else(PoisonError::into_inner);
         let window = &mut windows[number as usize % WINDOWS];
         if window.number != number {
             *window = Window { number, counts: Counts::new() };
         }
-        let always = !matches!(refusee, Refusee::Client(Client::Key { .. } | Client::Address(_)));
-        let fits = always || window.counts.len() < MOST_PLACES || window.counts.contains_key(&(refusee, reason, limit));
-        let place = if fits { (refusee, reason, limit) } else { (Refusee::Others, reason, limit) };
+        let always = !matches!(refused_client, RefusedClient::Client(Client::Key { .. } | Client::Address(_)));
+        let fits =
+            always || window.counts.len() < MAX_ENTRIES || window.counts.contains_key(&(refused_client, reason, limit));
+        let place = if fits { (refused_client, reason, limit) } else { (RefusedClient::Others, reason, limit) };
         let count = window.counts.entry(place).or_insert(Count { count: 0, last: now });
         count.count += 1;
         count.last = now;
@@ -108,8 +109,10 @@ impl Refusals {
                 sum.last = sum.last.max(seen.last);
             }
         }
-        let mut all: Vec<_> =
-            all.into_iter().map(|((refusee, reason, limit), count)| (refusee, reason, limit, count)).collect();
+        let mut all: Vec<_> = all
+            .into_iter()
+            .map(|((refused_client, reason, limit), count)| (refused_client, reason, limit, count))
+            .collect();
         all.sort_by(|a, b| b.3.count.cmp(&a.3.count).then_with(|| a.0.to_string().cmp(&b.0.to_string())));
         (all, now - (self.began + WINDOW * u32::try_from(oldest).unwrap_or(u32::MAX)))
     }
@@ -120,7 +123,7 @@ impl Refusals {
     }
 }
 
-impl fmt::Display for Refusee {
+impl fmt::Display for RefusedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(client) => client.fmt(f),
@@ -170,10 +173,10 @@ mod tests {
         let names: Vec<_> = (0..100).map(|number| Client::Listed(Name::new(&format!("listed-{number}")))).collect();
         names.iter().for_each(|name| refusals.note(Some(*name), Reason::AllWait, Some(Limit::All)));
         let (recent, _) = refusals.recent();
-        assert!(recent.len() <= PARTS * (MOST_PLACES + 1) + names.len(), "{}", recent.len());
-        assert_eq!(recent[0].0, Refusee::Others);
+        assert!(recent.len() <= PARTS * (MAX_ENTRIES + 1) + names.len(), "{}", recent.len());
+        assert_eq!(recent[0].0, RefusedClient::Others);
         assert_eq!(recent.iter().map(|(.., count)| count.count).sum::<u64>(), 100_100);
-        let shown = |name| recent.iter().any(|(who, ..)| *who == Refusee::Client(name));
+        let shown = |name| recent.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
         assert!(names.into_iter().all(shown));
     }
 }

@@ -21,13 +21,13 @@ use super::status::Status;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A watched file.
-pub(crate) struct Watch {
+pub(crate) struct FileWatcher {
     /// `None` if the limits come from the command line.
     file: Option<(PathBuf, String)>,
     hang_up: Signal,
 }
 
-impl Watch {
+impl FileWatcher {
     /// Watches a file, with the text that it contained when it was applied. From now on SIGHUP does not end the process.
     pub(crate) fn new(file: Option<(PathBuf, String)>) -> io::Result<Self> {
         Ok(Self { file, hang_up: signal(SignalKind::hangup())? })
@@ -37,28 +37,28 @@ impl Watch {
     pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
         let Self { file, mut hang_up } = self;
         let Some((path, text)) = file else { return std::future::pending().await };
-        let mut named = Named::default();
+        let mut named = NamedFiles::default();
         let contents = named.read(&text).await;
-        let mut taken = Taken::new(Ok(Texts { text, contents }));
+        let mut taken = Debounce::new(Ok(FileContents { text, contents }));
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_told = tokio::select! {
+            let is_forced = tokio::select! {
                 _ = looks.tick() => false,
                 _ = hang_up.recv() => true,
             };
-            if let Some(seen) = taken.take(read(&path, &mut named).await, is_told) {
-                put_in_force(&path, seen, &limits, &status);
+            if let Some(seen) = taken.take(read(&path, &mut named).await, is_forced) {
+                apply(&path, seen, &limits, &status);
             }
         }
     }
 }
 
-type Seen = Result<Texts, Problem>;
+type Seen = Result<FileContents, Problem>;
 
 /// The text of the file, and the contents of the files that it names.
 #[derive(Clone, Debug, PartialEq, Default)]
-struct Texts {
+struct FileContents {
     text: String,
     /// `None` for a file that cannot be read.
     contents: Vec<Option<Vec<u8>>>,
@@ -66,12 +66,12 @@ struct Texts {
 
 /// The files that a text names.
 #[derive(Default)]
-struct Named {
+struct NamedFiles {
     text: String,
     files: Vec<PathBuf>,
 }
 
-impl Named {
+impl NamedFiles {
     async fn read(&mut self, text: &str) -> Vec<Option<Vec<u8>>> {
         if self.text != text {
             *self = Self { text: text.to_owned(), files: Config::named_files(text) };
@@ -85,34 +85,34 @@ impl Named {
 }
 
 /// The text that was taken last, and the text that was read last.
-struct Taken {
+struct Debounce {
     last: Seen,
     seen: Seen,
 }
 
-impl Taken {
+impl Debounce {
     fn new(last: Seen) -> Self {
         Self { seen: last.clone(), last }
     }
 
     /// Returns `seen` if it is new and was read twice, or if a signal says that the file is complete.
-    fn take(&mut self, seen: Seen, is_told: bool) -> Option<Seen> {
+    fn take(&mut self, seen: Seen, is_forced: bool) -> Option<Seen> {
         let is_settled = seen == self.seen && seen != self.last;
         self.seen = seen;
-        if is_told || is_settled {
+        if is_forced || is_settled {
             self.last = self.seen.clone();
         }
-        (is_told || is_settled).then(|| self.seen.clone())
+        (is_forced || is_settled).then(|| self.seen.clone())
     }
 }
 
-async fn read(path: &Path, named: &mut Named) -> Seen {
+async fn read(path: &Path, named: &mut NamedFiles) -> Seen {
     let text = tokio::fs::read_to_string(path).await.map_err(|error| Problem::unreadable(path, &error))?;
     let contents = named.read(&text).await;
-    Ok(Texts { text, contents })
+    Ok(FileContents { text, contents })
 }
 
-fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
+fn apply(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
     let done = seen.and_then(|seen| Config::parse(path, &seen.text)).and_then(|config| limits.change(config, path));
     match &done {
         Ok(()) => eprintln!("gateway: applied the limits of {}", path.display()),
@@ -123,9 +123,9 @@ fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
 
 #[test]
 fn what_is_half_written_is_not_taken() {
-    let texts = |text: &str| Ok(Texts { text: text.to_owned(), ..Texts::default() });
-    let mut taken = Taken::new(texts("old"));
-    let mut look = |text: &str, is_told| taken.take(texts(text), is_told).map(|taken| taken.unwrap().text);
+    let texts = |text: &str| Ok(FileContents { text: text.to_owned(), ..FileContents::default() });
+    let mut taken = Debounce::new(texts("old"));
+    let mut look = |text: &str, is_forced| taken.take(texts(text), is_forced).map(|taken| taken.unwrap().text);
     for (text, expected) in
         [("old", None), ("ne", None), ("new", None), ("new", Some("new")), ("new", None), ("old", None)]
     {

@@ -1,11 +1,11 @@
-//! The price of a request, by its path and its method.
+//! The policy of a request, by its path and its method.
 
 use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 
 use super::forwarding;
 use super::name::Name;
-use super::readings::{self, Readings, is_escaped_rightly, is_loosely, is_plain, loosely};
+use super::path_variants::{self, PathVariants, is_escaped_rightly, is_unambiguous, matches_normalized, normalize};
 
 /// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
@@ -27,12 +27,12 @@ pub(crate) struct Route {
 #[derive(Clone, Debug)]
 struct Segment {
     text: Box<[u8]>,
-    loose: Box<str>,
+    normalized: Box<str>,
 }
 
 /// What the file says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Price {
+pub(crate) struct RoutePolicy {
     pub(crate) cost: u64,
     pub(crate) body_buffer: usize,
     /// The names of the limits that the request takes tokens of, in alphabetical order.
@@ -46,7 +46,7 @@ pub(crate) struct Price {
 /// Requests to language models are read as a whole, so by default their buffer is larger.
 const LLM_BUFFER: usize = 1 << 20;
 
-impl Price {
+impl RoutePolicy {
     fn max(self, other: Self) -> Self {
         let Self { cost, body_buffer, mut rules, is_llm, websockets } = self;
         rules.extend(other.rules);
@@ -61,9 +61,9 @@ impl Price {
 impl Route {
     pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64, body_buffer: Option<usize>) -> Self {
         let path: Vec<u8> = percent_decode_str(path).collect();
-        let segments = readings::segments(&path).filter(|segment| !segment.is_empty());
-        let segment = |text: &[u8]| Segment { text: text.into(), loose: loosely(text).into() };
-        let segments = readings::resolve(segments).into_iter().map(segment).collect();
+        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty());
+        let segment = |text: &[u8]| Segment { text: text.into(), normalized: normalize(text).into() };
+        let segments = path_variants::resolve(segments).into_iter().map(segment).collect();
         Self { segments, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
     }
 
@@ -75,13 +75,13 @@ impl Route {
         self.segments.iter().all(|own| path.next().is_some_and(|seen| *own.text == *seen))
     }
 
-    fn matches_loosely(&self, path: &[&[u8]]) -> bool {
-        let is_same = |(own, seen): (&Segment, &&[u8])| is_loosely(seen, &own.loose);
+    fn matches_normalized(&self, path: &[&[u8]]) -> bool {
+        let is_same = |(own, seen): (&Segment, &&[u8])| matches_normalized(seen, &own.normalized);
         self.segments.len() <= path.len() && self.segments.iter().zip(path).all(is_same)
     }
 
-    fn is_loose(&self) -> bool {
-        self.segments.iter().all(|segment| *segment.text == *segment.loose.as_bytes())
+    fn is_normalized(&self) -> bool {
+        self.segments.iter().all(|segment| *segment.text == *segment.normalized.as_bytes())
     }
 }
 
@@ -89,66 +89,66 @@ impl Route {
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     routes: Vec<Route>,
-    /// The price of a request without a route.
-    base: Price,
-    /// Whether all segments of all routes are the same [loosely].
-    are_loose: bool,
+    /// The policy of a request without a route.
+    base: RoutePolicy,
+    /// Whether all segments of all routes are the same [loosely](normalize).
+    are_normalized: bool,
     /// Whether a route is for some methods only.
     have_methods: bool,
 }
 
 /// A path of which the gateway cannot say what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Undecidable;
+pub(crate) struct BadEscape;
 
 impl Routes {
     /// `body_buffer` bytes of a body are read where a route does not say otherwise.
     pub(crate) fn new(mut routes: Vec<Route>, body_buffer: usize) -> Self {
         routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
-        let are_loose = routes.iter().all(Route::is_loose);
+        let are_normalized = routes.iter().all(Route::is_normalized);
         let have_methods = routes.iter().any(|route| !route.methods.is_empty());
-        let base = Price { cost: 1, body_buffer, rules: Vec::new(), is_llm: false, websockets: false };
-        Self { routes, base, are_loose, have_methods }
+        let base = RoutePolicy { cost: 1, body_buffer, rules: Vec::new(), is_llm: false, websockets: false };
+        Self { routes, base, are_normalized, have_methods }
     }
 
-    /// The highest price of all that the request may mean to the upstream.
-    pub(crate) fn price(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<Price, Undecidable> {
+    /// The highest policy of all that the request may mean to the upstream.
+    pub(crate) fn policy(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<RoutePolicy, BadEscape> {
         if self.routes.is_empty() {
             return Ok(self.base.clone());
         }
         if !is_escaped_rightly(path) {
-            return Err(Undecidable);
+            return Err(BadEscape);
         }
-        let own = self.price_of(method.as_str(), path);
+        let own = self.policy_of(method.as_str(), path);
         if !self.have_methods {
             return Ok(own);
         }
-        Ok(others(method, headers).map(|method| self.price_of(method, path)).fold(own, Price::max))
+        Ok(others(method, headers).map(|method| self.policy_of(method, path)).fold(own, RoutePolicy::max))
     }
 
-    fn price_of(&self, method: &str, path: &str) -> Price {
-        if self.are_loose && is_plain(path) {
-            return self.price_by(method, |route| route.matches(readings::segments(path.as_bytes())));
+    fn policy_of(&self, method: &str, path: &str) -> RoutePolicy {
+        if self.are_normalized && is_unambiguous(path) {
+            return self.policy_by(method, |route| route.matches(path_variants::segments(path.as_bytes())));
         }
-        let Some(readings) = Readings::of(path) else {
-            let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.price_at(route));
-            return all.fold(self.base.clone(), Price::max);
+        let Some(readings) = PathVariants::of(path) else {
+            let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.policy_at(route));
+            return all.fold(self.base.clone(), RoutePolicy::max);
         };
-        let price = |path: readings::Segments<'_>| {
-            let exact = self.price_by(method, |route| route.matches(path.iter().copied()));
-            exact.max(self.price_by(method, |route| route.matches_loosely(&path)))
+        let policy = |path: path_variants::Segments<'_>| {
+            let exact = self.policy_by(method, |route| route.matches(path.iter().copied()));
+            exact.max(self.policy_by(method, |route| route.matches_normalized(&path)))
         };
-        readings.paths().map(price).reduce(Price::max).unwrap_or_else(|| self.base.clone())
+        readings.paths().map(policy).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
     }
 
-    fn price_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> Price {
+    fn policy_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> RoutePolicy {
         let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
-        found.map_or_else(|| self.base.clone(), |route| self.price_at(route))
+        found.map_or_else(|| self.base.clone(), |route| self.policy_at(route))
     }
 
-    fn price_at(&self, route: &Route) -> Price {
+    fn policy_at(&self, route: &Route) -> RoutePolicy {
         let buffer = self.base.body_buffer.max(if route.is_llm { LLM_BUFFER } else { 0 });
-        Price {
+        RoutePolicy {
             cost: route.cost,
             body_buffer: route.body_buffer.unwrap_or(buffer),
             rules: route.rule.into_iter().collect(),
@@ -171,7 +171,7 @@ fn the_longest_route_decides_and_of_equals_the_first() {
     let posts = Route::new("/reports/", vec![Method::POST], 7, None);
     let routes = [route("/reports", 5), route("/reports/weekly", 9), posts, route("/health", 0), route("/a%20b", 3)];
     let routes = Routes::new(routes.into(), 0);
-    let cost = |path| routes.price(&Method::GET, &HeaderMap::new(), path).map(|price| price.cost);
+    let cost = |path| routes.policy(&Method::GET, &HeaderMap::new(), path).map(|policy| policy.cost);
     for (path, expected) in [
         ("/reports", 5),
         ("/reports/", 5),
@@ -184,7 +184,7 @@ fn the_longest_route_decides_and_of_equals_the_first() {
     ] {
         assert_eq!(cost(path), Ok(expected), "{path}");
     }
-    assert_eq!(cost("/100%"), Err(Undecidable));
-    let post = routes.price(&Method::POST, &HeaderMap::new(), "/reports/x");
-    assert_eq!(post.map(|price| price.cost), Ok(5), "the first in the file");
+    assert_eq!(cost("/100%"), Err(BadEscape));
+    let post = routes.policy(&Method::POST, &HeaderMap::new(), "/reports/x");
+    assert_eq!(post.map(|policy| policy.cost), Ok(5), "the first in the file");
 }

@@ -23,7 +23,7 @@ pub(crate) type RuleSet = BTreeMap<Name, Rule>;
 
 /// The tokens that a request takes from one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Toll {
+pub(crate) struct Charge {
     pub(crate) rule: Name,
     /// The client in whose bucket the request is counted, if the rule has one for each.
     pub(crate) client: Client,

@@ -9,16 +9,16 @@ use tokio::time::MissedTickBehavior;
 use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
 use super::advice::Advice;
-use super::backends::Seen;
+use super::backends::BackendStatus;
 use super::client::Client;
+use super::client_limits::TOP_WINDOW;
 use super::config::Config;
 use super::counters::{Counters, Counts};
-use super::each::TOP_WINDOW;
 use super::limits::Limits;
-use super::observed::Observed;
 use super::reason::Reason;
 use super::refusals::Count;
-use super::status::{Now, Status};
+use super::stats::Stats;
+use super::status::{Status, StatusSnapshot};
 use super::trend::{Recent, Trend};
 
 const PER_SECOND: u32 = 4;
@@ -57,10 +57,10 @@ struct Sample {
     refusals: Refusals,
     recent: Recent,
     upstream: String,
-    busiest: Vec<Busy>,
-    status: Now,
+    busiest: Vec<TopClient>,
+    status: StatusSnapshot,
     /// Empty if there is one upstream without checks.
-    upstreams: Vec<Seen>,
+    upstreams: Vec<BackendStatus>,
 }
 
 /// The most refusals first.
@@ -96,7 +96,7 @@ struct Each {
 }
 
 #[derive(serde::Serialize)]
-struct Busy {
+struct TopClient {
     client: String,
     /// Tokens per second.
     granted: f64,
@@ -113,7 +113,7 @@ pub(crate) struct Sources {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) stats: Arc<Stats>,
 }
 
 /// Samples as JSON.
@@ -161,19 +161,19 @@ impl Samples {
 }
 
 fn look(sources: &Sources, trend: &mut Trend) -> Sample {
-    let Sources { limits, counters, status, observed } = sources;
+    let Sources { limits, counters, status, stats } = sources;
     let config = limits.config();
     let mut all = limits.all.snapshot();
     // The limiter counts the clients that wait.
-    all.waiting_tasks = limits.shares.waiting();
-    let each = limits.each.snapshots();
+    all.waiting_tasks = limits.fair_queue.waiting();
+    let each = limits.clients.snapshots();
     let sum = |of: fn(&KeyedSnapshot<Client>) -> usize| each.iter().map(of).sum();
-    let busiest = limits.each.busiest(SHOWN).into_iter().map(|place| {
+    let busiest = limits.clients.busiest(SHOWN).into_iter().map(|place| {
         let quota = config.keys.quota_of(&place.client);
         let per_second = |count: u64| count as f64 / TOP_WINDOW.as_secs_f64();
-        Busy {
-            available: limits.each.of(&place.client).available(&place.client),
-            deficiency: limits.each.of(&place.client).deficiency(&place.client),
+        TopClient {
+            available: limits.clients.of(&place.client).available(&place.client),
+            deficiency: limits.clients.of(&place.client).deficiency(&place.client),
             client: place.client.to_string(),
             granted: per_second(place.granted),
             refused: per_second(place.refused),
@@ -190,14 +190,14 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
             level: all.quotas[0].level,
             ceiling: config.in_flight.and(all.ceiling),
             passed: counts.answered + counts.failed,
-            refused: Reason::ALL.into_iter().map(|reason| observed.refusals.total(reason)).sum(),
+            refused: Reason::ALL.into_iter().map(|reason| stats.refusals.total(reason)).sum(),
         },
         began_at: status.began_at(),
-        refusals: refusals(&config, &observed.refusals),
-        recent: trend.look(observed),
+        refusals: refusals(&config, &stats.refusals),
+        recent: trend.look(stats),
         upstream: upstreams(&config),
-        rate: config.global.amount() as f64 / config.global.period().as_secs_f64(),
-        burst: config.global.capacity(),
+        rate: config.quota.amount() as f64 / config.quota.period().as_secs_f64(),
+        burst: config.quota.capacity(),
         in_flight_cap: config.in_flight,
         each: Each {
             keys: sum(|each| each.keys),
@@ -208,28 +208,29 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
         counts,
         all,
         status: status.now(),
-        upstreams: config.upstreams.seen(),
+        upstreams: config.upstreams.statuses(),
     }
 }
 
 fn refusals(config: &Config, all: &super::refusals::Refusals) -> Refusals {
     let (recent, span) = all.recent();
     let count = recent.iter().map(|(.., count)| count.count).sum();
-    let shown = recent.iter().take(SHOWN).map(|(refusee, reason, limit, Count { count, last })| Refusal {
-        client: refusee.to_string(),
+    let shown = recent.iter().take(SHOWN).map(|(refused_client, reason, limit, Count { count, last })| Refusal {
+        client: refused_client.to_string(),
         reason: reason.name(),
         limit: limit.map(|limit| limit.to_string()),
         count: *count,
         ago: last.elapsed().as_millis() as u64,
-        advice: Advice::new(config, refusee, *reason, *limit),
+        advice: Advice::new(config, refused_client, *reason, *limit),
     });
     Refusals { span: span.as_millis() as u64, count, kinds: recent.len(), shown: shown.collect() }
 }
 
 /// The upstreams, and which of them get no requests.
 fn upstreams(config: &Config) -> String {
-    let of = |seen: &Seen| if seen.is_healthy { seen.url.clone() } else { format!("{} (not healthy)", seen.url) };
-    let seen = config.upstreams.seen();
+    let of =
+        |seen: &BackendStatus| if seen.is_healthy { seen.url.clone() } else { format!("{} (not healthy)", seen.url) };
+    let seen = config.upstreams.statuses();
     if seen.is_empty() {
         config.upstreams.all()[0].target.to_string()
     } else {

@@ -15,20 +15,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tower::{BoxError, Service};
 
-use super::files::Reserve;
 use super::log;
+use super::open_files::FdReserve;
 use super::session::Session;
 
 /// How long connections are still accepted after the shutdown began, for those that are already on their way.
-const LATE_COMERS: Duration = Duration::from_millis(20);
+const ACCEPT_GRACE: Duration = Duration::from_millis(20);
 /// The pause when a connection cannot be accepted, unless one of the server's own ends before.
-const PAUSE: Duration = Duration::from_secs(1);
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Server<M> {
     listener: TcpListener,
-    meet: M,
-    places: Arc<Semaphore>,
-    reserve: Arc<Reserve>,
+    make_session: M,
+    permits: Arc<Semaphore>,
+    reserve: Arc<FdReserve>,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
     /// Tells the connections to end. It is closed when all have ended.
@@ -36,8 +36,8 @@ pub(crate) struct Server<M> {
 }
 
 /// The service of a connection. It never fails.
-pub(crate) trait Answers:
-    Service<Request<Body>, Response = Response<<Self as Answers>::Body>, Error = Infallible, Future: Send + 'static>
+pub(crate) trait HttpService:
+    Service<Request<Body>, Response = Response<<Self as HttpService>::Body>, Error = Infallible, Future: Send + 'static>
     + Clone
     + Send
     + 'static
@@ -45,7 +45,7 @@ pub(crate) trait Answers:
     type Body: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
 }
 
-impl<S, B> Answers for S
+impl<S, B> HttpService for S
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
     S: Clone + Send + 'static,
@@ -57,11 +57,16 @@ where
 impl<M, S> Server<M>
 where
     M: Fn(SocketAddr) -> Option<Session<S>>,
-    S: Answers,
+    S: HttpService,
 {
-    /// Binds the listener. `meet` makes the session for the connection from an address, or refuses the connection. The
+    /// Binds the listener. `make_session` makes the session for the connection from an address, or refuses the connection. The
     /// server accepts some connections when no more files can be opened: as many as it has files in `reserve`.
-    pub(crate) async fn bind(address: SocketAddr, meet: M, max_connections: usize, reserve: usize) -> io::Result<Self> {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        make_session: M,
+        max_connections: usize,
+        reserve: usize,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -70,9 +75,9 @@ where
                 ),
             )
         })?;
-        let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        let reserve = Arc::new(Reserve::new(reserve));
-        Ok(Self { listener, meet, places, reserve, ended: Arc::default(), stop: watch::Sender::new(()) })
+        let permits = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+        let reserve = Arc::new(FdReserve::new(reserve));
+        Ok(Self { listener, make_session, permits, reserve, ended: Arc::default(), stop: watch::Sender::new(()) })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -84,17 +89,17 @@ where
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let mut end = pin!(async {
             stop.await;
-            tokio::time::sleep(LATE_COMERS).await;
+            tokio::time::sleep(ACCEPT_GRACE).await;
         });
         loop {
-            let (place, accepted) = tokio::select! {
+            let (permit, accepted) = tokio::select! {
                 biased;
                 () = &mut end => break,
                 next = self.next() => next,
             };
-            let Err(error) = accepted.map(|(stream, peer)| self.spawn(place, stream, peer)) else { continue };
+            let Err(error) = accepted.map(|(stream, peer)| self.spawn(permit, stream, peer)) else { continue };
             log::CONNECTIONS.line(format_args!("cannot accept a connection: {error}"));
-            if is_out_of_files(&error) && self.reserve.give() {
+            if is_out_of_files(&error) && self.reserve.close_one() {
                 continue;
             }
             // Files that other tasks close are usually reopened by those tasks. So wait until a connection of this
@@ -103,7 +108,7 @@ where
                 biased;
                 () = &mut end => break,
                 () = self.ended.notified() => {}
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(ACCEPT_RETRY) => {}
             }
         }
         drop(self.listener);
@@ -111,20 +116,20 @@ where
         self.stop.closed().await;
     }
 
-    /// The next connection, when there is a place for it.
+    /// The next connection, when there is a permit for it.
     async fn next(&self) -> (OwnedSemaphorePermit, io::Result<(TcpStream, SocketAddr)>) {
-        let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
-        (place, self.listener.accept().await)
+        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
+        (permit, self.listener.accept().await)
     }
 
-    fn spawn(&self, place: OwnedSemaphorePermit, stream: TcpStream, peer: SocketAddr) {
-        let Some(session) = (self.meet)(peer) else { return };
+    fn spawn(&self, permit: OwnedSemaphorePermit, stream: TcpStream, peer: SocketAddr) {
+        let Some(session) = (self.make_session)(peer) else { return };
         let session = session.run(stream, peer, self.stop.subscribe());
         let (reserve, ended) = (Arc::clone(&self.reserve), Arc::clone(&self.ended));
         tokio::spawn(async move {
             session.await;
             reserve.refill();
-            drop(place);
+            drop(permit);
             ended.notify_one();
         });
     }

@@ -22,29 +22,29 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::answer;
+use super::complete_body::CompleteBody;
+use super::local_reply;
 use super::log;
 use super::meters;
-use super::places::Places;
-use super::server::Answers;
-use super::streams::{Sent, Streams};
+use super::server::HttpService;
+use super::stream_permits::StreamPermits;
+use super::streams::{StreamResponseBody, Streams};
 use super::timeouts::Timeouts;
-use super::tunnel::Afterwards;
-use super::whole::Whole;
+use super::tunnel::PendingTunnel;
 
 /// The largest head, and the most that is read ahead of a body.
-const MOST_READ: usize = 64 << 10;
+const MAX_READ: usize = 64 << 10;
 /// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
 /// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have room for each of
 /// their requests, so those whose bodies wait hold back no other.
-const MOST_STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 100;
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
-const MOST_UNSENT: usize = 64 << 10;
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+const MAX_UNSENT: usize = 64 << 10;
 /// How often the gateway asks whether the client of an HTTP/2 connection is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// Grace after GOAWAY: the client may have sent a request before it received it.
-const FAREWELL: Duration = Duration::from_secs(1);
+const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 
 /// How a connection is served.
 pub(crate) struct Session<S> {
@@ -58,10 +58,10 @@ pub(crate) struct Session<S> {
 pub(crate) struct Tls {
     pub(crate) config: Arc<ServerConfig>,
     /// Each request of HTTP/2 needs one.
-    pub(crate) places: Places,
+    pub(crate) permits: StreamPermits,
 }
 
-impl<S: Answers> Session<S> {
+impl<S: HttpService> Session<S> {
     /// Serves until the client or a time-out ends the connection. After `stop`, until the requests that it has received
     /// are answered.
     pub(crate) async fn run(self, stream: TcpStream, peer: SocketAddr, stop: watch::Receiver<()>) {
@@ -69,10 +69,10 @@ impl<S: Answers> Session<S> {
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.timeouts.client));
-        let (allowed, has_begun) = (self.timeouts.header, Arc::new(AtomicBool::new(false)));
+        let (timeout, has_begun) = (self.timeouts.header, Arc::new(AtomicBool::new(false)));
         tokio::select! {
             () = self.serve(Box::pin(stream), peer, stop, Arc::clone(&has_begun)) => {}
-            () = no_request(&has_begun, allowed) => {}
+            () = no_request(&has_begun, timeout) => {}
         }
     }
 
@@ -81,44 +81,44 @@ impl<S: Answers> Session<S> {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { service, timeouts, tls } = self;
-        let Some(Tls { config, places }) = tls else {
+        let Some(Tls { config, permits }) = tls else {
             return serve_http1(stream, service, timeouts, stop, has_begun).await;
         };
         // In boxes: a connection without TLS need not have the memory for it.
         let stream = match Box::pin(TlsAcceptor::from(config).accept(stream)).await {
             Ok(stream) => Box::new(stream),
-            Err(error) => return no_handshake(peer, &error),
+            Err(error) => return log_handshake_error(peer, &error),
         };
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            Box::pin(serve_http2(stream, service, timeouts, places, stop, has_begun)).await;
+            Box::pin(serve_http2(stream, service, timeouts, permits, stop, has_begun)).await;
         } else {
             Box::pin(serve_http1(stream, service, timeouts, stop, has_begun)).await;
         }
     }
 }
 
-fn no_handshake(peer: SocketAddr, error: &io::Error) {
+fn log_handshake_error(peer: SocketAddr, error: &io::Error) {
     meters::failed_handshake();
     log::CONNECTIONS.line(format_args!("the TLS handshake with {} failed: {error}", peer.ip()));
 }
 
-/// Ends after `allowed`, unless a request has begun by then.
-async fn no_request(has_begun: &AtomicBool, allowed: Duration) {
-    tokio::time::sleep(allowed).await;
+/// Ends after `timeout`, unless a request has begun by then.
+async fn no_request(has_begun: &AtomicBool, timeout: Duration) {
+    tokio::time::sleep(timeout).await;
     if has_begun.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }
 
-async fn serve_http1<S: Answers>(
+async fn serve_http1<S: HttpService>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: S,
     timeouts: Timeouts,
     mut stop: watch::Receiver<()>,
     has_begun: Arc<AtomicBool>,
 ) {
-    let afterwards = Afterwards::default();
-    let own = afterwards.clone();
+    let pending_tunnel = PendingTunnel::default();
+    let own = pending_tunnel.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         has_begun.store(true, Ordering::Relaxed);
         if request.extensions().get::<OnUpgrade>().is_some() {
@@ -130,8 +130,8 @@ async fn serve_http1<S: Answers>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(timeouts.idle)
-        .max_buf_size(MOST_READ)
-        .max_header_size(MOST_READ)
+        .max_buf_size(MAX_READ)
+        .max_header_size(MAX_READ)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = pin!(connection);
@@ -143,7 +143,7 @@ async fn serve_http1<S: Answers>(
     if !is_over {
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
-    } else if let Some(tunnel) = afterwards.take() {
+    } else if let Some(tunnel) = pending_tunnel.take() {
         tokio::select! {
             () = tunnel => {}
             // A tunnel has no last request to wait for.
@@ -152,11 +152,11 @@ async fn serve_http1<S: Answers>(
     }
 }
 
-async fn serve_http2<S: Answers>(
+async fn serve_http2<S: HttpService>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: S,
     timeouts: Timeouts,
-    places: Places,
+    permits: StreamPermits,
     mut stop: watch::Receiver<()>,
     has_begun: Arc<AtomicBool>,
 ) {
@@ -166,25 +166,25 @@ async fn serve_http2<S: Answers>(
         has_begun.store(true, Ordering::Relaxed);
         let unanswered = own.request();
         // The service is always ready.
-        let call = || service.clone().call(request.map(|body| Body::new(Whole::of(body, Version::HTTP_2))));
-        let answer = places.enter().map(|place| (place, call()));
+        let call = || service.clone().call(request.map(|body| Body::new(CompleteBody::of(body, Version::HTTP_2))));
+        let answer = permits.try_acquire().map(|permit| (permit, call()));
         async move {
-            let Some((place, answer)) = answer else {
+            let Some((permit, answer)) = answer else {
                 unanswered.answered();
-                return Ok(too_many().map(|body| Sent::new(body, None)));
+                return Ok(stream_refused().map(|body| StreamResponseBody::new(body, None)));
             };
             let response = answer.await;
             unanswered.answered();
-            response.map(|response| response.map(|body| Sent::new(Body::new(body), Some(place))))
+            response.map(|response| response.map(|body| StreamResponseBody::new(Body::new(body), Some(permit))))
         }
     });
     let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(MOST_READ as u32)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_READ as u32)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(MOST_UNSENT)
+        .max_send_buf_size(MAX_UNSENT)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(timeouts.client)
         .serve_connection(TokioIo::new(stream), service);
@@ -198,8 +198,8 @@ async fn serve_http2<S: Answers>(
     connection.as_mut().graceful_shutdown();
     let is_over = async {
         // A client that does not acknowledge the end is not waited for.
-        tokio::time::sleep(FAREWELL).await;
-        streams.are_quiet(FAREWELL).await;
+        tokio::time::sleep(GOAWAY_GRACE).await;
+        streams.are_quiet(GOAWAY_GRACE).await;
     };
     tokio::select! {
         _ = connection => {}
@@ -208,10 +208,10 @@ async fn serve_http2<S: Answers>(
     }
 }
 
-/// The response to a request for which there is no place. On HTTP/1.1 its connection would have been refused.
-fn too_many() -> Response<Body> {
+/// The response to a request for which there is no permit. On HTTP/1.1 its connection would have been refused.
+fn stream_refused() -> Response<Body> {
     meters::refused_stream();
-    let mut response = answer::plain(StatusCode::SERVICE_UNAVAILABLE, "there are too many requests at a time");
+    let mut response = local_reply::problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many requests at a time");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }

@@ -9,11 +9,11 @@ use super::problem::Problem;
 pub(crate) struct Status {
     began: Instant,
     began_at: u64,
-    now: Mutex<Now>,
+    now: Mutex<StatusSnapshot>,
 }
 
 #[derive(Clone, Debug, serde::Serialize)]
-pub(crate) struct Now {
+pub(crate) struct StatusSnapshot {
     /// True from the moment a shutdown begins.
     pub(crate) is_ending: bool,
     /// How many times limits were applied.
@@ -28,7 +28,8 @@ pub(crate) struct Now {
 
 impl Status {
     pub(crate) fn new() -> Self {
-        let now = Now { is_ending: false, loads: 1, loaded_at: unix_time(), refused_loads: 0, problem: None };
+        let now =
+            StatusSnapshot { is_ending: false, loads: 1, loaded_at: unix_time(), refused_loads: 0, problem: None };
         Self { began: Instant::now(), began_at: unix_time(), now: Mutex::new(now) }
     }
 
@@ -37,7 +38,7 @@ impl Status {
         self.began_at
     }
 
-    pub(crate) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> StatusSnapshot {
         self.lock().clone()
     }
 
@@ -64,7 +65,7 @@ impl Status {
         self.lock().is_ending = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, StatusSnapshot> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

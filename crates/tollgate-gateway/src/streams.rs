@@ -18,16 +18,16 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 /// How many requests a client may reset before their response begins, if these are most of its requests. (CVE-2023-44487)
-const MOST_RESETS: u64 = 100;
+const MAX_RESETS: u64 = 100;
 
 /// The library takes a part of a body as soon as its client's window has room for one byte of it, and keeps the rest. With
 /// the last part the task of the stream ends. So that part is short, and is given when all others have been taken. A long
 /// part would hide from the task that its client takes a little of it now and then.
 const LAST_PART: usize = 1 << 10;
-const MOST_OF_PART: usize = 16 << 10;
+const MAX_OF_PART: usize = 16 << 10;
 
 tokio::task_local! {
-    static SENDING: Arc<Sending>;
+    static SEND_PROGRESS: Arc<SendProgress>;
 }
 
 /// Runs the streams of a connection, and counts them.
@@ -37,7 +37,7 @@ pub(crate) struct Streams {
     /// Notified when the client has reset too many requests.
     flooded: Arc<Notify>,
     /// How long a client may take nothing of a response.
-    allowed: Duration,
+    timeout: Duration,
 }
 
 struct Counts {
@@ -49,28 +49,28 @@ struct Counts {
 }
 
 impl Streams {
-    pub(crate) fn new(allowed: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         let counts = Counts { open: 0, quiet_since: Instant::now(), answered: 0, reset: 0 };
-        Self { counts: Arc::new(Mutex::new(counts)), flooded: Arc::default(), allowed }
+        Self { counts: Arc::new(Mutex::new(counts)), flooded: Arc::default(), timeout }
     }
 
     /// A request whose response has not begun.
-    pub(crate) fn request(&self) -> Unanswered {
-        Unanswered { streams: self.clone(), is_answered: false }
+    pub(crate) fn request(&self) -> PendingRequest {
+        PendingRequest { streams: self.clone(), is_answered: false }
     }
 
-    /// Waits until no stream has been open for `allowed`.
-    pub(crate) async fn are_quiet(&self, allowed: Duration) {
+    /// Waits until no stream has been open for `timeout`.
+    pub(crate) async fn are_quiet(&self, timeout: Duration) {
         loop {
             let (is_quiet, since) = {
                 let counts = self.lock();
                 (counts.open == 0, counts.quiet_since)
             };
             let passed = if is_quiet { since.elapsed() } else { Duration::ZERO };
-            if passed >= allowed {
+            if passed >= timeout {
                 return;
             }
-            tokio::time::sleep(allowed - passed).await;
+            tokio::time::sleep(timeout - passed).await;
         }
     }
 
@@ -87,21 +87,21 @@ impl Streams {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         self.lock().open += 1;
-        let open = Open(self.clone());
-        let sending = Arc::<Sending>::default();
-        tokio::spawn(SENDING.scope(Arc::clone(&sending), async move {
+        let open = OpenStream(self.clone());
+        let sending = Arc::<SendProgress>::default();
+        tokio::spawn(SEND_PROGRESS.scope(Arc::clone(&sending), async move {
             tokio::select! {
                 () = stream => {}
                 // Dropping the stream resets it.
-                () = sending.stalls(open.0.allowed) => {}
+                () = sending.stalls(open.0.timeout) => {}
             }
         }));
     }
 }
 
-struct Open(Streams);
+struct OpenStream(Streams);
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut counts = self.0.lock();
         counts.open -= 1;
@@ -110,18 +110,18 @@ impl Drop for Open {
 }
 
 /// Counts a request as reset when it is dropped before its response.
-pub(crate) struct Unanswered {
+pub(crate) struct PendingRequest {
     streams: Streams,
     is_answered: bool,
 }
 
-impl Unanswered {
+impl PendingRequest {
     pub(crate) fn answered(mut self) {
         self.is_answered = true;
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let mut counts = self.streams.lock();
         if self.is_answered {
@@ -129,7 +129,7 @@ impl Drop for Unanswered {
             return;
         }
         counts.reset += 1;
-        if counts.reset > MOST_RESETS && counts.reset > counts.answered {
+        if counts.reset > MAX_RESETS && counts.reset > counts.answered {
             self.streams.flooded.notify_one();
         }
     }
@@ -137,31 +137,31 @@ impl Drop for Unanswered {
 
 /// What is known about the response of a stream.
 #[derive(Debug, Default)]
-struct Sending {
+struct SendProgress {
     /// Since when the client has to take a part of it; `None` while the gateway has no part for it.
     since: Mutex<Option<Instant>>,
 }
 
-impl Sending {
+impl SendProgress {
     fn note(&self, since: Option<Instant>) {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Waits until the client has taken nothing for `allowed`.
-    async fn stalls(&self, allowed: Duration) {
+    /// Waits until the client has taken nothing for `timeout`.
+    async fn stalls(&self, timeout: Duration) {
         loop {
             let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
             let passed = since.map_or(Duration::ZERO, |since| since.elapsed());
-            if passed >= allowed {
+            if passed >= timeout {
                 return;
             }
-            tokio::time::sleep(allowed - passed).await;
+            tokio::time::sleep(timeout - passed).await;
         }
     }
 }
 
 /// The body of a response on a stream. It notes when the client has to take a part of it.
-pub(crate) struct Sent<P> {
+pub(crate) struct StreamResponseBody<P> {
     body: Body,
     /// What the library has not been given of the last frame.
     rest: Bytes,
@@ -169,13 +169,13 @@ pub(crate) struct Sent<P> {
     _place: P,
 }
 
-impl<P> Sent<P> {
+impl<P> StreamResponseBody<P> {
     pub(crate) fn new(body: Body, place: P) -> Self {
         Self { body, rest: Bytes::new(), _place: place }
     }
 }
 
-impl<P: Unpin> HttpBody for Sent<P> {
+impl<P: Unpin> HttpBody for StreamResponseBody<P> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -186,7 +186,7 @@ impl<P: Unpin> HttpBody for Sent<P> {
             Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
         };
         // Every body of a response is polled in the task of its stream.
-        let _ = SENDING.try_with(|sending| sending.note(frame.is_ready().then(Instant::now)));
+        let _ = SEND_PROGRESS.try_with(|sending| sending.note(frame.is_ready().then(Instant::now)));
         frame.map_ok(|frame| match frame.into_data() {
             Ok(mut part) => {
                 self.rest = part.split_off(part_of(part.len()));
@@ -213,7 +213,7 @@ impl<P: Unpin> HttpBody for Sent<P> {
 
 /// How many bytes of a frame of this length are given to the library next.
 fn part_of(length: usize) -> usize {
-    if length <= LAST_PART { length } else { (length - LAST_PART).min(MOST_OF_PART) }
+    if length <= LAST_PART { length } else { (length - LAST_PART).min(MAX_OF_PART) }
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn the_last_part_of_a_frame_is_short() {
         (0, &[0][..]),
         (LAST_PART, &[LAST_PART]),
         (LAST_PART + 1, &[1, LAST_PART]),
-        (2 * MOST_OF_PART, &[MOST_OF_PART, MOST_OF_PART - LAST_PART, LAST_PART]),
+        (2 * MAX_OF_PART, &[MAX_OF_PART, MAX_OF_PART - LAST_PART, LAST_PART]),
     ] {
         let mut left = length;
         for part in parts {

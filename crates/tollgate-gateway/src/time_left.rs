@@ -13,8 +13,8 @@ use tokio::time::Instant;
 pub(crate) struct TimeLeft(Duration);
 
 impl TimeLeft {
-    pub(crate) fn new(allowed: Duration) -> Self {
-        Self(allowed)
+    pub(crate) fn new(max_wait: Duration) -> Self {
+        Self(max_wait)
     }
 
     pub(crate) fn get(&self) -> Duration {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::calls::{CLASSES, CallCounts, Fault};
-use super::histogram::Reading;
-use super::observed::Observed;
+use super::histogram::HistogramSnapshot;
+use super::stats::Stats;
+use super::upstream_stats::{CLASSES, UpstreamCounts, UpstreamError};
 
 /// The time over which percentiles and the state of the upstream are told.
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
@@ -22,8 +22,8 @@ pub(crate) struct Trend {
 
 struct Kept {
     at: Instant,
-    waits: Reading,
-    calls: CallCounts,
+    waits: HistogramSnapshot,
+    calls: UpstreamCounts,
 }
 
 /// Times in milliseconds.
@@ -71,8 +71,8 @@ enum State {
 
 impl Trend {
     /// Takes a reading.
-    pub(crate) fn look(&mut self, observed: &Observed) -> Recent {
-        let now = Kept { at: Instant::now(), waits: observed.waits.read(), calls: observed.calls.counts() };
+    pub(crate) fn look(&mut self, stats: &Stats) -> Recent {
+        let now = Kept { at: Instant::now(), waits: stats.waits.snapshot(), calls: stats.upstream.counts() };
         self.note_changes(&now);
         while self.kept.get(1).is_some_and(|second| now.at - second.at >= SPAN) {
             self.kept.pop_front();
@@ -87,8 +87,8 @@ impl Trend {
             self.answered = Some(now.at);
         }
         let has_grown =
-            |fault: &&(Fault, &str)| now.calls.faults[fault.0 as usize] > last.calls.faults[fault.0 as usize];
-        if let Some((_, name)) = Fault::ALL.iter().find(has_grown) {
+            |fault: &&(UpstreamError, &str)| now.calls.faults[fault.0 as usize] > last.calls.faults[fault.0 as usize];
+        if let Some((_, name)) = UpstreamError::ALL.iter().find(has_grown) {
             self.failed = Some((now.at, name));
         }
     }
@@ -96,7 +96,7 @@ impl Trend {
     fn recent(&self) -> Recent {
         let (first, now) = (&self.kept[0], &self.kept[self.kept.len() - 1]);
         let millis = |time: Duration| (time.as_secs_f64() * 1e5).round() / 1e2;
-        let percentiles = |now: &Reading, first: &Reading| Percentiles {
+        let percentiles = |now: &HistogramSnapshot, first: &HistogramSnapshot| Percentiles {
             count: now.count() - first.count(),
             p50: now.percentile_since(first, 0.5).map(millis),
             p99: now.percentile_since(first, 0.99).map(millis),
@@ -135,19 +135,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_upstream_is_what_its_last_seconds_were() {
-        let (observed, mut trend) = (Observed::new(Lines::default()), Trend::default());
+        let (stats, mut trend) = (Stats::new(Lines::default()), Trend::default());
         let mut state = async |responses: &[&dyn Fn() -> Response], seconds| {
             for response in responses {
-                observed.calls.note(Duration::from_millis(20), &response(), true);
+                stats.upstream.note(Duration::from_millis(20), &response(), true);
             }
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            let recent = trend.look(&observed);
+            let recent = trend.look(&stats);
             (recent.upstream.state, recent.latency.count)
         };
         let right: &dyn Fn() -> Response = &|| "hello".into_response();
         let wrong: &dyn Fn() -> Response = &|| {
             let mut response = "".into_response();
-            response.extensions_mut().insert(Fault::Connect);
+            response.extensions_mut().insert(UpstreamError::Connect);
             response
         };
         assert_eq!(state(&[], 1).await, (State::Unknown, 0));

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::Instant;
 
 use super::access_log::Entry;
-use super::backend::Busy;
+use super::backend::ActiveRequest;
 use super::proxy::has_token;
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -27,18 +27,18 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a connection does after its last response.
 #[derive(Clone, Default)]
-pub(crate) struct Afterwards(Arc<Mutex<Option<Work>>>);
+pub(crate) struct PendingTunnel(Arc<Mutex<Option<Work>>>);
 
-impl Afterwards {
+impl PendingTunnel {
     pub(crate) fn take(&self) -> Option<Work> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// A client asks for a WebSocket.
-pub(crate) struct Asked {
+pub(crate) struct UpgradeRequest {
     client: OnUpgrade,
-    afterwards: Afterwards,
+    pending_tunnel: PendingTunnel,
 }
 
 /// Both ends of a WebSocket.
@@ -46,26 +46,26 @@ pub(crate) struct Asked {
 pub(crate) struct Tunnel {
     client: OnUpgrade,
     upstream: OnUpgrade,
-    afterwards: Afterwards,
+    pending_tunnel: PendingTunnel,
     idle: Duration,
     /// The upstream is busy to the end of the WebSocket.
-    _busy: Option<Arc<Busy>>,
+    _busy: Option<Arc<ActiveRequest>>,
 }
 
-impl Asked {
+impl UpgradeRequest {
     /// Returns what `request` asks for: a `GET` of HTTP/1.1 without a body that names exactly this protocol.
     pub(crate) fn of<B: HttpBody>(request: &mut Request<B>) -> Option<Self> {
-        let afterwards = request.extensions_mut().remove::<Afterwards>()?;
+        let pending_tunnel = request.extensions_mut().remove::<PendingTunnel>()?;
         let is_right = request.method() == Method::GET
             && request.version() == Version::HTTP_11
             && request.body().is_end_stream()
             && names_websocket(request.headers());
-        is_right.then(|| Self { client: hyper::upgrade::on(request), afterwards })
+        is_right.then(|| Self { client: hyper::upgrade::on(request), pending_tunnel })
     }
 
     /// Makes a request with these extensions one that asks for no WebSocket: the upstream sees no `Upgrade`.
     pub(crate) fn forbid(extensions: &mut Extensions) {
-        extensions.remove::<Afterwards>();
+        extensions.remove::<PendingTunnel>();
     }
 
     /// Writes the fields that the gateway removed with all others of the connection.
@@ -75,19 +75,19 @@ impl Asked {
     }
 
     /// Whether `response` agrees to what was asked for.
-    pub(crate) fn is_met<B>(response: &Response<B>) -> bool {
+    pub(crate) fn is_accepted_by<B>(response: &Response<B>) -> bool {
         response.status() == StatusCode::SWITCHING_PROTOCOLS
             && response.version() == Version::HTTP_11
             && names_websocket(response.headers())
     }
 
     /// Makes the response for the client, with a [`Tunnel`] among its extensions.
-    pub(crate) fn meet<B>(self, response: &mut Response<B>, idle: Duration, busy: Option<Busy>) {
+    pub(crate) fn accept<B>(self, response: &mut Response<B>, idle: Duration, busy: Option<ActiveRequest>) {
         let upstream = hyper::upgrade::on(&mut *response);
         Self::write(response.headers_mut());
         response.headers_mut().remove(CONTENT_LENGTH);
-        let Self { client, afterwards } = self;
-        response.extensions_mut().insert(Tunnel { client, upstream, afterwards, idle, _busy: busy.map(Arc::new) });
+        let Self { client, pending_tunnel } = self;
+        response.extensions_mut().insert(Tunnel { client, upstream, pending_tunnel, idle, _busy: busy.map(Arc::new) });
     }
 }
 
@@ -100,14 +100,14 @@ fn names_websocket(headers: &HeaderMap) -> bool {
 impl Tunnel {
     /// Runs when the connection has sent the response. `pass` is held until its end, and `entry` is written then.
     pub(crate) fn begin(self, pass: impl Send + 'static, entry: Entry) {
-        let afterwards = self.afterwards.clone();
+        let pending_tunnel = self.pending_tunnel.clone();
         let work = async move {
             let mut line = Line { entry, sent: AtomicU64::new(0), is_complete: false };
             let is_complete = self.run(&line.sent).await;
             line.is_complete = is_complete;
             drop((line, pass));
         };
-        *afterwards.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(work));
+        *pending_tunnel.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(work));
     }
 
     /// Counts the bytes for the client. Returns whether both ends finished.
@@ -115,14 +115,14 @@ impl Tunnel {
         let Ok((client, upstream)) = futures::future::try_join(self.client, self.upstream).await else { return false };
         let (from_client, to_client) = split(TokioIo::new(client));
         let (from_upstream, to_upstream) = split(TokioIo::new(upstream));
-        let heard = Mutex::new(Instant::now());
+        let last_activity = Mutex::new(Instant::now());
         let received = AtomicU64::new(0);
-        let up = copy(from_client, to_upstream, &heard, &received);
-        let down = copy(from_upstream, to_client, &heard, sent);
+        let up = copy(from_client, to_upstream, &last_activity, &received);
+        let down = copy(from_upstream, to_client, &last_activity, sent);
         tokio::select! {
             // An I/O error on either side ends the tunnel.
             ended = futures::future::try_join(up, down) => ended.is_ok(),
-            () = is_quiet(&heard, self.idle) => false,
+            () = is_quiet(&last_activity, self.idle) => false,
         }
     }
 }
@@ -143,13 +143,13 @@ impl Drop for Line {
 async fn copy(
     mut from: ReadHalf<TokioIo<Upgraded>>,
     mut to: WriteHalf<TokioIo<Upgraded>>,
-    heard: &Mutex<Instant>,
+    last_activity: &Mutex<Instant>,
     copied: &AtomicU64,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = from.read(&mut buffer).await?;
-        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *last_activity.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         if count == 0 {
             return to.shutdown().await;
         }
@@ -159,13 +159,13 @@ async fn copy(
     }
 }
 
-/// Waits until nothing was heard from either end for `allowed`.
-async fn is_quiet(heard: &Mutex<Instant>, allowed: Duration) {
+/// Waits until nothing was heard from either end for `timeout`.
+async fn is_quiet(last_activity: &Mutex<Instant>, timeout: Duration) {
     loop {
-        let passed = heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
-        if passed >= allowed {
+        let passed = last_activity.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        if passed >= timeout {
             return;
         }
-        tokio::time::sleep(allowed - passed).await;
+        tokio::time::sleep(timeout - passed).await;
     }
 }

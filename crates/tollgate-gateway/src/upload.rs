@@ -19,9 +19,9 @@ use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::answer;
 use super::counters::Outcome;
-use super::stall::{StallGuard, Stalled};
+use super::local_reply;
+use super::timeout_body::{TimeoutBody, TimeoutError};
 
 /// Why a request's body did not arrive. It is the client's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl UploadError {
                 let io = || cause.downcast_ref::<io::Error>().map(io::Error::kind);
                 let hyper = || cause.downcast_ref::<hyper::Error>();
                 let h2 = || cause.downcast_ref::<h2::Error>();
-                if cause.is::<Stalled>() {
+                if cause.is::<TimeoutError>() {
                     Some(Self::Slow)
                 } else if hyper().is_some_and(hyper::Error::is_incomplete_message)
                     || h2().is_some_and(|error| error.is_io() || error.is_remote())
@@ -68,7 +68,7 @@ impl UploadError {
             Self::Slow => (StatusCode::REQUEST_TIMEOUT, "the request body did not come in time"),
             Self::Malformed | Self::Left => (StatusCode::BAD_REQUEST, "the request body is malformed"),
         };
-        let mut response = answer::plain(status, why);
+        let mut response = local_reply::problem(status, why);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         response.extensions_mut().insert(self.outcome());
         response
@@ -86,7 +86,7 @@ pub(crate) struct Upload {
 }
 
 struct Rest {
-    body: StallGuard<Body>,
+    body: TimeoutBody<Body>,
     progress: Arc<Progress>,
 }
 
@@ -99,22 +99,22 @@ pub(crate) struct Progress {
 }
 
 impl Upload {
-    /// Reads `body` to its end, or until it has `most` bytes. They must arrive within `allowed`, and `allowed` is also
+    /// Reads `body` to its end, or until it has `most` bytes. They must arrive within `timeout`, and `timeout` is also
     /// the longest pause in the rest.
-    pub(crate) async fn read(body: Body, most: usize, allowed: Duration) -> Result<Self, UploadError> {
+    pub(crate) async fn read(body: Body, most: usize, timeout: Duration) -> Result<Self, UploadError> {
         let mut upload = Self::default();
         if body.is_end_stream() {
             return Ok(upload);
         }
         let ahead = upload.read_ahead(body, most);
-        let rest = tokio::time::timeout(allowed, ahead).await.map_err(|_| UploadError::Slow)??;
-        upload.rest = rest.map(|body| Rest { body: StallGuard::new(body, allowed), progress: Arc::default() });
+        let rest = tokio::time::timeout(timeout, ahead).await.map_err(|_| UploadError::Slow)??;
+        upload.rest = rest.map(|body| Rest { body: TimeoutBody::new(body, timeout), progress: Arc::default() });
         Ok(upload)
     }
 
     /// A body of which nothing is read before, and that may pause for as long as it likes.
     pub(crate) fn streaming(body: Body) -> Self {
-        let rest = Rest { body: StallGuard::new(body, Duration::MAX), progress: Arc::default() };
+        let rest = Rest { body: TimeoutBody::new(body, Duration::MAX), progress: Arc::default() };
         Self { rest: Some(rest), ..Self::default() }
     }
 
@@ -217,16 +217,16 @@ impl Progress {
         self.error.get().copied()
     }
 
-    /// Waits until the upstream has had all that the client sent for `allowed`.
-    pub(crate) async fn upstream_is_late(&self, allowed: Duration) {
+    /// Waits until the upstream has had all that the client sent for `timeout`.
+    pub(crate) async fn upstream_is_late(&self, timeout: Duration) {
         loop {
             let sent = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
             // While the gateway waits for the client, the time-out of the client runs, and not that of the upstream.
             let had = sent.map_or(Duration::ZERO, |sent| sent.elapsed());
-            if had >= allowed {
+            if had >= timeout {
                 return;
             }
-            tokio::time::sleep(allowed - had).await;
+            tokio::time::sleep(timeout - had).await;
         }
     }
 }

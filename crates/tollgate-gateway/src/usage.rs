@@ -13,7 +13,7 @@ pub(crate) struct Usage {
 }
 
 /// A larger number is a mistake of the upstream. It would be a debt for days.
-const MOST: u64 = 100_000_000;
+const MAX_TOKENS: u64 = 100_000_000;
 
 impl Usage {
     /// Sets the field of this name. Other fields and implausible numbers are ignored.
@@ -25,7 +25,7 @@ impl Usage {
             b"total_tokens" => &mut self.total,
             _ => return,
         };
-        if tokens <= MOST {
+        if tokens <= MAX_TOKENS {
             *slot = Some(tokens);
         }
     }

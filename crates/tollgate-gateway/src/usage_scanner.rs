@@ -7,7 +7,7 @@
 use super::usage::Usage;
 
 /// Longer than all names and types that are looked for.
-const LONGEST: usize = 32;
+const MAX_LEN: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsageScanner {
@@ -45,8 +45,8 @@ struct Text {
 /// The beginning of a string: enough to recognize what is looked for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
-    bytes: [u8; LONGEST],
-    /// More than `LONGEST` if the string is longer, or has an escape: then it is nothing that is looked for.
+    bytes: [u8; MAX_LEN],
+    /// More than `MAX_LEN` if the string is longer, or has an escape: then it is nothing that is looked for.
     length: usize,
 }
 
@@ -179,12 +179,12 @@ impl UsageScanner {
 impl Word {
     fn push(&mut self, byte: u8) {
         if byte == b'\\' {
-            self.length = LONGEST + 1;
+            self.length = MAX_LEN + 1;
         }
         if let Some(slot) = self.bytes.get_mut(self.length) {
             *slot = byte;
         }
-        self.length = (self.length + 1).min(LONGEST + 1);
+        self.length = (self.length + 1).min(MAX_LEN + 1);
     }
 
     /// Empty if it is nothing that is looked for.

@@ -3,14 +3,14 @@
 use toml::Spanned;
 
 use super::super::access_log::Destination;
-use super::super::problem::{At, Problem, Source};
+use super::super::problem::{Located, Problem, Source};
 use super::checks::at_optional;
 
 pub(super) fn check_access_log(
     source: &Source<'_>,
     log: Option<&Spanned<String>>,
     has_query: &Spanned<bool>,
-) -> Result<At<Option<Destination>>, Problem> {
+) -> Result<Located<Option<Destination>>, Problem> {
     if let Some(log) = log.filter(|log| log.as_ref().is_empty() || log.as_ref().ends_with('/')) {
         let what =
             format!("`{}` is not a file: write one like \"/var/log/tollgate/access.log\", or \"stdout\"", log.as_ref());

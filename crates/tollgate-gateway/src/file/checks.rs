@@ -6,20 +6,20 @@ use axum::http::uri::Authority;
 use tollgate::{ConfigError, KeyedLimiter, Limiter, Quota, Share};
 use toml::Spanned;
 
-use super::super::problem::{At, Problem, Source};
+use super::super::problem::{Located, Problem, Source};
 use super::super::target::Target;
-use super::values::{Time, Upstreams, nowhere};
+use super::values::{Time, Upstreams, unlocated};
 
 /// The largest `body_buffer`: each connection may fill one.
-const MOST_BUFFERED: u64 = 16 << 20;
+const MAX_BUFFERED: u64 = 16 << 20;
 
-pub(super) fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
+pub(super) fn check_client_quota(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
     let built = KeyedLimiter::<()>::builder().quota(*quota.as_ref()).build();
     built.map(drop).map_err(|error| source.problem(Some(quota.span()), error))
 }
 
 /// Checks a quota that several clients share.
-pub(super) fn check_refilled(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
+pub(super) fn check_shared_quota(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
     let span = quota.span();
     Limiter::new(*quota.as_ref()).map_err(|error| source.problem(Some(span.clone()), error))?;
     if quota.as_ref().is_manual() {
@@ -69,8 +69,8 @@ pub(super) fn check_upstreams(source: &Source<'_>, upstreams: Spanned<Upstreams>
     if targets.is_empty() { Err(source.problem(Some(span), what)) } else { Ok(targets) }
 }
 
-pub(super) fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> At<Option<T>> {
-    value.map_or(source.at(nowhere(None)), |value| source.at(value).map(Some))
+pub(super) fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> Located<Option<T>> {
+    value.map_or(source.at(unlocated(None)), |value| source.at(value).map(Some))
 }
 
 pub(super) fn check_connections(source: &Source<'_>, connections: &Spanned<usize>) -> Result<(), Problem> {
@@ -96,6 +96,6 @@ pub(super) fn check_timeout(source: &Source<'_>, name: &str, time: &Spanned<Time
 pub(super) fn check_buffer(source: &Source<'_>, bytes: &Spanned<u64>) -> Result<usize, Problem> {
     let size = *bytes.as_ref();
     let what =
-        || format!("`body_buffer` is {size} bytes, which each connection may take: write at most {MOST_BUFFERED}");
-    if size > MOST_BUFFERED { Err(source.problem(Some(bytes.span()), what())) } else { Ok(size as usize) }
+        || format!("`body_buffer` is {size} bytes, which each connection may take: write at most {MAX_BUFFERED}");
+    if size > MAX_BUFFERED { Err(source.problem(Some(bytes.span()), what())) } else { Ok(size as usize) }
 }

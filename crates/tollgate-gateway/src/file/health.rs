@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::super::health::Health;
 use super::super::problem::{Problem, Source};
 use super::checks::check_timeout;
-use super::values::{Time, nowhere, seconds};
+use super::values::{Time, seconds, unlocated};
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,11 +23,11 @@ pub(super) struct HealthTable {
 }
 
 fn default_failures() -> Spanned<u32> {
-    nowhere(3)
+    unlocated(3)
 }
 
 fn default_successes() -> Spanned<u32> {
-    nowhere(2)
+    unlocated(2)
 }
 
 impl HealthTable {

@@ -12,9 +12,9 @@ use super::super::key_source::KeySource;
 use super::super::keys::{Keys, Unlisted};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
-use super::checks::{check_cap, check_keyed, check_weight};
+use super::checks::{check_cap, check_client_quota, check_weight};
 use super::networks::parse;
-use super::values::nowhere;
+use super::values::unlocated;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,11 +50,11 @@ struct Listed {
 }
 
 fn default_keys() -> Spanned<u64> {
-    nowhere(100_000)
+    unlocated(100_000)
 }
 
 fn default_listed_weight() -> Spanned<u64> {
-    nowhere(9)
+    unlocated(9)
 }
 
 fn default_unlisted() -> Unlisted {
@@ -68,8 +68,8 @@ impl KeysTable {
             let what = "`max_keys` is 0: write at least 1; `unlisted = \"refuse\"` admits listed keys only";
             return Err(source.problem(Some(self.max_keys.span()), what));
         }
-        check_keyed(source, &self.quota)?;
-        self.overflow.iter().try_for_each(|quota| check_keyed(source, quota))?;
+        check_client_quota(source, &self.quota)?;
+        self.overflow.iter().try_for_each(|quota| check_client_quota(source, quota))?;
         self.check_unlisted_quota(source)?;
         check_cap(source, self.in_flight.as_ref())?;
         let listed_weight = check_weight(source, "listed_weight", &self.listed_weight)?;
@@ -79,7 +79,7 @@ impl KeysTable {
             let name = Name::new(&name);
             check_key(source, &key_source, name, &key)?;
             if let Some(quota) = quota {
-                check_keyed(source, &quota)?;
+                check_client_quota(source, &quota)?;
                 quotas.insert(name, quota.into_inner());
             }
             if let Some(weight) = weight {
@@ -141,7 +141,7 @@ impl KeysTable {
             let what = "`unlisted_quota` has no effect with `unlisted = \"refuse\"`: leave out one of the two";
             return Err(source.problem(Some(quota.span()), what));
         }
-        check_keyed(source, quota)
+        check_client_quota(source, quota)
     }
 }
 

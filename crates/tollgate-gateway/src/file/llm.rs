@@ -11,7 +11,7 @@ use super::super::llm::{ALL, Llm, Models, requests_of};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
 use super::super::rule::{Rule, RuleSet};
-use super::super::shared::unlimited;
+use super::super::shared_limit::unlimited;
 use super::rules::RuleTable;
 
 #[derive(serde::Deserialize)]

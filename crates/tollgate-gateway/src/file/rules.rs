@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
 use super::super::rule::{Rule, RuleSet};
-use super::checks::{check_cap, check_keyed, check_refilled};
+use super::checks::{check_cap, check_client_quota, check_shared_quota};
 use super::routes::check_wait;
 
 /// The limits of one rule as they are written. Different tables have different names for them.
@@ -41,8 +41,8 @@ impl RuleTable<'_> {
 
     /// Checks the limits themselves.
     pub(super) fn check_values(&self, source: &Source<'_>) -> Result<(), Problem> {
-        self.quota.map_or(Ok(()), |quota| check_refilled(source, quota))?;
-        self.each.map_or(Ok(()), |quota| check_keyed(source, quota))?;
+        self.quota.map_or(Ok(()), |quota| check_shared_quota(source, quota))?;
+        self.each.map_or(Ok(()), |quota| check_client_quota(source, quota))?;
         check_cap(source, self.in_flight)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use toml::Spanned;
 
-use super::super::certificate::{self, Wrong};
+use super::super::certificate::{self, CertificateError};
 use super::super::problem::{Problem, Source};
 
 #[derive(Clone, serde::Deserialize)]
@@ -24,8 +24,8 @@ impl TlsTable {
 
     pub(super) fn check(&self, source: &Source<'_>) -> Result<Arc<ServerConfig>, Problem> {
         certificate::read(self.certificate.as_ref(), self.key.as_ref()).map_err(|wrong| match wrong {
-            Wrong::Certificate(what) => source.problem(Some(self.certificate.span()), what),
-            Wrong::Key(what) => source.problem(Some(self.key.span()), what),
+            CertificateError::Certificate(what) => source.problem(Some(self.certificate.span()), what),
+            CertificateError::Key(what) => source.problem(Some(self.key.span()), what),
         })
     }
 }

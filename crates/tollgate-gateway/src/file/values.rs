@@ -11,12 +11,12 @@ use toml::Spanned;
 use super::super::target::Target;
 
 /// A value that the file does not contain has no line. If a message had to name one, the first line would do.
-pub(super) fn nowhere<T>(value: T) -> Spanned<T> {
+pub(super) fn unlocated<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
 
 pub(super) fn seconds<const SECONDS: u64>() -> Spanned<Time> {
-    nowhere(Time(Duration::from_secs(SECONDS)))
+    unlocated(Time(Duration::from_secs(SECONDS)))
 }
 
 /// An address to listen on.

@@ -12,7 +12,7 @@ const ROOMY: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nunliste
 
 #[tokio::test]
 async fn exactly_the_burst_and_the_rate_come_through_in_order() {
-    let world = World::new(&format!("quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}")).await;
+    let world = TestGateway::new(&format!("quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}")).await;
     let answers: FuturesUnordered<_> = (0..300).map(|_| world.send("/x", "a")).collect();
     until("all wait", || world.waiting() == (0, 280)).await;
     for step in [SECOND, SECOND * 3 / 5, SECOND * 39 / 100, SECOND / 100] {
@@ -20,7 +20,7 @@ async fn exactly_the_burst_and_the_rate_come_through_in_order() {
     }
     // 10, 6, 3 and 1.
     until("served", || world.upstream.count() == 40).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!((world.upstream.count(), world.waiting()), (40, (0, 260)));
     world.advance(SECOND * 26);
     let statuses: Vec<_> = answers.map(|answer| answer.unwrap().status()).collect().await;
@@ -30,7 +30,7 @@ async fn exactly_the_burst_and_the_rate_come_through_in_order() {
 
 #[tokio::test]
 async fn keys_are_limited_each_by_itself() {
-    let world = World::new(
+    let world = TestGateway::new(
         "quota = \"10000/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"authorization\"\nquota = \"2/s, burst 5\"\n\
          unlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"20/s, burst 30\"\n",
     )
@@ -51,17 +51,17 @@ async fn keys_are_limited_each_by_itself() {
     assert_eq!(counts(), [30, 5, 5]);
     world.advance(SECOND);
     until("served", || world.upstream.count() == 64).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!(counts(), [50, 7, 7]);
     world.advance(SECOND * 26);
     until("served", || world.upstream.count() == 60 + 59 + 59).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!((counts(), world.waiting()), ([60, 59, 59], (2, 0)));
 }
 
 #[tokio::test]
 async fn made_up_keys_gain_nothing_where_addresses_count() {
-    let world = World::new(
+    let world = TestGateway::new(
         "quota = \"10000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 5\"\n\
          [keys.listed.ann]\nkey = \"k-ann\"\n",
     )
@@ -80,7 +80,7 @@ async fn made_up_keys_gain_nothing_where_addresses_count() {
 
 #[tokio::test]
 async fn behind_a_proxy_only_the_address_it_appended_is_trusted() {
-    let world = World::new(
+    let world = TestGateway::new(
         "quota = \"10000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
          proxies_before = 1\n",
     )
@@ -101,7 +101,7 @@ async fn behind_a_proxy_only_the_address_it_appended_is_trusted() {
 
 #[tokio::test]
 async fn a_route_costs_what_the_file_says() {
-    let world = World::new(&format!(
+    let world = TestGateway::new(&format!(
         "quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}\
          [[routes]]\npath = \"/reports\"\nmethods = [\"GET\"]\ncost = 10\n[[routes]]\npath = \"/status\"\ncost = 0\n"
     ))
@@ -117,7 +117,7 @@ async fn a_route_costs_what_the_file_says() {
     let cheap = world.send("/reportsx", "a");
     until("both wait", || world.waiting() == (0, 2)).await;
     world.advance(SECOND - MILLI);
-    a_moment().await;
+    short_pause().await;
     assert_eq!(world.waiting(), (0, 2));
     world.advance(MILLI);
     assert_eq!(third.await.unwrap().status(), StatusCode::OK);
@@ -129,7 +129,7 @@ async fn a_route_costs_what_the_file_says() {
 
 #[tokio::test]
 async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
-    let world = World::new(&format!("quota = \"1000/s\"\nin_flight = 2\nmax_wait = \"1h\"\n{ROOMY}")).await;
+    let world = TestGateway::new(&format!("quota = \"1000/s\"\nin_flight = 2\nmax_wait = \"1h\"\n{ROOMY}")).await;
     let streams: Vec<_> = (0..3).map(|_| world.upstream.stream()).collect();
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "a").send().await.unwrap();
@@ -154,13 +154,13 @@ async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
 /// Requests of the key wait in its own queue, and those of other keys do not wait.
 #[tokio::test]
 async fn a_key_at_its_cap_in_flight_delays_no_other_key() {
-    let world = World::new(
+    let world = TestGateway::new(
         "quota = \"1000/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nin_flight = 2\n\
          unlisted = \"by-key\"\n",
     )
     .await;
     let streams: Vec<_> = (0..4).map(|_| world.upstream.stream()).collect();
-    let flying = || world.gateway.limits.each.unlisted.snapshot().in_flight;
+    let flying = || world.gateway.limits.clients.unlisted.snapshot().in_flight;
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "a").send().await.unwrap();
     let third = world.send("/stream", "a");
@@ -182,7 +182,7 @@ async fn a_key_at_its_cap_in_flight_delays_no_other_key() {
 #[tokio::test]
 async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
     for cap in ["", "in_flight = 1\n"] {
-        let world = World::new(&format!(
+        let world = TestGateway::new(&format!(
             "quota = \"1/h, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/h, burst 3\"\n{cap}"
         ))
         .await;
@@ -190,7 +190,7 @@ async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
         for _ in 0..5 {
             assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
         }
-        let (counts, each) = (world.gateway.counters.counts(), world.gateway.limits.each.unlisted.snapshot());
+        let (counts, each) = (world.gateway.counters.counts(), world.gateway.limits.clients.unlisted.snapshot());
         assert_eq!((counts.refused_each, counts.refused_all), (0, 5), "never by its own limit");
         assert_eq!((each.granted - each.refunded, each.in_flight), (1, (!cap.is_empty()).then_some(0)));
     }
@@ -198,7 +198,7 @@ async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_leaves_its_queue_at_once() {
-    let world = World::new(
+    let world = TestGateway::new(
         "quota = \"1/s, burst 1\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
          unlisted = \"by-key\"\n",
     )
@@ -215,10 +215,10 @@ async fn a_client_that_hangs_up_leaves_its_queue_at_once() {
     for_all.abort();
     until("gone", || world.waiting() == (0, 1)).await;
     // The tokens of its own key were not used.
-    until("given back", || world.gateway.limits.each.unlisted.snapshot().keys > 0).await;
+    until("given back", || world.gateway.limits.clients.unlisted.snapshot().keys > 0).await;
     world.advance(SECOND);
     assert_eq!(last.await.unwrap().status(), StatusCode::OK);
-    a_moment().await;
+    short_pause().await;
     assert_eq!((world.upstream.count(), world.gateway.limits.all.snapshot().granted), (2, 2));
     until("counted", || world.gateway.counters.counts().left == 2).await;
 }

@@ -29,18 +29,18 @@ fn text(upstreams: &[SocketAddr], tables: &str) -> String {
     one.replace(&format!("{:?}", urls[0]), &format!("{urls:?}"))
 }
 
-async fn world(upstreams: &[SocketAddr], tables: &str) -> World {
-    World::of(&text(upstreams, tables)).await
+async fn world(upstreams: &[SocketAddr], tables: &str) -> TestGateway {
+    TestGateway::of(&text(upstreams, tables)).await
 }
 
-fn change(world: &World, upstreams: &[SocketAddr], tables: &str) {
+fn change(world: &TestGateway, upstreams: &[SocketAddr], tables: &str) {
     let path = Path::new("gateway.toml");
     world.gateway.limits.change(Config::parse(path, &text(upstreams, tables)).unwrap(), path).unwrap();
 }
 
 /// Whether each upstream is healthy, and its requests in flight.
-fn seen(world: &World) -> Vec<(bool, usize)> {
-    let seen = world.gateway.limits.config().upstreams.seen();
+fn statuses(world: &TestGateway) -> Vec<(bool, usize)> {
+    let seen = world.gateway.limits.config().upstreams.statuses();
     seen.into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect()
 }
 
@@ -88,7 +88,7 @@ impl Switch {
     }
 }
 
-async fn post(world: &World) -> (StatusCode, String) {
+async fn post(world: &TestGateway) -> (StatusCode, String) {
     let request = world.client.post(format!("http://{}/", world.address)).header("x-api-key", "k").body("a body");
     let answer = request.send().await.unwrap();
     (answer.status(), answer.text().await.unwrap())
@@ -99,7 +99,7 @@ async fn an_upstream_whose_checks_fail_is_left_and_returns() {
     let ((ill, a), (well, b)) = (Switch::start().await, Switch::start().await);
     let world = world(&[a, b], HEALTH).await;
     ill.set_ill(true);
-    until("left", || !seen(&world)[0].0).await;
+    until("left", || !statuses(&world)[0].0).await;
     for _ in 0..20 {
         assert_eq!(post(&world).await, (StatusCode::OK, "a body".to_owned()));
     }
@@ -116,7 +116,7 @@ async fn an_upstream_whose_checks_fail_is_left_and_returns() {
         said += &String::from_utf8_lossy(&events.chunk().await.unwrap().expect("events go on"));
     }
     ill.set_ill(false);
-    until("returned", || seen(&world)[0].0).await;
+    until("returned", || statuses(&world)[0].0).await;
     while ill.requests() == 0 {
         assert_eq!(post(&world).await.0, StatusCode::OK);
     }
@@ -127,11 +127,11 @@ async fn an_upstream_that_dies_is_left_and_returns_when_it_listens_again() {
     let (_well, well) = Switch::start().await;
     let dead = nowhere().await;
     let world = world(&[dead, well], HEALTH).await;
-    until("left", || !seen(&world)[0].0).await;
+    until("left", || !statuses(&world)[0].0).await;
     let listener = TcpListener::bind(dead).await.unwrap();
     let router = Router::new().fallback(async || "alive");
     tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, router)));
-    until("returned", || seen(&world)[0].0).await;
+    until("returned", || statuses(&world)[0].0).await;
     while post(&world).await.1 != "alive" {}
 }
 
@@ -172,7 +172,7 @@ async fn failed_connections_count_as_failures_between_checks() {
     until("checked", || first.checks() == 1).await;
     // Without the checks at the start, which would count too.
     change(&world, &[dead, b], &RARELY.replace("failures = 2", "failures = 3"));
-    while seen(&world)[0].0 {
+    while statuses(&world)[0].0 {
         assert_eq!(post(&world).await.0, StatusCode::OK);
     }
     assert_eq!(world.gateway.counters.counts().failed, 0);
@@ -182,14 +182,14 @@ async fn failed_connections_count_as_failures_between_checks() {
 async fn without_checks_dead_upstreams_are_502() {
     let world = world(&[nowhere().await, nowhere().await], "").await;
     assert_eq!(post(&world).await.0, StatusCode::BAD_GATEWAY);
-    assert_eq!(seen(&world), [(true, 0), (true, 0)]);
+    assert_eq!(statuses(&world), [(true, 0), (true, 0)]);
 }
 
 #[tokio::test]
 async fn without_a_healthy_upstream_the_answer_is_503_at_once() {
     let world = world(&[nowhere().await, nowhere().await], &HEALTH.replace("2ms", "1500ms")).await;
     // The first checks fail, and then connections.
-    while seen(&world).iter().any(|seen| seen.0) {
+    while statuses(&world).iter().any(|seen| seen.0) {
         assert!([StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE].contains(&post(&world).await.0));
     }
     let before = world.gateway.counters.counts();
@@ -211,16 +211,16 @@ async fn the_upstream_with_fewer_requests_in_flight_is_chosen_until_a_response_e
     let world = world(&[a, b], "").await;
     let streams = [one.stream(), two.stream()];
     let mut response = world.get("/stream", "k").send().await.unwrap();
-    let busy = seen(&world).iter().position(|seen| seen.1 == 1).expect("one is busy");
+    let busy = statuses(&world).iter().position(|seen| seen.1 == 1).expect("one is busy");
     for count in 1..=20 {
         assert_eq!(world.get("/", "k").send().await.unwrap().text().await.unwrap(), "hello");
         assert_eq!([one.count(), two.count()][1 - busy], count);
-        until("the response has ended", || seen(&world)[1 - busy].1 == 0).await;
+        until("the response has ended", || statuses(&world)[1 - busy].1 == 0).await;
     }
-    assert_eq!(seen(&world)[busy].1, 1);
+    assert_eq!(statuses(&world)[busy].1, 1);
     streams[busy].close_channel();
     assert!(response.chunk().await.unwrap().is_none());
-    until("the stream has ended", || seen(&world)[busy].1 == 0).await;
+    until("the stream has ended", || statuses(&world)[busy].1 == 0).await;
 }
 
 #[tokio::test]
@@ -234,9 +234,9 @@ async fn a_websocket_keeps_its_upstream_busy() {
     other.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 101 "));
     other.send("down").await;
-    assert_eq!((client.bytes(4).await, seen(&world)[1].1), ("down".to_owned(), 1));
+    assert_eq!((client.bytes(4).await, statuses(&world)[1].1), ("down".to_owned(), 1));
     drop((client, other));
-    until("ended", || seen(&world)[1].1 == 0).await;
+    until("ended", || statuses(&world)[1].1 == 0).await;
 }
 
 #[tokio::test]
@@ -246,18 +246,18 @@ async fn a_change_of_the_file_keeps_the_state_of_upstreams_and_their_requests() 
     let stream = streaming.stream();
     let world = world(&[a, c], HEALTH).await;
     ill.set_ill(true);
-    until("left", || !seen(&world)[0].0).await;
+    until("left", || !statuses(&world)[0].0).await;
     let _response = world.get("/stream", "k").send().await.unwrap();
     change(&world, &[b, c, a], HEALTH);
-    assert_eq!(seen(&world), [(true, 0), (true, 1), (false, 0)]);
+    assert_eq!(statuses(&world), [(true, 0), (true, 1), (false, 0)]);
     // The new configuration is checked too.
     ill.set_ill(false);
-    until("returned", || seen(&world)[2].0).await;
+    until("returned", || statuses(&world)[2].0).await;
     stream.close_channel();
-    until("ended", || seen(&world)[1].1 == 0).await;
+    until("ended", || statuses(&world)[1].1 == 0).await;
     // One upstream without checks has no state.
     change(&world, &[b], "");
-    assert!(seen(&world).is_empty() && !world.page("/metrics").await.contains("gateway_upstream_healthy"));
+    assert!(statuses(&world).is_empty() && !world.page("/metrics").await.contains("gateway_upstream_healthy"));
     assert_eq!(post(&world).await.0, StatusCode::OK);
 }
 

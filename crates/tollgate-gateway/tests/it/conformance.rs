@@ -8,21 +8,21 @@ const LIMITS: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nin_flight = 9\n[k
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// The whole answer to one request.
-async fn answer(world: &World, request: &str) -> String {
+async fn answer(world: &TestGateway, request: &str) -> String {
     Raw::sent(world.address, request).await.rest().await
 }
 
 /// A gateway before an upstream that answers with `response`, and the heads that this upstream read.
-async fn before(response: &'static str) -> (World, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+async fn before(response: &'static str) -> (TestGateway, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     let (address, heads) = responding(response).await;
-    (World::before(Upstream::default(), address, LIMITS).await, heads)
+    (TestGateway::before(Upstream::default(), address, LIMITS).await, heads)
 }
 
 #[tokio::test]
 async fn a_get_keeps_its_chunked_body() {
     for buffer in ["", "body_buffer = 0\n"] {
         let (upstream, address) = RawUpstream::start().await;
-        let world = World::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
+        let world = TestGateway::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
         let head = "GET /search HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         let _client = Raw::sent(world.address, format!("{head}5\r\nquery\r\n0\r\n\r\n")).await;
         let mut seen = upstream.accept().await;
@@ -64,7 +64,7 @@ async fn a_401_says_how_to_authenticate() {
         ("authorization", "Bearer realm=\"tollgate-gateway\""),
     ] {
         let limits = LIMITS.replace("x-api-key", header) + "unlisted = \"refuse\"\n";
-        let world = World::new(&limits).await;
+        let world = TestGateway::new(&limits).await;
         let seen = answer(&world, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
         assert!(seen.starts_with("HTTP/1.1 401 "), "{seen}");
         assert!(seen.contains(&format!("\r\nwww-authenticate: {challenge}\r\n")), "{seen}");
@@ -73,7 +73,7 @@ async fn a_401_says_how_to_authenticate() {
 
 #[tokio::test]
 async fn a_request_has_exactly_one_valid_host() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     for (request, expected) in [
         ("GET / HTTP/1.1\r\nconnection: close\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n", "400"),
@@ -148,7 +148,7 @@ async fn a_response_whose_end_is_uncertain_is_502() {
 async fn a_malformed_chunk_is_the_clients_fault() {
     for buffer in ["", "body_buffer = 0\n"] {
         let (_upstream, address) = RawUpstream::start().await;
-        let world = World::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
+        let world = TestGateway::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
         let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         let seen = answer(&world, &format!("{head}5\r\nhello\r\nwrong\r\n")).await;
         assert!(seen.starts_with("HTTP/1.1 400 "), "{seen}");
@@ -162,7 +162,7 @@ async fn a_malformed_chunk_is_the_clients_fault() {
 async fn a_client_that_hangs_up_within_its_body_has_left() {
     for buffer in ["", "body_buffer = 0\n"] {
         let (_upstream, address) = RawUpstream::start().await;
-        let world = World::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
+        let world = TestGateway::before(Upstream::default(), address, &format!("{buffer}{LIMITS}")).await;
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf";
         drop(Raw::sent(world.address, head).await);
         until("counted", || {

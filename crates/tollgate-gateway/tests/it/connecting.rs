@@ -18,7 +18,7 @@ async fn response(client: &mut Raw) -> String {
 
 #[tokio::test]
 async fn an_address_has_no_more_connections_than_its_share() {
-    let world = World::new(&format!("max_connections_per_address = 2\n{LIMITS}")).await;
+    let world = TestGateway::new(&format!("max_connections_per_address = 2\n{LIMITS}")).await;
     let mut clients = Vec::new();
     for _ in 0..2 {
         let mut client = Raw::sent(world.address, REQUEST).await;
@@ -47,7 +47,7 @@ async fn an_address_has_no_more_connections_than_its_share() {
 #[tokio::test]
 async fn a_trusted_proxy_has_as_many_connections_as_it_needs() {
     let proxies = "proxies_before = 1\ntrusted_proxies = [\"127.0.0.1\"]\n";
-    let world = World::new(&format!("max_connections_per_address = 1\n{LIMITS}{proxies}")).await;
+    let world = TestGateway::new(&format!("max_connections_per_address = 1\n{LIMITS}{proxies}")).await;
     let mut clients = Vec::new();
     for _ in 0..5 {
         let mut client = Raw::sent(world.address, REQUEST).await;
@@ -59,7 +59,7 @@ async fn a_trusted_proxy_has_as_many_connections_as_it_needs() {
 /// Time is paused: it moves on when all that could happen has happened.
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_request_ends_soon() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     for start in ["", "GET / HTTP/1.1\r\nhost: a\r\n"] {
         let mut client = Raw::sent(world.address, start).await;
         let rest = tokio::time::timeout(20 * SECOND, client.rest()).await;
@@ -69,7 +69,7 @@ async fn a_connection_without_a_request_ends_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_stays_for_the_idle_timeout() {
-    let world = World::new(&format!("header_timeout = \"1s\"\nidle_timeout = \"5m\"\n{LIMITS}")).await;
+    let world = TestGateway::new(&format!("header_timeout = \"1s\"\nidle_timeout = \"5m\"\n{LIMITS}")).await;
     let mut client = Raw::to(world.address).await;
     for _ in 0..3 {
         client.send(REQUEST).await;
@@ -81,7 +81,7 @@ async fn an_idle_connection_stays_for_the_idle_timeout() {
 
 #[tokio::test]
 async fn a_head_has_a_largest_size() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let mut client = Raw::to(world.address).await;
     client.try_send(format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(100_000))).await;
     let head = client.head().await;
@@ -124,7 +124,7 @@ async fn the_admin_address_answers_when_no_more_files_can_be_opened() {
 
 #[tokio::test]
 async fn the_admin_address_answers_to_its_own_names_only() {
-    let world = World::new(&format!("admin_hosts = [\"Gateway.internal\"]\n{LIMITS}")).await;
+    let world = TestGateway::new(&format!("admin_hosts = [\"Gateway.internal\"]\n{LIMITS}")).await;
     for (host, expected) in [
         ("host: 127.0.0.1:9090\r\n", "200"),
         ("host: [::1]\r\n", "200"),

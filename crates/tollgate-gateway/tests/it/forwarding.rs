@@ -12,7 +12,7 @@ const LIMITS: &str =
 /// The fields of a forwarded request that name addresses, hosts or paths.
 async fn forwarded(proxies: &str, fields: impl AsRef<[u8]>) -> Vec<String> {
     let (upstream, heads) = responding("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
-    let world = World::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
+    let world = TestGateway::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
     let request = [b"GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n", fields.as_ref(), b"\r\n"].concat();
     let answer = Raw::sent(world.address, request).await.rest().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -56,7 +56,7 @@ async fn of_a_trusted_proxy_the_upstream_sees_what_it_added() {
 
 #[tokio::test]
 async fn an_address_is_the_same_client_with_and_without_a_port() {
-    let world = World::new(&format!("{LIMITS}proxies_before = 1\n")).await;
+    let world = TestGateway::new(&format!("{LIMITS}proxies_before = 1\n")).await;
     let status = async |seen: &str| world.get("/", "").header("x-forwarded-for", seen).send().await.unwrap().status();
     for (same, other) in [
         (["192.0.2.1", "192.0.2.1:4711", "192.0.2.1:4712"], "192.0.2.2:4711"),
@@ -74,7 +74,7 @@ async fn an_address_is_the_same_client_with_and_without_a_port() {
 #[tokio::test]
 async fn only_a_trusted_proxy_names_the_client() {
     for (trusted, third) in [("10.0.0.0/8", StatusCode::TOO_MANY_REQUESTS), ("127.0.0.1/32", StatusCode::OK)] {
-        let world = World::new(&format!("{LIMITS}proxies_before = 1\ntrusted_proxies = [\"{trusted}\"]\n")).await;
+        let world = TestGateway::new(&format!("{LIMITS}proxies_before = 1\ntrusted_proxies = [\"{trusted}\"]\n")).await;
         let mut last = None;
         for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
             last = Some(world.get("/", "").header("x-forwarded-for", address).send().await.unwrap().status());
@@ -87,7 +87,7 @@ async fn only_a_trusted_proxy_names_the_client() {
 #[tokio::test]
 async fn no_byte_of_the_client_hides_the_address_that_a_proxy_appended() {
     let limits = format!("{LIMITS}proxies_before = 1\n[[networks]]\ncidr = \"192.0.2.1\"\nrefuse = true\n");
-    let world = World::new(&limits).await;
+    let world = TestGateway::new(&limits).await;
     for lines in [&[&b"\xff, 192.0.2.1"[..]][..], &[b"198.51.100.9", b"\xff, 192.0.2.1"], &[b"\xff,192.0.2.1"]] {
         let mut request = world.get("/", "");
         for line in lines {

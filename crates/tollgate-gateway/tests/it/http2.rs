@@ -3,7 +3,7 @@
 use super::frames::{Answer, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RESET, block};
 use super::raw::{RawUpstream, responding};
 use super::tls::Pair;
-use super::world::{FOR_EVER, Upstream, World, until};
+use super::world::{HANG_LIMIT, TestGateway, Upstream, until};
 
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
@@ -19,11 +19,11 @@ const POST: [(&str, &str); 4] = [(":method", "POST"), (":scheme", "https"), (":a
 type Client = SendRequest<Bytes>;
 type Connection = tokio::task::JoinHandle<Result<(), h2::Error>>;
 
-async fn connect(world: &World, pair: &Pair) -> (Client, Connection) {
+async fn connect(world: &TestGateway, pair: &Pair) -> (Client, Connection) {
     connect_with(world, pair, &Builder::new()).await
 }
 
-async fn connect_with(world: &World, pair: &Pair, builder: &Builder) -> (Client, Connection) {
+async fn connect_with(world: &TestGateway, pair: &Pair, builder: &Builder) -> (Client, Connection) {
     let stream = pair.connect(world.address, &["h2"]).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (client, connection) = builder.handshake(stream).await.unwrap();
@@ -48,7 +48,7 @@ async fn text(mut body: RecvStream) -> Result<String, h2::Error> {
 async fn a_request_becomes_one_of_http_1_1() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = World::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     let (mut client, _connection) = connect(&world, &pair).await;
     let request = Request::builder().method(Method::POST).uri("https://real.example:81/x?y");
     let request = request.header("cookie", "a=1").header("cookie", "b=2").header("te", "trailers").body(()).unwrap();
@@ -72,7 +72,7 @@ async fn a_request_becomes_one_of_http_1_1() {
 async fn nothing_is_smuggled_into_the_upstreams_connection() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = World::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     let with = |base: [(&'static str, &'static str); 4], more: &[(&'static str, &'static str)]| {
         let names: Vec<_> = more.iter().map(|(name, _)| *name).filter(|name| name.starts_with(':')).collect();
         let kept = base.into_iter().filter(|(name, _)| !names.contains(name));
@@ -132,7 +132,7 @@ async fn nothing_is_smuggled_into_the_upstreams_connection() {
 async fn half_a_body_is_not_taken_for_a_whole_one() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = World::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     for (count, reason) in [Reason::NO_ERROR, Reason::CANCEL].into_iter().enumerate() {
         let mut frames = Frames::connect(&pair, world.address).await;
         frames.send(HEADERS, END_HEADERS, 1, &block(&POST)).await;
@@ -148,7 +148,7 @@ async fn half_a_body_is_not_taken_for_a_whole_one() {
 async fn a_flood_of_resets_ends_the_connection_and_leaves_nothing_in_flight() {
     let pair = Pair::new();
     let (_upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     let mut frames = Frames::connect(&pair, world.address).await;
     let (mut stream, headers) = (1, block(&GET));
     while frames.send(HEADERS, END_HEADERS | END_STREAM, stream, &headers).await
@@ -165,7 +165,7 @@ async fn a_flood_of_resets_ends_the_connection_and_leaves_nothing_in_flight() {
 async fn requests_of_one_connection_count_like_connections() {
     let pair = Pair::new();
     let limits = format!("max_connections_per_address = 3\n{LIMITS}{}", pair.table());
-    let world = World::new(&limits).await;
+    let world = TestGateway::new(&limits).await;
     let (mut client, _connection) = connect(&world, &pair).await;
     let streams = [world.upstream.stream(), world.upstream.stream()];
     let mut open = Vec::new();
@@ -192,7 +192,7 @@ async fn requests_of_one_connection_count_like_connections() {
 async fn a_client_that_takes_nothing_of_a_response_loses_its_stream_only() {
     let pair = Pair::new();
     let limits = format!("client_timeout = \"200ms\"\n{LIMITS}{}", pair.table());
-    let world = World::by_the_clock(&limits).await;
+    let world = TestGateway::by_the_clock(&limits).await;
     let (mut client, _connection) = connect_with(&world, &pair, Builder::new().initial_window_size(2)).await;
     let stream = world.upstream.stream();
     let stalled = client.send_request(get("/stream"), true).unwrap().0.await.unwrap();
@@ -217,7 +217,7 @@ async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_
     for response in [complete, chunked] {
         let (address, _) = responding(response.leak()).await;
         let limits = format!("client_timeout = \"200ms\"\nin_flight = 1\n{LIMITS}{}", pair.table());
-        let world = World::before(Upstream::default(), address, &limits).await;
+        let world = TestGateway::before(Upstream::default(), address, &limits).await;
         for window in [0, 1, 2_000] {
             let (mut client, _connection) =
                 connect_with(&world, &pair, Builder::new().initial_window_size(window)).await;
@@ -226,7 +226,7 @@ async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_
             let mut body = answer.into_body();
             let mut taken = 0;
             let end = loop {
-                match tokio::time::timeout(FOR_EVER, body.data()).await.expect("the stream is reset") {
+                match tokio::time::timeout(HANG_LIMIT, body.data()).await.expect("the stream is reset") {
                     Some(Ok(part)) => taken += part.len(),
                     end => break end,
                 }
@@ -248,7 +248,7 @@ async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
     let pair = Pair::new();
     let limits = LIMITS.replace("max_wait = \"1s\"", "max_wait = \"1000h\"");
     let slow = "[keys.listed.slow]\nkey = \"slow\"\nquota = \"1/h, burst 1\"\n";
-    let world = World::new(&format!("{limits}{slow}{}", pair.table())).await;
+    let world = TestGateway::new(&format!("{limits}{slow}{}", pair.table())).await;
     let (mut client, _connection) = connect(&world, &pair).await;
     let post = |key: &str| Request::post("https://a/").header("x-api-key", key).body(()).unwrap();
     // It takes the only token.
@@ -265,14 +265,14 @@ async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
     client = client.ready().await.unwrap();
     let (answer, mut body) = client.send_request(post("other"), false).unwrap();
     body.send_data(Bytes::from_static(b"hello"), true).unwrap();
-    let answer = tokio::time::timeout(FOR_EVER, answer).await.expect("the connection has a window for it").unwrap();
+    let answer = tokio::time::timeout(HANG_LIMIT, answer).await.expect("the connection has a window for it").unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn a_connection_without_requests_ends() {
     let pair = Pair::new();
-    let world = World::by_the_clock(&format!("idle_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::by_the_clock(&format!("idle_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
     let (mut client, connection) = connect(&world, &pair).await;
     assert_eq!(client.send_request(get("/"), true).unwrap().0.await.unwrap().status(), StatusCode::OK);
     connection.await.unwrap().unwrap();
@@ -281,7 +281,7 @@ async fn a_connection_without_requests_ends() {
 #[tokio::test]
 async fn a_shutdown_serves_open_requests_and_accepts_no_more() {
     let pair = Pair::new();
-    let world = World::new(&format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
     let (mut client, connection) = connect(&world, &pair).await;
     let stream = world.upstream.stream();
     let open = client.send_request(get("/stream"), true).unwrap().0.await.unwrap();

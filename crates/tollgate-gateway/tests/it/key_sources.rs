@@ -17,14 +17,14 @@ fn limits(place: &str, unlisted: &str) -> String {
     )
 }
 
-async fn status(world: &World, path: &str, authorization: &str) -> StatusCode {
+async fn status(world: &TestGateway, path: &str, authorization: &str) -> StatusCode {
     let request = world.client.get(format!("http://{}{path}", world.address));
     request.header("authorization", authorization).send().await.unwrap().status()
 }
 
 #[tokio::test]
 async fn a_key_in_the_query_counts_however_it_is_written() {
-    let world = World::new(&limits("query = \"api_key\"", "by-key")).await;
+    let world = TestGateway::new(&limits("query = \"api_key\"", "by-key")).await;
     for path in ["/?api_key=the%20shop", "/x?a=b&api_key=the+shop", "/?api%5Fkey=the+shop&c"] {
         assert_eq!(status(&world, path, "").await, OK, "{path}");
     }
@@ -48,7 +48,7 @@ fn token(payload: &str) -> String {
 
 #[tokio::test]
 async fn a_claim_of_a_token_is_the_key() {
-    let world = World::new(&limits("claim = \"client\"", "by-key")).await;
+    let world = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
     let shop = token("{\"sub\":\"x\",\"client\":\"the shop\"}");
     for _ in 0..3 {
         assert_eq!(status(&world, "/", &shop).await, OK);
@@ -71,7 +71,7 @@ async fn without_a_known_key_the_answer_says_where_to_send_it() {
         ("query = \"api_key\"", "in the query parameter api_key", "query=\"api_key\""),
         ("claim = \"client\"", "a known claim client in the header authorization", "Bearer realm"),
     ] {
-        let world = World::new(&limits(place, "refuse")).await;
+        let world = TestGateway::new(&limits(place, "refuse")).await;
         let refused = world.client.get(format!("http://{}/?api_key=x", world.address));
         let refused = refused.header("authorization", "Bearer x").send().await.unwrap();
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
@@ -116,12 +116,12 @@ fn keys_have_one_place() {
 
 #[tokio::test]
 async fn two_keys_are_none_and_the_connection_may_not_take_the_key_away() {
-    let world = World::new(&limits("header = \"x-api-key\"", "refuse")).await;
+    let world = TestGateway::new(&limits("header = \"x-api-key\"", "refuse")).await;
     let shop = || world.get("/", "the shop");
     assert_eq!(shop().header("x-api-key", "other").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     assert_eq!(shop().header("connection", "X-Api-Key").send().await.unwrap().status(), StatusCode::BAD_REQUEST);
     assert_eq!(shop().send().await.unwrap().status(), OK);
-    let world = World::new(&limits("claim = \"client\"", "by-key")).await;
+    let world = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
     let token = token("{\"client\":\"the shop\"}");
     let twice = world.get("/", "").header("authorization", token).header("connection", "authorization");
     assert_eq!(twice.send().await.unwrap().status(), StatusCode::BAD_REQUEST);

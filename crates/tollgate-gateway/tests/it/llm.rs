@@ -79,34 +79,34 @@ fn limits(llm: &str, max_wait: &str) -> String {
     )
 }
 
-async fn world(llm: &str, max_wait: &str) -> (World, Provider) {
+async fn world(llm: &str, max_wait: &str) -> (TestGateway, Provider) {
     let (provider, address) = Provider::start().await;
-    (World::before(Upstream::default(), address, &limits(llm, max_wait)).await, provider)
+    (TestGateway::before(Upstream::default(), address, &limits(llm, max_wait)).await, provider)
 }
 
 /// The tokens that were granted under a limit, less those that were refunded.
-fn taken(world: &World, limit: &str) -> u64 {
+fn taken(world: &TestGateway, limit: &str) -> u64 {
     let snapshot = world.gateway.limits.rules.shared(Name::new(limit)).unwrap().limiter.snapshot();
     snapshot.granted - snapshot.refunded
 }
 
 /// Debts included.
-fn level(world: &World, limit: &str) -> (u64, u64) {
+fn level(world: &TestGateway, limit: &str) -> (u64, u64) {
     let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
     (shared.limiter.available(), shared.limiter.deficiency())
 }
 
-async fn landed(world: &World, limit: &str) {
+async fn landed(world: &TestGateway, limit: &str) {
     let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
     until("nothing is in flight", || shared.limiter.snapshot().in_flight == Some(0)).await;
     until("nothing is in flight", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
-fn ask(world: &World, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+fn ask(world: &TestGateway, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
     world.client.post(format!("http://{}{CHAT}", world.address)).header("x-api-key", "a").body(body)
 }
 
-async fn send(world: &World, body: &Value) -> reqwest::Response {
+async fn send(world: &TestGateway, body: &Value) -> reqwest::Response {
     ask(world, body.to_string()).send().await.unwrap()
 }
 
@@ -402,9 +402,9 @@ async fn the_limits_of_the_provider_delay_requests_that_wait() {
     assert_eq!([&tokens, &requests].map(|shared| shared.limiter.snapshot().paused_for), [Some(20 * SECOND); 2]);
     provider.answer(200, &[], &json!({}));
     let waits = tokio::spawn(ask(&world, body.to_string()).send());
-    until("it waits", || tokens.shares.waiting() == 1).await;
+    until("it waits", || tokens.fair_queue.waiting() == 1).await;
     world.advance(20 * SECOND - MILLI);
-    a_moment().await;
+    short_pause().await;
     assert_eq!(provider.came.lock().unwrap().len(), 1, "the provider is left alone");
     // The pause of both limits is over, and then tokens come.
     world.advance(MILLI + SECOND);
@@ -451,7 +451,7 @@ async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
         while !requests.iter().all(tokio::task::JoinHandle::is_finished) {
             world.advance(SECOND / 5);
             elapsed += 200;
-            a_moment().await;
+            short_pause().await;
             let snapshot = shared.limiter.snapshot();
             assert!(snapshot.granted - snapshot.refunded <= 3_000 + elapsed, "{snapshot:?}");
         }
@@ -463,7 +463,7 @@ async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
         }
     }
     landed(&world, "llm").await;
-    assert_eq!(shared.shares.waiting(), 0);
+    assert_eq!(shared.fair_queue.waiting(), 0);
     let all = shared.limiter.snapshot();
     assert!(all.granted - all.refunded >= 8 * 3 * 400, "cut off streams stay at their estimate: {all:?}");
 }
@@ -606,7 +606,7 @@ async fn a_request_that_waits_for_its_model_holds_no_tokens_of_all_models() {
     landed(&world, "llm").await;
     let waits = tokio::spawn(ask(&world, body.to_string()).send());
     let model = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
-    until("it waits", || model.shares.waiting() == 1).await;
+    until("it waits", || model.fair_queue.waiting() == 1).await;
     assert_eq!(level(&world, "llm").0, 9_900);
     provider.answer(200, &[], &json!({}));
     world.advance(SECOND);
@@ -627,7 +627,8 @@ async fn a_request_that_was_not_sent_takes_no_tokens() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nowhere = listener.local_addr().unwrap();
     drop(listener);
-    let world = World::before(Upstream::default(), nowhere, &limits("quota = \"1/h, burst 10000\"\n", "0s")).await;
+    let world =
+        TestGateway::before(Upstream::default(), nowhere, &limits("quota = \"1/h, burst 10000\"\n", "0s")).await;
     assert_eq!(send(&world, &json!({})).await.status(), StatusCode::BAD_GATEWAY);
     landed(&world, "llm").await;
     assert_eq!(taken(&world, "llm"), 0);

@@ -15,13 +15,13 @@ fn limits(networks: &str) -> String {
     )
 }
 
-async fn from(world: &World, address: &str, key: &str) -> StatusCode {
+async fn from(world: &TestGateway, address: &str, key: &str) -> StatusCode {
     world.get("/", key).header("x-forwarded-for", address).send().await.unwrap().status()
 }
 
 #[tokio::test]
 async fn a_block_and_each_address_in_it_have_quotas_and_the_longest_prefix_decides() {
-    let world = World::new(&limits(
+    let world = TestGateway::new(&limits(
         "[[networks]]\ncidr = \"10.0.0.0/8\"\nquota = \"1/h, burst 4\"\naddress_quota = \"1/h, burst 2\"\n\
          [[networks]]\ncidr = \"10.1.0.0/16\"\n\
          [[networks]]\ncidr = \"10.2.0.0/16\"\nrefuse = true\n\
@@ -67,7 +67,7 @@ async fn a_block_and_each_address_in_it_have_quotas_and_the_longest_prefix_decid
 /// A client that waits for its part of a rule gives back what it has, when it is refused by the next limit.
 #[tokio::test]
 async fn a_refusal_by_a_block_gives_the_tokens_of_the_address_back() {
-    let world = World::new(&limits(
+    let world = TestGateway::new(&limits(
         "[[networks]]\ncidr = \"0.0.0.0/0\"\nquota = \"1/h, burst 1\"\naddress_quota = \"1/h, burst 2\"\n",
     ))
     .await;
@@ -99,13 +99,13 @@ fn wrong_blocks_are_refused_with_their_line() {
 async fn a_request_that_waits_for_its_block_holds_no_place_of_its_route() {
     let networks =
         "[[networks]]\ncidr = \"10.0.0.0/8\"\nquota = \"1/s, burst 1\"\n[[routes]]\npath = \"/x\"\nin_flight = 5\n";
-    let world = World::new(&limits(networks).replace("\"0s\"", "\"1h\"")).await;
+    let world = TestGateway::new(&limits(networks).replace("\"0s\"", "\"1h\"")).await;
     let send = || world.get("/x", "a").header("x-forwarded-for", "10.0.0.1").send();
     let shared = |name: &str| world.gateway.limits.rules.shared(Name::new(name)).unwrap();
     assert_eq!(send().await.unwrap().status(), OK);
     until("its place is free", || shared("route /x").limiter.snapshot().in_flight == Some(0)).await;
     let waits = tokio::spawn(send());
-    until("it waits", || shared("network 10.0.0.0/8").shares.waiting() == 1).await;
+    until("it waits", || shared("network 10.0.0.0/8").fair_queue.waiting() == 1).await;
     assert_eq!(shared("route /x").limiter.snapshot().in_flight, Some(0));
     world.advance(SECOND);
     assert_eq!(waits.await.unwrap().unwrap().status(), OK);

@@ -1,14 +1,14 @@
 //! 50 listed keys beside 1,500 clients that use a new key for each request, on simulated time.
 
 use super::app::access_log::{AccessLog, Lines};
-use super::app::admission::Claim;
+use super::app::admission::Admission;
 use super::app::client::Client;
 use super::app::config::Config;
 use super::app::connection::Connection;
 use super::app::limits::Limits;
 use super::app::name::Name;
-use super::app::observed::Observed;
-use super::app::proxy::Upstream;
+use super::app::proxy::UpstreamClients;
+use super::app::stats::Stats;
 use super::world::{MILLI, SECOND, file};
 
 use std::path::Path;
@@ -37,13 +37,13 @@ fn limits(keys: &str) -> Arc<Limits> {
 
 /// Waits for the limits, and for the upstream. Returns whether it was served.
 async fn ask(connection: &Arc<Connection>, client: Client) -> bool {
-    let (allowed, client_timeout) = (2 * SECOND, SECOND);
-    let mut claim = Claim {
+    let (max_wait, client_timeout) = (2 * SECOND, SECOND);
+    let mut claim = Admission {
         client,
         cost: 1,
-        tolls: Vec::new(),
+        charges: Vec::new(),
         estimate: None,
-        allowed,
+        max_wait,
         body_buffer: 0,
         client_timeout,
         websockets: false,
@@ -76,13 +76,13 @@ struct Seen {
 async fn run(keys: &str, made_up: usize) -> Seen {
     let limits = limits(keys);
     let peer = "127.0.0.1:1".parse().unwrap();
-    let proxy = Upstream::new(Arc::clone(&limits)).proxy(peer, "http");
+    let proxy = UpstreamClients::new(Arc::clone(&limits)).proxy(peer, "http");
     let connection = Arc::new(Connection {
         peer,
         limits,
         counters: Arc::default(),
         proxy,
-        observed: Arc::new(Observed::new(Lines::default())),
+        stats: Arc::new(Stats::new(Lines::default())),
         access_log: AccessLog::default(),
         _counted: None,
     });

@@ -11,7 +11,7 @@ const ROUTES: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = 
                       [[routes]]\npath = \"/Caf\u{e9}s\"\ncost = 5\n";
 
 /// The status and the tokens that a request took, by its request line without the version.
-async fn took(world: &World, line: &str, headers: &str) -> (String, u64) {
+async fn took(world: &TestGateway, line: &str, headers: &str) -> (String, u64) {
     let granted = || world.gateway.limits.all.snapshot().granted;
     let before = granted();
     let request = format!("{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n");
@@ -21,7 +21,7 @@ async fn took(world: &World, line: &str, headers: &str) -> (String, u64) {
 
 #[tokio::test]
 async fn no_spelling_of_a_path_is_cheaper_than_the_path() {
-    let world = World::new(ROUTES).await;
+    let world = TestGateway::new(ROUTES).await;
     for path in [
         "/reports",
         "/reports/weekly",
@@ -75,7 +75,7 @@ async fn no_spelling_of_a_path_is_cheaper_than_the_path() {
 
 #[tokio::test]
 async fn a_path_that_may_mean_less_costs_the_most_that_it_may_mean() {
-    let world = World::new(ROUTES).await;
+    let world = TestGateway::new(ROUTES).await;
     for (path, expected) in [
         ("/status", 0),
         ("/status/x", 0),
@@ -112,7 +112,7 @@ async fn a_path_that_may_mean_less_costs_the_most_that_it_may_mean() {
 
 #[tokio::test]
 async fn a_method_costs_the_most_that_it_may_mean() {
-    let world = World::new(ROUTES).await;
+    let world = TestGateway::new(ROUTES).await;
     for (line, headers, expected) in [
         ("GET /jobs", "", 4),
         ("HEAD /jobs", "", 4),
@@ -130,7 +130,7 @@ async fn a_method_costs_the_most_that_it_may_mean() {
 #[tokio::test]
 async fn no_field_replaces_the_path() {
     let (upstream, address) = super::raw::RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, ROUTES).await;
+    let world = TestGateway::before(Upstream::default(), address, ROUTES).await;
     let fields = "X-Original-URL: /reports\r\nx-rewrite-url: /reports\r\nx-yours: 1\r\n";
     let _client = Raw::sent(world.address, format!("GET /x HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await;
     let head = upstream.accept().await.head().await;

@@ -1,6 +1,6 @@
 //! The gateway as a child process, which can be sent signals.
 
-use super::world::{FOR_EVER, MILLI, file};
+use super::world::{HANG_LIMIT, MILLI, file};
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
@@ -97,7 +97,7 @@ impl Process {
     /// Waits for the `times`-th line that contains `part`.
     pub(crate) async fn says(&self, part: &str, times: usize) -> String {
         let began = Instant::now();
-        while began.elapsed() < FOR_EVER {
+        while began.elapsed() < HANG_LIMIT {
             let said = self.said.lock().unwrap().iter().filter(|line| line.contains(part)).nth(times - 1).cloned();
             if let Some(line) = said {
                 return line;

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex};
 const OPEN: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nupstream_timeout = \"1h\"\nbody_buffer = 0\n[keys]\n\
                     header = \"x-api-key\"\nquota = \"100000/s\"\n";
 
-async fn before(router: Router) -> World {
-    World::before(Upstream::default(), serve(router).await, OPEN).await
+async fn before(router: Router) -> TestGateway {
+    TestGateway::before(Upstream::default(), serve(router).await, OPEN).await
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn the_upstream_sees_who_asked_and_nothing_of_the_hop() {
     );
 }
 
-async fn status_of(world: &World, path: &str) -> (StatusCode, String) {
+async fn status_of(world: &TestGateway, path: &str) -> (StatusCode, String) {
     let response = world.get(path, "k").send().await.unwrap();
     (response.status(), response.headers()["content-type"].to_str().unwrap().to_owned())
 }
@@ -84,10 +84,10 @@ async fn status_of(world: &World, path: &str) -> (StatusCode, String) {
 async fn a_failed_upstream_and_a_late_one_have_different_status_codes() {
     let document = "application/problem+json".to_owned();
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = World::before(Upstream::default(), nobody, OPEN).await;
+    let world = TestGateway::before(Upstream::default(), nobody, OPEN).await;
     assert_eq!(status_of(&world, "/").await, (StatusCode::BAD_GATEWAY, document.clone()));
     let late = serve(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
-    let world = World::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
+    let world = TestGateway::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
     assert_eq!(status_of(&world, "/").await, (StatusCode::GATEWAY_TIMEOUT, document));
     assert_eq!((world.gateway.counters.counts().failed, world.gateway.limits.all.snapshot().in_flight), (1, Some(0)));
 }
@@ -112,7 +112,7 @@ async fn a_response_that_breaks_off_breaks_off_for_the_client_too() {
 #[tokio::test]
 async fn a_request_target_without_a_path_opens_no_tunnel() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = World::new(OPEN).await;
+    let world = TestGateway::new(OPEN).await;
     for (request, expected) in [
         ("CONNECT example.com:443 HTTP/1.1\r\nhost: example.com\r\n\r\n", "HTTP/1.1 501"),
         ("GET http://example.com/x HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n\r\n", "HTTP/1.1 200"),
@@ -132,9 +132,10 @@ async fn a_request_target_without_a_path_opens_no_tunnel() {
 #[tokio::test]
 async fn no_100_continue_is_sent_to_a_request_that_would_be_refused() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world =
-        World::new("quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n")
-            .await;
+    let world = TestGateway::new(
+        "quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n",
+    )
+    .await;
     let first_line = async || {
         let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
@@ -160,7 +161,7 @@ async fn trailers_go_through() {
         Response::builder().header("trailer", "x-sum").body(Body::new(body)).unwrap()
     };
     let upstream = serve(Router::new().fallback(with_trailers)).await;
-    let world = World::before(Upstream::default(), upstream, OPEN).await;
+    let world = TestGateway::before(Upstream::default(), upstream, OPEN).await;
     let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
     let request = axum::http::Request::get(format!("http://{}/", world.address)).header("te", "trailers");
     let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();

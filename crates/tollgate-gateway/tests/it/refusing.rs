@@ -10,7 +10,7 @@ const LIMITS: &str = "quota = \"10/s, burst 4\"\nmax_wait = \"99ms\"\nmax_waitin
 
 #[tokio::test]
 async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let ask = async || {
         let response = world.get("/", "bob").send().await.unwrap();
         let field = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -33,7 +33,7 @@ async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
 
 #[tokio::test]
 async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits() {
-    let world = World::new(&LIMITS.replace("99ms", "1h")).await;
+    let world = TestGateway::new(&LIMITS.replace("99ms", "1h")).await;
     for _ in 0..4 {
         assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
     }
@@ -51,7 +51,7 @@ async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits()
 
 #[tokio::test]
 async fn a_refusal_by_the_limit_of_all_blames_it_and_not_the_key() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     for _ in 0..4 {
         assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
     }
@@ -65,7 +65,7 @@ async fn a_refusal_by_the_limit_of_all_blames_it_and_not_the_key() {
 /// The client's own requests fill the queue of its key: 429. A full common queue is 503.
 #[tokio::test]
 async fn a_client_that_fills_its_own_queue_gets_429() {
-    let world = World::new(&LIMITS.replace("99ms", "1h")).await;
+    let world = TestGateway::new(&LIMITS.replace("99ms", "1h")).await;
     for _ in 0..3 {
         assert_eq!(world.get("/", "bob").send().await.unwrap().status(), StatusCode::OK);
     }
@@ -89,7 +89,7 @@ async fn in_flight_caps_answer_429_for_the_own_key_and_503_for_all() {
         ("in_flight = 1\n[keys]\n", StatusCode::SERVICE_UNAVAILABLE),
     ] {
         let limits = format!("quota = \"90/s\"\nmax_wait = \"30ms\"\n{caps}header = \"x-api-key\"\nquota = \"90/s\"\n");
-        let world = World::by_the_clock(&limits).await;
+        let world = TestGateway::by_the_clock(&limits).await;
         let stream = world.upstream.stream();
         let first = world.get("/stream", "ann").send().await.unwrap();
         let second = world.get("/", "ann").send().await.unwrap();
@@ -102,7 +102,7 @@ async fn in_flight_caps_answer_429_for_the_own_key_and_503_for_all() {
 #[tokio::test]
 async fn a_client_without_a_known_key_gets_401_with_the_reason() {
     let limits = LIMITS.replace("by-key", "refuse");
-    let world = World::new(&limits).await;
+    let world = TestGateway::new(&limits).await;
     let stranger = world.get("/", "nobody").send().await.unwrap();
     assert_eq!(stranger.status(), StatusCode::UNAUTHORIZED);
     assert!(stranger.text().await.unwrap().contains("in the header x-api-key"));
@@ -112,7 +112,7 @@ async fn a_client_without_a_known_key_gets_401_with_the_reason() {
 
 #[tokio::test]
 async fn the_admin_address_never_shows_a_key() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let secret = "sk-0123456789abcdefghij";
     for key in ["k-ann", secret, "qx7z"] {
         for _ in 0..5 {
@@ -139,7 +139,7 @@ const FULL: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nrate_limit_fields =
                     [keys.listed.ann]\nkey = \"k-ann\"\n[keys.listed.bob]\nkey = \"k-bob\"\nquota = \"1/h, burst 3\"\n";
 
 /// The status of a response, and its fields about limits.
-async fn fields(world: &World, key: &str) -> (StatusCode, [String; 3]) {
+async fn fields(world: &TestGateway, key: &str) -> (StatusCode, [String; 3]) {
     let response = world.get("/", key).send().await.unwrap();
     let field = |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
     (response.status(), ["ratelimit-policy", "ratelimit", "retry-after"].map(field))
@@ -148,7 +148,7 @@ async fn fields(world: &World, key: &str) -> (StatusCode, [String; 3]) {
 #[tokio::test]
 async fn listed_keys_have_a_place_when_strangers_fill_the_table() {
     for cap in ["", "in_flight = 5\n"] {
-        let world = World::new(&FULL.replace("max_keys", &format!("{cap}max_keys"))).await;
+        let world = TestGateway::new(&FULL.replace("max_keys", &format!("{cap}max_keys"))).await;
         for key in ["x", "y", "z", "more", "and more", "k-ann", "k-ann", "k-bob", "k-bob", "k-bob", "x"] {
             assert_eq!(fields(&world, key).await.0, StatusCode::OK, "{key}");
         }
@@ -160,7 +160,7 @@ async fn listed_keys_have_a_place_when_strangers_fill_the_table() {
 
 #[tokio::test]
 async fn strangers_without_a_place_share_a_bucket_and_are_told_its_state() {
-    let world = World::new(FULL).await;
+    let world = TestGateway::new(FULL).await;
     for key in ["x", "y", "z"] {
         assert_eq!(fields(&world, key).await.0, StatusCode::OK);
     }

@@ -16,7 +16,7 @@ fn limits(dry_run: bool) -> String {
 #[tokio::test]
 async fn quotas_of_keys_in_dry_run_refuse_no_request_and_report_what_they_would() {
     let (upstream, address) = Upstream::start().await;
-    let world = World::before(upstream, address, &limits(true)).await;
+    let world = TestGateway::before(upstream, address, &limits(true)).await;
     let status = async |key: &str| world.get("/", key).send().await.unwrap().status();
     let upload = async |key: &str| world.get("/", key).body("a body").send().await.unwrap().status();
     for key in ["k-ann", "stranger"] {

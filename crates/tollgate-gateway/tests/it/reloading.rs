@@ -117,7 +117,7 @@ async fn a_malformed_file_is_refused_with_its_line_and_the_old_limits_hold() {
 #[tokio::test]
 async fn waiting_requests_are_retimed_and_none_is_lost() {
     let (upstream, address) = Upstream::start().await;
-    let world = World::before(upstream, address, &limits("1/s, burst 1")).await;
+    let world = TestGateway::before(upstream, address, &limits("1/s, burst 1")).await;
     let requests: Vec<_> = (0..11).map(|_| world.send("/", "a")).collect();
     until("all wait", || world.waiting() == (0, 10)).await;
     let faster = file(address, &limits("10/s, burst 1"));
@@ -125,7 +125,7 @@ async fn waiting_requests_are_retimed_and_none_is_lost() {
     world.gateway.limits.change(Config::parse(path, &faster).unwrap(), path).unwrap();
     world.advance(SECOND / 2);
     until("served", || world.upstream.count() == 6).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!((world.upstream.count(), world.waiting()), (6, (0, 5)));
     world.advance(SECOND / 2);
     for request in requests {
@@ -144,9 +144,9 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
             listed.collect::<String>()
         )
     };
-    let world = World::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
+    let world = TestGateway::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
     let limits = &world.gateway.limits;
-    let of = |name: &str| limits.each.listed.available(&Client::Listed(Name::new(name)));
+    let of = |name: &str| limits.clients.listed.available(&Client::Listed(Name::new(name)));
     // Unlisted keys take no space from listed ones.
     for key in ["v", "w", "x", "y", "z"] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
@@ -156,7 +156,7 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
     assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "a key with a quota of its own keeps it");
-    let overflow = |world: &World| world.gateway.limits.each.listed.quotas(&Client::Overflow);
+    let overflow = |world: &TestGateway| world.gateway.limits.clients.listed.quotas(&Client::Overflow);
     assert_eq!(overflow(&world), Quota::per_second(1).burst(2).into());
     let all = change(&world, &with(5, &[])).unwrap_err();
     assert!(

@@ -15,11 +15,11 @@ fn limits(max_wait: &str, routes: &str) -> String {
     )
 }
 
-async fn status(world: &World, path: &str, key: &str) -> StatusCode {
+async fn status(world: &TestGateway, path: &str, key: &str) -> StatusCode {
     world.get(path, key).send().await.unwrap().status()
 }
 
-fn granted(world: &World) -> u64 {
+fn granted(world: &TestGateway) -> u64 {
     let all = world.gateway.limits.all.snapshot();
     all.granted - all.refunded
 }
@@ -27,7 +27,7 @@ fn granted(world: &World) -> u64 {
 #[tokio::test]
 async fn a_request_takes_the_tokens_of_its_key_its_route_and_all() {
     let routes = "[[routes]]\npath = \"/reports\"\ncost = 2\nquota = \"2/s, burst 6\"\n";
-    let world = World::new(&limits("0s", routes)).await;
+    let world = TestGateway::new(&limits("0s", routes)).await;
     for key in ["a", "b", "k-ann"] {
         assert_eq!(status(&world, "/reports/weekly", key).await, OK);
     }
@@ -43,7 +43,7 @@ async fn a_request_takes_the_tokens_of_its_key_its_route_and_all() {
     let body: serde_json::Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
     assert_eq!(body["violated-policies"], serde_json::json!(["route /reports"]));
     assert_eq!(granted(&world), 6, "a refused request keeps the tokens of all");
-    let unlisted = world.gateway.limits.each.unlisted.snapshot();
+    let unlisted = world.gateway.limits.clients.unlisted.snapshot();
     assert_eq!(unlisted.granted - unlisted.refunded, 4, "and those of its key");
     // No spelling of the path evades the limit, and other paths have none.
     for path in ["/REPORTS", "//reports", "/x/../reports", "/%2572eports", "/reports;a=1"] {
@@ -70,7 +70,7 @@ async fn a_request_takes_the_tokens_of_its_key_its_route_and_all() {
 #[tokio::test]
 async fn each_key_has_a_quota_of_its_own_on_a_route() {
     let routes = "[[routes]]\npath = \"/reports\"\nname = \"slow\"\nkey_quota = \"1/h, burst 2\"\n";
-    let world = World::new(&limits("0s", routes)).await;
+    let world = TestGateway::new(&limits("0s", routes)).await;
     for key in ["a", "k-ann", "a", "k-ann"] {
         assert_eq!(status(&world, "/reports", key).await, OK, "{key}");
     }
@@ -89,7 +89,7 @@ async fn each_key_has_a_quota_of_its_own_on_a_route() {
 async fn an_ambiguous_path_takes_the_tokens_of_each_route_that_it_may_mean() {
     let routes =
         "[[routes]]\npath = \"/a\"\nquota = \"1/h, burst 1\"\n[[routes]]\npath = \"/b\"\nquota = \"1/h, burst 2\"\n";
-    let world = World::new(&limits("0s", routes)).await;
+    let world = TestGateway::new(&limits("0s", routes)).await;
     assert_eq!(status(&world, "/a/..;/b", "x").await, OK);
     assert_eq!(status(&world, "/a", "x").await, REFUSED);
     assert_eq!(status(&world, "/b", "x").await, OK);
@@ -99,13 +99,13 @@ async fn an_ambiguous_path_takes_the_tokens_of_each_route_that_it_may_mean() {
 #[tokio::test]
 async fn clients_share_the_quota_of_a_route_by_weight() {
     let routes = "[[routes]]\npath = \"/r\"\nquota = \"10/s, burst 1\"\n";
-    let world = World::new(&limits("1h", routes).replace("\nmax_wait", "\nmax_waiting = 1000\nmax_wait")).await;
+    let world = TestGateway::new(&limits("1h", routes).replace("\nmax_wait", "\nmax_waiting = 1000\nmax_wait")).await;
     assert_eq!(status(&world, "/r", "first").await, OK);
     let flood: Vec<_> = (0..60).map(|_| world.send("/r", "flood")).collect();
     let shared = world.gateway.limits.rules.shared(super::app::name::Name::new("route /r")).unwrap();
-    until("all wait", || shared.shares.waiting() == 60).await;
+    until("all wait", || shared.fair_queue.waiting() == 60).await;
     let listed: Vec<_> = (0..9).map(|_| world.send("/r", "k-ann")).collect();
-    until("all wait", || shared.shares.waiting() == 69).await;
+    until("all wait", || shared.fair_queue.waiting() == 69).await;
     world.advance(SECOND);
     until("served", || world.upstream.count() == 11).await;
     assert_eq!(world.upstream.count_of("k-ann"), 9, "listed keys get nine of ten tokens");
@@ -114,20 +114,20 @@ async fn clients_share_the_quota_of_a_route_by_weight() {
     }
     // Clients that hang up leave the queue, and the tokens in flight come back.
     flood.iter().for_each(tokio::task::JoinHandle::abort);
-    until("gone", || shared.shares.waiting() == 0).await;
+    until("gone", || shared.fair_queue.waiting() == 0).await;
     until("landed", || shared.limiter.snapshot().in_flight == Some(0)).await;
 }
 
 #[tokio::test]
 async fn a_cap_in_flight_of_a_route_holds_to_the_last_byte_and_leaks_nothing() {
     let routes = "[[routes]]\npath = \"/stream\"\nin_flight = 2\n";
-    let world = World::new(&limits("1h", routes)).await;
+    let world = TestGateway::new(&limits("1h", routes)).await;
     let streams: Vec<_> = (0..3).map(|_| world.upstream.stream()).collect();
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "b").send().await.unwrap();
     let shared = world.gateway.limits.rules.shared(super::app::name::Name::new("route /stream")).unwrap();
     let third = world.send("/stream", "c");
-    until("it waits", || shared.shares.waiting() == 1).await;
+    until("it waits", || shared.fair_queue.waiting() == 1).await;
     assert_eq!(status(&world, "/", "c").await, OK);
     streams[0].close_channel();
     assert!(first.chunk().await.unwrap().is_none());
@@ -140,7 +140,7 @@ async fn a_cap_in_flight_of_a_route_holds_to_the_last_byte_and_leaks_nothing() {
 #[tokio::test]
 async fn a_change_keeps_levels_and_serves_what_waits_for_a_limit_that_is_gone() {
     let route = |more: &str| limits("1h", &format!("[[routes]]\npath = \"/r\"\n{more}"));
-    let world = World::new(&route("quota = \"1/h, burst 3\"\nkey_quota = \"1/h, burst 1\"\n")).await;
+    let world = TestGateway::new(&route("quota = \"1/h, burst 3\"\nkey_quota = \"1/h, burst 1\"\n")).await;
     assert_eq!(status(&world, "/r", "a").await, OK);
     let name = super::app::name::Name::new("route /r");
     let shared = world.gateway.limits.rules.shared(name).unwrap();
@@ -152,7 +152,7 @@ async fn a_change_keeps_levels_and_serves_what_waits_for_a_limit_that_is_gone() 
         assert_eq!(status(&world, "/r", key).await, OK);
     }
     let last = world.send("/r", "d");
-    until("it waits for the route", || shared.shares.waiting() == 1).await;
+    until("it waits for the route", || shared.fair_queue.waiting() == 1).await;
     until("both came", || world.gateway.counters.counts().came == 5).await;
     assert_eq!(world.upstream.count(), 3, "the first key has no token of its own");
     change(&world, &route("")).unwrap();

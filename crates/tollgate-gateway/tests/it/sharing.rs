@@ -18,7 +18,7 @@ fn limits(all: &str, keys: &str) -> String {
 
 const SLOW: &str = "quota = \"10/s, burst 1\"\n";
 
-impl World {
+impl TestGateway {
     /// Sends a request for each of `keys` and waits until all of them wait, behind those that do.
     async fn wait(&self, keys: &[&str]) -> Vec<tokio::task::JoinHandle<reqwest::Response>> {
         let mut requests = Vec::new();
@@ -55,15 +55,15 @@ impl World {
     }
 }
 
-fn strangers(count: usize) -> Vec<String> {
+fn unlisted_keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("stranger-{number}")).collect()
 }
 
 #[tokio::test]
 async fn made_up_keys_do_not_delay_listed_ones() {
-    let world = World::new(&limits(SLOW, "")).await;
+    let world = TestGateway::new(&limits(SLOW, "")).await;
     world.drain().await;
-    let made_up = strangers(40);
+    let made_up = unlisted_keys(40);
     let _theirs = world.wait(&made_up.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let _ours = world.wait(&["k-ann", "k-bob", "k-ann", "k-bob"]).await;
     let metrics = world.page("/metrics").await;
@@ -77,7 +77,7 @@ async fn made_up_keys_do_not_delay_listed_ones() {
 
 #[tokio::test]
 async fn unlisted_clients_get_what_their_weight_says_and_no_less() {
-    let world = World::new(&limits(SLOW, "listed_weight = 3\n")).await;
+    let world = TestGateway::new(&limits(SLOW, "listed_weight = 3\n")).await;
     world.drain().await;
     let _ours = world.wait(&["k-ann"; 40]).await;
     let _theirs = world.wait(&["stranger"; 40]).await;
@@ -87,7 +87,7 @@ async fn unlisted_clients_get_what_their_weight_says_and_no_less() {
 
 #[tokio::test]
 async fn listed_keys_share_by_their_own_weights() {
-    let world = World::new(&limits(SLOW, "")).await;
+    let world = TestGateway::new(&limits(SLOW, "")).await;
     world.drain().await;
     let _ann = world.wait(&["k-ann"; 40]).await;
     let _bob = world.wait(&["k-bob"; 40]).await;
@@ -97,7 +97,7 @@ async fn listed_keys_share_by_their_own_weights() {
 
 #[tokio::test]
 async fn one_client_with_many_requests_is_one_among_the_others() {
-    let world = World::new(&limits(SLOW, "")).await;
+    let world = TestGateway::new(&limits(SLOW, "")).await;
     world.drain().await;
     let _many = world.wait(&["greedy"; 30]).await;
     let _few = world.wait(&["modest", "modest"]).await;
@@ -107,7 +107,7 @@ async fn one_client_with_many_requests_is_one_among_the_others() {
 
 #[tokio::test]
 async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
-    let world = World::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
+    let world = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
     world.drain().await;
     let _theirs = world.wait(&["stranger", "stranger"]).await;
     assert_eq!(world.get("/", "other").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -122,7 +122,7 @@ async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
 /// The body of a request that finds too many others is neither read nor asked for.
 #[tokio::test]
 async fn a_full_queue_refuses_an_upload_before_its_body() {
-    let world = World::new(&limits(&format!("{SLOW}max_waiting = 1\n"), "")).await;
+    let world = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 1\n"), "")).await;
     world.drain().await;
     let _theirs = world.wait(&["stranger"]).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\nx-api-key: ";
@@ -137,8 +137,9 @@ async fn a_full_queue_refuses_an_upload_before_its_body() {
 
 #[tokio::test]
 async fn the_quota_of_all_unlisted_clients_leaves_the_rest_to_listed_ones() {
-    let world = World::new(&limits("quota = \"1000/s, burst 20\"\n", "unlisted_quota = \"10/s, burst 2\"\n")).await;
-    let made_up = strangers(12);
+    let world =
+        TestGateway::new(&limits("quota = \"1000/s, burst 20\"\n", "unlisted_quota = \"10/s, burst 2\"\n")).await;
+    let made_up = unlisted_keys(12);
     let made_up: Vec<&str> = made_up.iter().map(String::as_str).collect();
     for key in &made_up[..2] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
@@ -151,14 +152,14 @@ async fn the_quota_of_all_unlisted_clients_leaves_the_rest_to_listed_ones() {
     assert_eq!(world.waiting(), (0, 10));
     world.advance(SECOND / 2);
     until("served", || (world.upstream.count(), world.waiting()) == (25, (0, 5))).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!((world.upstream.count(), world.waiting()), (25, (0, 5)));
 }
 
 #[tokio::test]
 async fn a_change_of_the_shares_applies_to_requests_that_wait_and_keeps_levels() {
     let (upstream, address) = Upstream::start().await;
-    let world = World::before(upstream, address, &limits(SLOW, "listed_weight = 1\n")).await;
+    let world = TestGateway::before(upstream, address, &limits(SLOW, "listed_weight = 1\n")).await;
     world.drain().await;
     let _ours = world.wait(&["k-ann"; 60]).await;
     let _theirs = world.wait(&["stranger"; 60]).await;
@@ -177,7 +178,8 @@ async fn a_change_of_the_shares_applies_to_requests_that_wait_and_keeps_levels()
     // What is used of the quota of all unlisted clients stays used.
     let (upstream, address) = Upstream::start().await;
     let world =
-        World::before(upstream, address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"10/s, burst 4\"\n")).await;
+        TestGateway::before(upstream, address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"10/s, burst 4\"\n"))
+            .await;
     for _ in 0..4 {
         world.drain().await;
     }
@@ -193,7 +195,7 @@ async fn a_change_of_the_shares_applies_to_requests_that_wait_and_keeps_levels()
 #[tokio::test]
 async fn the_weight_of_a_listed_key_can_change() {
     let (upstream, address) = Upstream::start().await;
-    let world = World::before(upstream, address, &limits(SLOW, "")).await;
+    let world = TestGateway::before(upstream, address, &limits(SLOW, "")).await;
     world.change(address, &limits(SLOW, "").replace("weight = 3", "weight = 1")).unwrap();
     world.drain().await;
     let _ann = world.wait(&["k-ann"; 20]).await;

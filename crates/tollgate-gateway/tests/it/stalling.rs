@@ -10,13 +10,13 @@ use reqwest::StatusCode;
 const LIMITS: &str = "quota = \"100000/s\"\nin_flight = 2\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\n\
                       quota = \"100000/s\"\n";
 
-fn in_flight(world: &World) -> Option<u64> {
+fn in_flight(world: &TestGateway) -> Option<u64> {
     world.gateway.limits.all.snapshot().in_flight
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_stalls_after_its_head_gives_its_place_back() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let stream = world.upstream.stream();
     let mut response = world.get("/stream", "a").send().await.unwrap();
     stream.unbounded_send("first").unwrap();
@@ -28,7 +28,7 @@ async fn a_response_that_stalls_after_its_head_gives_its_place_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_with_pauses_goes_through() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let stream = world.upstream.stream();
     let mut response = world.get("/stream", "a").send().await.unwrap();
     for _ in 0..5 {
@@ -42,7 +42,7 @@ async fn a_response_with_pauses_goes_through() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_of_its_response_gives_its_place_back() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let stream = world.upstream.stream();
     let client = Raw::sent(world.address, "GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").await;
     until("in flight", || in_flight(&world) == Some(1)).await;
@@ -56,7 +56,7 @@ async fn a_client_that_reads_nothing_of_its_response_gives_its_place_back() {
 
 #[tokio::test(start_paused = true)]
 async fn uploads_that_do_not_come_take_no_place() {
-    let world = World::new(LIMITS).await;
+    let world = TestGateway::new(LIMITS).await;
     let mut uploads = Vec::new();
     for framing in ["content-length: 9", "transfer-encoding: chunked", "content-length: 9\r\nexpect: 100-continue"] {
         let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n");
@@ -76,11 +76,11 @@ async fn uploads_that_do_not_come_take_no_place() {
 #[tokio::test(start_paused = true)]
 async fn a_small_upload_takes_its_place_when_it_is_complete() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let mut client = Raw::sent(world.address, format!("{head}3\r\none\r\n")).await;
     until("come", || world.gateway.counters.counts().came == 1).await;
-    a_moment().await;
+    short_pause().await;
     assert_eq!(in_flight(&world), Some(0));
     client.send("3\r\ntwo\r\n0\r\n\r\n").await;
     let mut seen = upstream.accept().await;
@@ -94,7 +94,7 @@ async fn a_small_upload_takes_its_place_when_it_is_complete() {
 #[tokio::test(start_paused = true)]
 async fn a_large_upload_that_stalls_is_the_clients_fault_and_gives_its_place_back() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 300000\r\n\r\n";
     let mut client = Raw::sent(world.address, head.to_owned() + &"x".repeat(100_000)).await;
     let mut seen = upstream.accept().await;
@@ -111,7 +111,7 @@ async fn a_large_upload_that_stalls_is_the_clients_fault_and_gives_its_place_bac
 #[tokio::test(start_paused = true)]
 async fn a_large_upload_with_pauses_goes_through() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100060\r\n\r\n";
     let mut client = Raw::sent(world.address, head.to_owned() + &"x".repeat(100_000)).await;
     let mut seen = upstream.accept().await;

@@ -2,7 +2,7 @@
 
 use super::raw::{Raw, RawUpstream, responding};
 use super::tls::Pair;
-use super::world::{Upstream, World, problem, until};
+use super::world::{TestGateway, Upstream, problem, until};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -13,12 +13,12 @@ const ASK: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgr
 const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
                       sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-fn in_flight(world: &World) -> Option<u64> {
+fn in_flight(world: &TestGateway) -> Option<u64> {
     world.gateway.limits.all.snapshot().in_flight
 }
 
 /// A gateway, and both ends of a WebSocket through it.
-async fn tunnel(world: &World, upstream: &RawUpstream) -> (Raw, Raw) {
+async fn tunnel(world: &TestGateway, upstream: &RawUpstream) -> (Raw, Raw) {
     let mut client = Raw::sent(world.address, ASK).await;
     let mut other = upstream.accept().await;
     let head = other.head().await;
@@ -34,7 +34,7 @@ async fn tunnel(world: &World, upstream: &RawUpstream) -> (Raw, Raw) {
 #[tokio::test]
 async fn a_websocket_passes_bytes_and_holds_its_tokens_to_its_end() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let (mut client, mut other) = tunnel(&world, &upstream).await;
     client.send("up").await;
     assert_eq!(other.bytes(2).await, "up");
@@ -52,7 +52,7 @@ async fn a_websocket_passes_bytes_and_holds_its_tokens_to_its_end() {
 async fn a_websocket_on_which_nothing_passes_ends() {
     let (upstream, address) = RawUpstream::start().await;
     let limits = format!("websocket_idle_timeout = \"100ms\"\n{LIMITS}");
-    let world = World::before(Upstream::default(), address, &limits).await;
+    let world = TestGateway::before(Upstream::default(), address, &limits).await;
     let (mut client, mut other) = tunnel(&world, &upstream).await;
     assert_eq!((client.rest().await, other.rest().await), (String::new(), String::new()));
     until("released", || in_flight(&world) == Some(0)).await;
@@ -61,7 +61,7 @@ async fn a_websocket_on_which_nothing_passes_ends() {
 #[tokio::test]
 async fn a_websocket_ends_when_the_gateway_does() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let (mut client, mut other) = tunnel(&world, &upstream).await;
     let limits = std::sync::Arc::clone(&world.gateway.limits);
     assert!(world.gateway.shut_down().await);
@@ -73,7 +73,7 @@ async fn a_websocket_ends_when_the_gateway_does() {
 async fn a_websocket_over_tls_passes() {
     let pair = Pair::new();
     let (upstream, address) = RawUpstream::start().await;
-    let world = World::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     let mut client = pair.connect(world.address, &["http/1.1"]).await.unwrap();
     client.write_all(ASK.as_bytes()).await.unwrap();
     let mut other = upstream.accept().await;
@@ -94,7 +94,7 @@ async fn no_tunnel_is_opened_that_was_not_asked_for_or_not_agreed_to() {
     let ok = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
     // The upstream does not agree.
     let (address, heads) = responding(ok).await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let seen = Raw::sent(world.address, format!("{ASK}{next}")).await.rest().await;
     assert_eq!(seen.matches("HTTP/1.1 200 ").count(), 2, "{seen}");
     assert_eq!((heads.lock().unwrap().len(), world.gateway.counters.counts().came), (2, 2));
@@ -123,7 +123,7 @@ async fn no_tunnel_is_opened_that_was_not_asked_for_or_not_agreed_to() {
     }
     // The upstream agrees to another protocol than the client asked for.
     let (address, _) = responding("HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n").await;
-    let world = World::before(Upstream::default(), address, LIMITS).await;
+    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let mut client = Raw::sent(world.address, ASK).await;
     assert!(client.head().await.starts_with("HTTP/1.1 502 "));
     until("released", || in_flight(&world) == Some(0)).await;

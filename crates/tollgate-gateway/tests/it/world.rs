@@ -2,7 +2,7 @@
 
 use super::app::builders::Builders;
 use super::app::config::Config;
-use super::app::gateway::{Gateway, Place};
+use super::app::gateway::{Gateway, ListenConfig};
 use super::app::limits::Limits;
 
 use axum::Router;
@@ -23,7 +23,7 @@ use tollgate::ManualClock;
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any test takes on any machine: it only stops a test that hangs.
-pub(crate) const FOR_EVER: Duration = Duration::from_secs(180);
+pub(crate) const HANG_LIMIT: Duration = Duration::from_secs(180);
 
 /// The bodies for requests below `/stream`, one each, chunk by chunk.
 type Streams = Arc<Mutex<VecDeque<mpsc::UnboundedReceiver<&'static str>>>>;
@@ -84,7 +84,7 @@ pub(crate) fn file(upstream: SocketAddr, limits: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\n{limits}")
 }
 
-pub(crate) struct World {
+pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
     pub(crate) upstream: Upstream,
     pub(crate) address: SocketAddr,
@@ -92,7 +92,7 @@ pub(crate) struct World {
     clock: ManualClock,
 }
 
-impl World {
+impl TestGateway {
     pub(crate) async fn new(limits: &str) -> Self {
         let (upstream, address) = Upstream::start().await;
         Self::before(upstream, address, limits).await
@@ -123,9 +123,10 @@ impl World {
 
     async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
         let anywhere = "127.0.0.1:0".parse().unwrap();
-        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere, max_connections: 1_000 }, true)
-            .await
-            .unwrap();
+        let gateway =
+            Gateway::start(limits, ListenConfig { listen: anywhere, admin: anywhere, max_connections: 1_000 }, true)
+                .await
+                .unwrap();
         let address = gateway.address;
         Self { gateway, upstream, address, client: reqwest::Client::new(), clock }
     }
@@ -142,8 +143,8 @@ impl World {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        self.gateway.limits.each.listed.tick();
-        self.gateway.limits.each.unlisted.tick();
+        self.gateway.limits.clients.listed.tick();
+        self.gateway.limits.clients.unlisted.tick();
         self.gateway.limits.rules.tick();
         self.gateway.limits.all.tick();
     }
@@ -151,7 +152,7 @@ impl World {
     /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let limits = &self.gateway.limits;
-        (limits.each.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.shares.waiting())
+        (limits.clients.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.fair_queue.waiting())
     }
 
     pub(crate) async fn page(&self, path: &str) -> String {
@@ -164,13 +165,13 @@ impl World {
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < FOR_EVER, "never happened: {what}");
+        assert!(began.elapsed() < HANG_LIMIT, "never happened: {what}");
         tokio::time::sleep(MILLI).await;
     }
 }
 
 /// Waits long enough that a request admitted by mistake would have arrived.
-pub(crate) async fn a_moment() {
+pub(crate) async fn short_pause() {
     tokio::time::sleep(50 * MILLI).await;
 }
 
@@ -182,7 +183,7 @@ pub(crate) fn problem(limits: &str) -> String {
 }
 
 /// Applies another file to a running gateway.
-pub(crate) fn change(world: &World, limits: &str) -> Result<(), String> {
+pub(crate) fn change(world: &TestGateway, limits: &str) -> Result<(), String> {
     let path = Path::new("gateway.toml");
     let upstream = world.gateway.limits.config().upstreams.all()[0].target.authority.as_str().parse().unwrap();
     let config = Config::parse(path, &file(upstream, limits)).map_err(|problem| problem.to_string())?;

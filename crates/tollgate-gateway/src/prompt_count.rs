@@ -7,9 +7,9 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 /// The number of texts in a list of them, where each is a string or a list of tokens. A single text is one, and so is a
 /// single list of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Prompts(pub(crate) u64);
+pub(crate) struct PromptCount(pub(crate) u64);
 
-impl<'de> Deserialize<'de> for Prompts {
+impl<'de> Deserialize<'de> for PromptCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let texts = deserializer.deserialize_any(Texts { is_outer: true })?;
         Ok(Self(texts.max(1)))
@@ -92,6 +92,6 @@ fn texts_and_lists_of_tokens_are_counted() {
         ("{\"id\":[\"a\",\"b\"]}", 1),
         ("7", 1),
     ] {
-        assert_eq!(serde_json::from_str::<Prompts>(prompt).unwrap().0, expected, "{prompt}");
+        assert_eq!(serde_json::from_str::<PromptCount>(prompt).unwrap().0, expected, "{prompt}");
     }
 }

@@ -11,20 +11,20 @@ use tower::BoxError;
 
 /// A body. Of HTTP/2, hyper takes a stream that is reset with `NO_ERROR` for one that has ended. So half a request would be
 /// forwarded as a whole one, and half a response too.
-pub(crate) struct Whole {
+pub(crate) struct CompleteBody {
     body: Incoming,
     /// Whether it is a stream of HTTP/2. hyper checks the ends of other bodies.
     is_stream: bool,
 }
 
-impl Whole {
+impl CompleteBody {
     /// The body of a message of this version.
     pub(crate) fn of(body: Incoming, version: Version) -> Self {
         Self { body, is_stream: version == Version::HTTP_2 }
     }
 }
 
-impl HttpBody for Whole {
+impl HttpBody for CompleteBody {
     type Data = Bytes;
     type Error = BoxError;
 

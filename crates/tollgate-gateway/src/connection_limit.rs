@@ -9,35 +9,35 @@ use tollgate_tower::key::ClientAddress;
 
 /// Counts the connections of each client address: an IPv4 address, or the /64 network of IPv6.
 #[derive(Clone, Debug)]
-pub(crate) struct Addresses {
-    most: usize,
+pub(crate) struct ConnectionLimit {
+    max: usize,
     counts: Arc<Mutex<HashMap<ClientAddress, usize>>>,
 }
 
 /// One connection of an address.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct ConnectionGuard {
     client: ClientAddress,
-    addresses: Addresses,
+    addresses: ConnectionLimit,
 }
 
-impl Addresses {
-    /// Each may have `most` connections.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, counts: Arc::default() }
+impl ConnectionLimit {
+    /// Each may have `max` connections.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, counts: Arc::default() }
     }
 
     /// Counts a connection until the result is dropped. `None` if the address has as many as it may have.
-    pub(crate) fn enter(&self, address: IpAddr) -> Option<Counted> {
+    pub(crate) fn try_acquire(&self, address: IpAddr) -> Option<ConnectionGuard> {
         let client = ClientAddress::from(address);
         let mut counts = self.lock();
         let count = counts.entry(client).or_default();
-        if *count >= self.most {
+        if *count >= self.max {
             return None;
         }
         *count += 1;
         drop(counts);
-        Some(Counted { client, addresses: self.clone() })
+        Some(ConnectionGuard { client, addresses: self.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClientAddress, usize>> {
@@ -45,7 +45,7 @@ impl Addresses {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if let Entry::Occupied(mut count) = self.addresses.lock().entry(self.client) {
             *count.get_mut() -= 1;
@@ -58,8 +58,8 @@ impl Drop for Counted {
 
 #[test]
 fn an_address_without_connections_is_forgotten() {
-    let addresses = Addresses::new(2);
-    let enter = |address: &str| addresses.enter(address.parse().unwrap());
+    let addresses = ConnectionLimit::new(2);
+    let enter = |address: &str| addresses.try_acquire(address.parse().unwrap());
     let first = [enter("2001:db8::1"), enter("2001:db8::2")];
     assert!(first.iter().all(Option::is_some) && enter("2001:db8::3").is_none() && enter("2001:db8:0:1::").is_some());
     assert_eq!(addresses.lock().len(), 1);

@@ -10,31 +10,31 @@ use super::builders::Builders;
 use super::client::Client;
 use super::config::Config;
 use super::name::Name;
-use super::rule::Toll;
-use super::shared::unlimited;
+use super::rule::Charge;
+use super::shared_limit::unlimited;
 use super::time_left::TimeLeft;
 
 /// One client within one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Part {
+pub(crate) struct RuleKey {
     pub(crate) rule: Name,
     pub(crate) client: Client,
 }
 
 /// The buckets of all parts.
-pub(crate) struct Parts {
+pub(crate) struct RuleClientLimits {
     /// Of listed keys, and of the unlisted clients of a rule that share a bucket because there are too many of them. The
     /// file bounds their number, so each always has a place.
-    listed: KeyedLimiter<Part>,
+    listed: KeyedLimiter<RuleKey>,
     /// Of keys and addresses that clients choose: at most `max_keys`.
-    unlisted: KeyedLimiter<Part>,
+    unlisted: KeyedLimiter<RuleKey>,
 }
 
-impl Parts {
+impl RuleClientLimits {
     pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, ConfigError> {
-        let build = |bounded: KeyedBuilder<Part>| {
+        let build = |bounded: KeyedBuilder<RuleKey>| {
             let current = Arc::clone(config);
-            let quota_by = move |part: &Part| quota_of(&current.load(), part);
+            let quota_by = move |key: &RuleKey| quota_of(&current.load(), key);
             bounded.quota_by(quota_by).max_waiting(config.load().fixed.max_waiting.value).build()
         };
         Ok(Self {
@@ -43,30 +43,35 @@ impl Parts {
         })
     }
 
-    /// Waits for the tokens of the client of `toll`. An unlisted client for which there is no place takes them from the
+    /// Waits for the tokens of the client of `charge`. An unlisted client for which there is no place takes them from the
     /// bucket that such clients share.
     pub(crate) async fn admit(
         &self,
-        toll: &Toll,
+        charge: &Charge,
         left: &mut TimeLeft,
-    ) -> Result<OwnedKeyedGrant<Part>, (Part, ConsumeError)> {
-        let mut part = Part { rule: toll.rule, client: toll.client };
-        let mut granted = self.claim(part, toll.cost, left).await;
+    ) -> Result<OwnedKeyedGrant<RuleKey>, (RuleKey, ConsumeError)> {
+        let mut key = RuleKey { rule: charge.rule, client: charge.client };
+        let mut granted = self.claim(key, charge.cost, left).await;
         if matches!(granted, Err(ConsumeError::TooManyKeys { .. })) {
-            part.client = Client::Overflow;
-            granted = self.claim(part, toll.cost, left).await;
+            key.client = Client::Overflow;
+            granted = self.claim(key, charge.cost, left).await;
         }
-        granted.map_err(|why| (part, why))
+        granted.map_err(|why| (key, why))
     }
 
-    async fn claim(&self, part: Part, cost: u64, left: &mut TimeLeft) -> Result<OwnedKeyedGrant<Part>, ConsumeError> {
-        let claim = self.of(&part).clone().consume_owned(part, cost).within(left.get());
+    async fn claim(
+        &self,
+        key: RuleKey,
+        cost: u64,
+        left: &mut TimeLeft,
+    ) -> Result<OwnedKeyedGrant<RuleKey>, ConsumeError> {
+        let claim = self.of(&key).clone().consume_owned(key, cost).within(left.get());
         left.spend(claim).await
     }
 
-    /// The limiter with the bucket of `part`.
-    pub(crate) fn of(&self, part: &Part) -> &KeyedLimiter<Part> {
-        match part.client {
+    /// The limiter with the bucket of `key`.
+    pub(crate) fn of(&self, key: &RuleKey) -> &KeyedLimiter<RuleKey> {
+        match key.client {
             Client::Listed(_) | Client::Overflow => &self.listed,
             Client::Key { .. } | Client::Address(_) => &self.unlisted,
         }
@@ -78,7 +83,7 @@ impl Parts {
         self.unlisted.renew_quotas();
     }
 
-    pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<Part>>; 2], AlreadyMetered> {
+    pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<RuleKey>>; 2], AlreadyMetered> {
         Ok([Meter::new("rules-listed", &self.listed)?, Meter::new("rules-unlisted", &self.unlisted)?])
     }
 
@@ -96,6 +101,6 @@ impl Parts {
 }
 
 /// Requests that still wait for a rule that the file does not have any more wait no longer.
-fn quota_of(config: &Config, part: &Part) -> Quota {
-    config.rules.get(&part.rule).and_then(|rule| rule.each).unwrap_or_else(unlimited)
+fn quota_of(config: &Config, key: &RuleKey) -> Quota {
+    config.rules.get(&key.rule).and_then(|rule| rule.each).unwrap_or_else(unlimited)
 }

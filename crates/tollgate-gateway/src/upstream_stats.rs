@@ -7,11 +7,11 @@ use axum::response::Response;
 use crossbeam_utils::CachePadded;
 
 use super::counters::{SHARDS, own_shard};
-use super::histogram::{Histogram, Reading};
+use super::histogram::{Histogram, HistogramSnapshot};
 
 /// Why the upstream has no response to a request. The proxy notes it in the response that it makes instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum UpstreamError {
     /// No connection.
     Connect,
     /// No response in time.
@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Malformed,
 }
 
-impl Fault {
+impl UpstreamError {
     pub(crate) const ALL: [(Self, &'static str); 4] = [
         (Self::Connect, "connect"),
         (Self::Timeout, "timeout"),
@@ -35,7 +35,7 @@ impl Fault {
 pub(crate) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct UpstreamStats {
     shards: [CachePadded<Shard>; SHARDS],
     latency: Histogram,
 }
@@ -43,26 +43,26 @@ pub(crate) struct Calls {
 #[derive(Debug, Default)]
 struct Shard {
     classes: [AtomicU64; CLASSES.len()],
-    faults: [AtomicU64; Fault::ALL.len()],
+    faults: [AtomicU64; UpstreamError::ALL.len()],
 }
 
 /// All until now.
 #[derive(Clone, Debug)]
-pub(crate) struct CallCounts {
+pub(crate) struct UpstreamCounts {
     /// The responses, in the order of [`CLASSES`].
     pub(crate) classes: [u64; CLASSES.len()],
-    /// In the order of [`Fault::ALL`].
-    pub(crate) faults: [u64; Fault::ALL.len()],
+    /// In the order of [`UpstreamError::ALL`].
+    pub(crate) faults: [u64; UpstreamError::ALL.len()],
     /// From the last step before the request was forwarded to the head of the response.
-    pub(crate) latency: Reading,
+    pub(crate) latency: HistogramSnapshot,
 }
 
-impl Calls {
+impl UpstreamStats {
     /// Counts what a forwarded request got, after `took`: a response of the upstream, a fault, or neither if the client
     /// was to blame.
     pub(crate) fn note(&self, took: Duration, response: &Response, is_answered: bool) {
         let shard = &self.shards[own_shard()];
-        if let Some(fault) = response.extensions().get::<Fault>() {
+        if let Some(fault) = response.extensions().get::<UpstreamError>() {
             shard.faults[*fault as usize].fetch_add(1, Ordering::Relaxed);
         } else if is_answered {
             let class = usize::from(response.status().as_u16() / 100).clamp(1, CLASSES.len()) - 1;
@@ -71,19 +71,19 @@ impl Calls {
         }
     }
 
-    pub(crate) fn counts(&self) -> CallCounts {
+    pub(crate) fn counts(&self) -> UpstreamCounts {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| {
             self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<u64>()
         };
-        CallCounts {
+        UpstreamCounts {
             classes: std::array::from_fn(|class| sum(&|shard| &shard.classes[class])),
             faults: std::array::from_fn(|fault| sum(&|shard| &shard.faults[fault])),
-            latency: self.latency.read(),
+            latency: self.latency.snapshot(),
         }
     }
 }
 
-impl CallCounts {
+impl UpstreamCounts {
     pub(crate) fn answered(&self) -> u64 {
         self.classes.iter().sum()
     }

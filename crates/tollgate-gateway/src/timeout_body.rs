@@ -11,9 +11,9 @@ use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 
 /// A body with a time-out for each of its frames. The time in which no frame is asked for does not count.
-pub(crate) struct StallGuard<B> {
+pub(crate) struct TimeoutBody<B> {
     body: B,
-    most: Duration,
+    max: Duration,
     /// Made when the body pauses for the first time.
     timer: Option<Pin<Box<Sleep>>>,
     is_pausing: bool,
@@ -21,18 +21,18 @@ pub(crate) struct StallGuard<B> {
 
 /// The body paused for too long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stalled(Duration);
+pub(crate) struct TimeoutError(Duration);
 
-impl<B> StallGuard<B> {
-    pub(crate) fn new(body: B, most: Duration) -> Self {
-        Self { body, most, timer: None, is_pausing: false }
+impl<B> TimeoutBody<B> {
+    pub(crate) fn new(body: B, max: Duration) -> Self {
+        Self { body, max, timer: None, is_pausing: false }
     }
 
-    fn has_stalled(&mut self, cx: &mut Context<'_>) -> bool {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.most)));
+    fn has_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.max)));
         if !std::mem::replace(&mut self.is_pausing, true) {
             // An instant too far away for the clock is never reached.
-            if let Some(end) = Instant::now().checked_add(self.most) {
+            if let Some(end) = Instant::now().checked_add(self.max) {
                 timer.as_mut().reset(end);
             }
         }
@@ -40,7 +40,7 @@ impl<B> StallGuard<B> {
     }
 }
 
-impl<B> HttpBody for StallGuard<B>
+impl<B> HttpBody for TimeoutBody<B>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -53,7 +53,7 @@ where
                 self.is_pausing = false;
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            Poll::Pending if self.has_stalled(cx) => Poll::Ready(Some(Err(Stalled(self.most).into()))),
+            Poll::Pending if self.has_timed_out(cx) => Poll::Ready(Some(Err(TimeoutError(self.max).into()))),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -67,10 +67,10 @@ where
     }
 }
 
-impl fmt::Display for Stalled {
+impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nothing came for {}", humantime::format_duration(self.0))
     }
 }
 
-impl std::error::Error for Stalled {}
+impl std::error::Error for TimeoutError {}

@@ -9,15 +9,15 @@ use tollgate::{ConfigError, Limiter, Quota};
 
 use super::builders::Builders;
 use super::config::Config;
+use super::fair_queue::FairQueue;
 use super::limits::UNCAPPED;
 use super::name::Name;
 use super::rule::Rule;
-use super::shares::Shares;
 
 /// One limit, divided by weight among the clients that wait for it.
-pub(crate) struct Shared {
+pub(crate) struct SharedLimit {
     pub(crate) limiter: Limiter,
-    pub(crate) shares: Shares,
+    pub(crate) fair_queue: FairQueue,
     meter: Meter,
     /// When the limit last followed a response, by the clock of `builders`.
     followed: Mutex<Option<Duration>>,
@@ -32,7 +32,7 @@ pub(crate) fn unlimited() -> Quota {
     Quota::per_second(1_000_000_000)
 }
 
-impl Shared {
+impl SharedLimit {
     pub(crate) fn new(
         name: Name,
         rule: &Rule,
@@ -41,9 +41,9 @@ impl Shared {
     ) -> Result<Self, ConfigError> {
         let (quota, cap) = (rule.quota.unwrap_or_else(unlimited), rule.in_flight.unwrap_or(UNCAPPED));
         let limiter = builders.limiter().quota(quota).max_in_flight(cap).classes().build()?;
-        let shares = Shares::of_rule(&limiter, config, [(); 2].map(|()| builders.keyed()))?;
+        let fair_queue = FairQueue::of_rule(&limiter, config, [(); 2].map(|()| builders.keyed()))?;
         let meter = Meter::new(name.as_str(), &limiter).expect("a new limiter has no meter");
-        Ok(Self { limiter, shares, meter, followed: Mutex::default(), builders: builders.clone() })
+        Ok(Self { limiter, fair_queue, meter, followed: Mutex::default(), builders: builders.clone() })
     }
 
     /// Changes the limits. The level stays, and waiting requests are re-timed.
@@ -65,7 +65,7 @@ impl Shared {
     }
 
     /// Takes the quota of the file again, if the last response that the limit followed was long ago.
-    pub(crate) fn forget_old(&self, rule: &Rule) {
+    pub(crate) fn restore_expired(&self, rule: &Rule) {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         if followed.is_some_and(|at| self.builders.now().saturating_sub(at) > FOLLOWED_FOR) {
             *followed = None;

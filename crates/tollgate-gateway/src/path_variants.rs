@@ -8,27 +8,27 @@
 //! * parameters (`;` and what follows it in the segment) are dropped;
 //! * the path ends at `?`, `#` or NUL, which only escapes can bring into it;
 //! * then empty segments are dropped; `.` and `..` are resolved;
-//! * and segments are [compared loosely](loosely).
+//! * and segments are [compared loosely](normalize).
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
 /// How many texts and how many bytes of a path are looked at. No useful path comes near.
-const MOST_TEXTS: usize = 32;
-const MOST_BYTES: usize = 1_024;
+const MAX_TEXTS: usize = 32;
+const MAX_BYTES: usize = 1_024;
 
 /// A path as a list of segments.
 pub(crate) type Segments<'a> = Vec<&'a [u8]>;
 
 /// The texts that a path may be, before it is split into segments.
-pub(crate) struct Readings<'a>(Vec<Cow<'a, [u8]>>);
+pub(crate) struct PathVariants<'a>(Vec<Cow<'a, [u8]>>);
 
-impl<'a> Readings<'a> {
+impl<'a> PathVariants<'a> {
     /// `None` if there are too many.
     pub(crate) fn of(path: &'a str) -> Option<Self> {
         let mut texts = vec![Cow::Borrowed(path.as_bytes())];
-        if path.len() > MOST_BYTES {
+        if path.len() > MAX_BYTES {
             return None;
         }
         let mut at = 0;
@@ -38,7 +38,7 @@ impl<'a> Readings<'a> {
                 texts.extend(text.map(Cow::Owned));
             }
             at += 1;
-            if texts.len() > MOST_TEXTS {
+            if texts.len() > MAX_TEXTS {
                 return None;
             }
         }
@@ -100,16 +100,16 @@ pub(crate) fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Segments<
 
 /// What segments have in common that some file systems and routers take for the same: letters of either case, and dots
 /// and spaces at the end.
-pub(crate) fn loosely(segment: &[u8]) -> String {
+pub(crate) fn normalize(segment: &[u8]) -> String {
     let text = String::from_utf8_lossy(trimmed(segment));
     // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether `segment` is loosely the same as one of which `loose` is the [common form](loosely).
-pub(crate) fn is_loosely(segment: &[u8], loose: &str) -> bool {
+/// Whether `segment` is loosely the same as one of which `normalized` is the [common form](normalize).
+pub(crate) fn matches_normalized(segment: &[u8], normalized: &str) -> bool {
     // No letter is more than three times as long as its lower case.
-    trimmed(segment).len() <= 3 * loose.len() && loosely(segment) == loose
+    trimmed(segment).len() <= 3 * normalized.len() && normalize(segment) == normalized
 }
 
 fn trimmed(segment: &[u8]) -> &[u8] {
@@ -118,7 +118,7 @@ fn trimmed(segment: &[u8]) -> &[u8] {
 }
 
 /// Whether all readings of a path are the same: most paths need no closer look.
-pub(crate) fn is_plain(path: &str) -> bool {
+pub(crate) fn is_unambiguous(path: &str) -> bool {
     let mut previous = b'a';
     let is_plain = |byte: u8| {
         let is_dot_or_slash = |byte| matches!(byte, b'.' | b'/');
@@ -141,15 +141,15 @@ pub(crate) fn is_escaped_rightly(path: &str) -> bool {
 #[test]
 fn a_plain_path_has_one_reading() {
     for path in ["/", "/a/b", "/a.b/c-d_e~f", "/v1.2/users/@me", "*"] {
-        assert!(is_plain(path), "{path}");
-        let readings = Readings::of(path).unwrap();
+        assert!(is_unambiguous(path), "{path}");
+        let readings = PathVariants::of(path).unwrap();
         let first: Segments<'_> = segments(path.as_bytes()).filter(|segment| !segment.is_empty()).collect();
         let others = readings.paths().map(|path| path.into_iter().filter(|segment| !segment.is_empty()).collect());
         assert!(others.into_iter().all(|path: Segments<'_>| path == first), "{path}");
-        assert!(first.iter().all(|segment| loosely(segment).as_bytes() == *segment), "{path}");
+        assert!(first.iter().all(|segment| normalize(segment).as_bytes() == *segment), "{path}");
     }
     for path in ["/A", "/a/../b", "/a/./b", "//a", "/a//b", "/a.", "/a./b", "/.a", "/a%20", "/a;b", "/a\\b", "/\u{e9}"]
     {
-        assert!(!is_plain(path), "{path}");
+        assert!(!is_unambiguous(path), "{path}");
     }
 }

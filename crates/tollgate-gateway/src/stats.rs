@@ -5,32 +5,32 @@ use std::fmt::{self, Write};
 use metrics::{Unit, counter, describe_counter};
 
 use super::access_log::Lines;
-use super::calls::{CLASSES, Calls, Fault};
 use super::histogram::Histogram;
 use super::limit::Limit;
 use super::reason::Reason;
 use super::refusals::Refusals;
+use super::upstream_stats::{CLASSES, UpstreamError, UpstreamStats};
 
-pub(crate) struct Observed {
+pub(crate) struct Stats {
     /// Of the requests that were admitted, in both queues together.
     pub(crate) waits: Histogram,
-    pub(crate) calls: Calls,
+    pub(crate) upstream: UpstreamStats,
     pub(crate) refusals: Refusals,
     pub(crate) lines: Lines,
 }
 
-impl Observed {
+impl Stats {
     pub(crate) fn new(lines: Lines) -> Self {
-        Self { waits: Histogram::default(), calls: Calls::default(), refusals: Refusals::new(), lines }
+        Self { waits: Histogram::default(), upstream: UpstreamStats::default(), refusals: Refusals::new(), lines }
     }
 
     /// Sets the counters to their values of this moment.
     pub(crate) fn publish(&self) {
-        let calls = self.calls.counts();
+        let calls = self.upstream.counts();
         for (class, count) in CLASSES.into_iter().zip(calls.classes) {
             counter!("gateway_upstream_responses_total", "class" => class).absolute(count);
         }
-        for (fault, name) in Fault::ALL {
+        for (fault, name) in UpstreamError::ALL {
             counter!("gateway_upstream_errors_total", "reason" => name).absolute(calls.faults[fault as usize]);
         }
         for (result, count) in self.lines.counts() {
@@ -44,9 +44,9 @@ impl Observed {
             writeln!(text)?;
         }
         let wait = "Time in the queues, of the requests that were admitted.";
-        self.waits.read().write(text, "gateway_wait_seconds", wait)?;
+        self.waits.snapshot().write(text, "gateway_wait_seconds", wait)?;
         let latency = "Time until the head of the upstream's response.";
-        self.calls.counts().latency.write(text, "gateway_upstream_duration_seconds", latency)
+        self.upstream.counts().latency.write(text, "gateway_upstream_duration_seconds", latency)
     }
 }
 

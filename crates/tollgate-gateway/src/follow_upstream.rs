@@ -6,11 +6,11 @@ use tollgate_tower::http::Heed;
 use super::estimate::Estimate;
 use super::limits::Limits;
 use super::llm::requests_of;
-use super::shared::unlimited;
+use super::shared_limit::unlimited;
 
 /// Makes the limits of the request's model follow its response. Requests that wait for them are timed anew. No limit
 /// becomes faster than the file says. Without a limit of its own a model is not followed: it would slow down the others.
-pub(crate) fn heed(limits: &Limits, estimate: &Estimate, status: StatusCode, headers: &HeaderMap) {
+pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, status: StatusCode, headers: &HeaderMap) {
     let Some(model) = estimate.followed() else { return };
     // A refusal that says nothing about the limits may be about this request alone, and empties no bucket. As a failure
     // it still pauses them, if it says for how long.
@@ -29,12 +29,12 @@ pub(crate) fn heed(limits: &Limits, estimate: &Estimate, status: StatusCode, hea
 }
 
 /// Gives the limits of the request's model the quotas of the file again, if the upstream has not responded for long.
-pub(crate) fn forget_old(limits: &Limits, estimate: &Estimate) {
+pub(crate) fn restore_expired(limits: &Limits, estimate: &Estimate) {
     let Some(model) = estimate.followed() else { return };
     let config = limits.config();
     for name in [model, requests_of(model)] {
         if let (Some(shared), Some(rule)) = (limits.rules.shared(name), config.rules.get(&name)) {
-            shared.forget_old(rule);
+            shared.restore_expired(rule);
         }
     }
 }

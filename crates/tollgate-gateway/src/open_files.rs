@@ -14,7 +14,7 @@ const OTHERS: u64 = 200;
 
 /// Raises the limit of open files to what `connections` need, as far as the system allows. Returns the number of
 /// connections: `connections`, or by default as many as fit. The error is what to tell the operator.
-pub(crate) fn fit(connections: Option<usize>) -> Result<usize, String> {
+pub(crate) fn raise_limit(connections: Option<usize>) -> Result<usize, String> {
     let wanted = connections.unwrap_or(DEFAULT_CONNECTIONS);
     let needed = PER_CONNECTION * wanted as u64 + OTHERS;
     let mut limit = getrlimit(Resource::Nofile);
@@ -40,12 +40,12 @@ pub(crate) fn fit(connections: Option<usize>) -> Result<usize, String> {
 
 /// Files that are closed when no more can be opened, so that a connection can be accepted nevertheless.
 #[derive(Debug)]
-pub(crate) struct Reserve {
+pub(crate) struct FdReserve {
     files: Mutex<Vec<File>>,
     size: usize,
 }
 
-impl Reserve {
+impl FdReserve {
     pub(crate) fn new(size: usize) -> Self {
         let reserve = Self { files: Mutex::default(), size };
         reserve.refill();
@@ -53,7 +53,7 @@ impl Reserve {
     }
 
     /// Closes one. Returns false if there is none.
-    pub(crate) fn give(&self) -> bool {
+    pub(crate) fn close_one(&self) -> bool {
         self.lock().pop().is_some()
     }
 

@@ -13,12 +13,12 @@ use super::upload::Upload;
 /// The body of a request to an upstream. The client drops a request for which it found no connection; then the body goes
 /// back, if no part of it was taken.
 #[derive(Default)]
-pub(crate) struct Lent {
+pub(crate) struct RetryBody {
     body: Upload,
     back: Option<oneshot::Sender<Upload>>,
 }
 
-impl Lent {
+impl RetryBody {
     /// A body that comes back through the receiver.
     pub(crate) fn new(body: Upload) -> (Self, oneshot::Receiver<Upload>) {
         let (back, returned) = oneshot::channel();
@@ -26,12 +26,12 @@ impl Lent {
     }
 
     /// A body that does not come back.
-    pub(crate) fn given(body: Upload) -> Self {
+    pub(crate) fn last_attempt(body: Upload) -> Self {
         Self { body, back: None }
     }
 }
 
-impl HttpBody for Lent {
+impl HttpBody for RetryBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -49,7 +49,7 @@ impl HttpBody for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for RetryBody {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
             // The request may have ended before.

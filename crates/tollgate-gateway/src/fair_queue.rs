@@ -20,7 +20,7 @@ use super::config::Config;
 use super::keys::Keys;
 
 /// The limit of all requests, divided among the clients that wait for it.
-pub(crate) struct Shares {
+pub(crate) struct FairQueue {
     listed: Group,
     unlisted: Group,
     share_of_unlisted: fn(&Keys) -> Share,
@@ -37,7 +37,7 @@ struct Group {
     waiting: AtomicUsize,
 }
 
-impl Shares {
+impl FairQueue {
     /// Divides `all`. The builders, of listed keys and of unlisted clients, may have a clock already.
     pub(crate) fn new(
         all: &Limiter,
@@ -73,7 +73,7 @@ impl Shares {
         })
     }
 
-    /// Waits for `cost` tokens of the limit of all, for at most `allowed`. The grant releases them when it is dropped.
+    /// Waits for `cost` tokens of the limit of all, for at most `max_wait`. The grant releases them when it is dropped.
     ///
     /// # Errors
     ///
@@ -83,11 +83,11 @@ impl Shares {
         &self,
         client: &Client,
         cost: u64,
-        allowed: Duration,
+        max_wait: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
         self.check_full(client, cost)?;
         let group = self.of(client);
-        let mut claim = pin!(group.clients.clone().consume_owned(*client, cost).within(allowed));
+        let mut claim = pin!(group.clients.clone().consume_owned(*client, cost).within(max_wait));
         if let Poll::Ready(granted) = poll!(claim.as_mut()) {
             return granted;
         }

@@ -14,7 +14,7 @@ pub(crate) const TOP_WINDOW: Duration = Duration::from_secs(4);
 
 /// A client with many requests, and its counts.
 #[derive(Debug)]
-pub(crate) struct Busy {
+pub(crate) struct TopClient {
     pub(crate) client: Client,
     /// Tokens.
     pub(crate) granted: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Busy {
 }
 
 /// The buckets of all clients.
-pub(crate) struct Each {
+pub(crate) struct ClientLimits {
     /// The keys of the file, and the bucket that unlisted keys share when there are too many of them. The file bounds
     /// their number, so each always has a place.
     pub(crate) listed: KeyedLimiter<Client>,
@@ -33,7 +33,7 @@ pub(crate) struct Each {
     pub(crate) is_capped: bool,
 }
 
-impl Each {
+impl ClientLimits {
     /// Builds the buckets from builders, for listed keys and for unlisted clients, which may have a clock or a state
     /// already.
     pub(crate) fn new(config: &Config, [listed, unlisted]: [KeyedBuilder<Client>; 2]) -> Result<Self, ConfigError> {
@@ -70,17 +70,17 @@ impl Each {
     }
 
     /// The `n` clients with the most tokens granted and requests refused, over about the last [`TOP_WINDOW`].
-    pub(crate) fn busiest(&self, n: usize) -> Vec<Busy> {
-        let mut all: HashMap<Client, Busy> = HashMap::new();
+    pub(crate) fn busiest(&self, n: usize) -> Vec<TopClient> {
+        let mut all: HashMap<Client, TopClient> = HashMap::new();
         for KeyedTop { granted, refused, .. } in [self.listed.top(n), self.unlisted.top(n)] {
-            let mut busy = |top: &TopKey<Client>, count: fn(&mut Busy) -> &mut u64| {
-                let new = Busy { client: top.key, granted: 0, refused: 0 };
+            let mut busy = |top: &TopKey<Client>, count: fn(&mut TopClient) -> &mut u64| {
+                let new = TopClient { client: top.key, granted: 0, refused: 0 };
                 *count(all.entry(top.key).or_insert(new)) = top.count;
             };
             granted.iter().for_each(|top| busy(top, |busy| &mut busy.granted));
             refused.iter().for_each(|top| busy(top, |busy| &mut busy.refused));
         }
-        let mut busiest: Vec<Busy> = all.into_values().collect();
+        let mut busiest: Vec<TopClient> = all.into_values().collect();
         busiest.sort_by_key(|busy| (Reverse(busy.granted + busy.refused), busy.client.to_string()));
         busiest.truncate(n);
         busiest
