@@ -2,7 +2,6 @@
 //! counted.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -15,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::access_writer::Writer;
+use super::log_destination::Destination;
 use super::logged_body::LoggedBody;
 use super::record::{Record, RequestLine, ResponseEnd};
 
@@ -22,13 +22,6 @@ use super::record::{Record, RequestLine, ResponseEnd};
 const MAX_LINES: usize = 8_192;
 /// How long the shutdown waits for the writer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Where the lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
-    Stdout,
-    File(PathBuf),
-}
 
 /// How many lines were written, and how many were not.
 #[derive(Clone, Debug, Default)]

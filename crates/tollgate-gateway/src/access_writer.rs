@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use super::access_log::{Destination, Lines, Message};
+use super::access_log::{Lines, Message};
 use super::log;
+use super::log_destination::Destination;
 use super::record;
 
 /// Lines are written together while more of them wait, up to this many bytes.

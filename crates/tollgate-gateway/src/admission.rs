@@ -16,8 +16,8 @@ use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 
 use super::client::Client;
 use super::connection::Connection;
-use super::counters::Outcome;
 use super::estimate::Estimate;
+use super::outcome::Outcome;
 use super::rule::Charge;
 use super::rules::{RefusingLimit, RuleGrants};
 use super::time_left::TimeLeft;

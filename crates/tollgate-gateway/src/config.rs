@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollgate::Quota;
 
-use super::access_log::Destination;
 use super::backends::Backends;
 use super::connector::UpstreamProtocol;
 use super::keys::Keys;
 use super::llm::Llm;
+use super::log_destination::Destination;
 use super::networks::Networks;
 use super::problem::{Located, Problem};
 use super::route::Routes;

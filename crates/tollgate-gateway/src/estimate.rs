@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use super::client::Client;
 use super::llm::{ALL, Llm, requests_of};
 use super::name::Name;
-use super::proxy::has_token;
 use super::rule::Charge;
+use super::token_list::has_token;
 use super::upload::Upload;
 
 /// What a request takes from the limits of language models.

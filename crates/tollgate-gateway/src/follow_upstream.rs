@@ -6,7 +6,7 @@ use tollgate_tower::http::Heed;
 use super::estimate::Estimate;
 use super::limits::Limits;
 use super::llm::requests_of;
-use super::shared_limit::unlimited;
+use super::rule::unlimited;
 
 /// Makes the limits of the request's model follow its response. Requests that wait for them are timed anew. No limit
 /// becomes faster than the file says. Without a limit of its own a model is not followed: it would slow down the others.

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
-use super::access_log::{AccessLog, Destination};
+use super::access_log::AccessLog;
 use super::admin::{self, AdminState};
 use super::checker::Checker;
 use super::config::Config;
@@ -22,6 +22,7 @@ use super::counters::Counters;
 use super::handler::handler;
 use super::limits::Limits;
 use super::log;
+use super::log_destination::Destination;
 use super::meters::{self, Meters};
 use super::proxy::UpstreamClients;
 use super::sample::{Samples, Sources};

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::jwt;
-use super::proxy::has_token;
+use super::token_list::has_token;
 
 /// The scheme that may precede a key.
 const SCHEME: &str = "bearer ";

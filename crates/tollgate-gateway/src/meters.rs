@@ -10,8 +10,9 @@ use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
 use super::backends::{BackendStatus, Backends};
 use super::client::Client;
-use super::counters::{Counters, Outcome};
+use super::counters::Counters;
 use super::limits::Limits;
+use super::outcome::Outcome;
 use super::rule_client_limits::RuleKey;
 use super::stats::{self, Stats};
 use super::status::Status;

@@ -24,16 +24,17 @@ use super::complete_body::CompleteBody;
 use super::config::Config;
 use super::conformance;
 use super::connector::{self, HttpClient, UpstreamProtocol, chain, is_timeout};
-use super::counters::Outcome;
 use super::http2;
 use super::limits::Limits;
 use super::local_reply;
 use super::log;
+use super::outcome::Outcome;
 use super::retry_body::RetryBody;
 use super::settling_body::NotSent;
 use super::stats;
 use super::target::Target;
 use super::timeout_body::TimeoutBody;
+use super::token_list::has_token;
 use super::tunnel::UpgradeRequest;
 use super::upload::{Progress, Upload};
 use super::upstream_stats::UpstreamError;
@@ -316,12 +317,6 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-}
-
-/// Whether a field that lists tokens has this one.
-pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
 #[cfg(test)]

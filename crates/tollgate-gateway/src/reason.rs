@@ -2,8 +2,8 @@
 
 use tollgate::{Bound, ConsumeError, Denied, Refused, TryAcquireError};
 
-use super::counters::Outcome;
 use super::limit::Limit;
+use super::outcome::Outcome;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use axum::http::{Method, StatusCode, Uri};
 
 use super::client::Client;
-use super::counters::Outcome;
 use super::limit::Limit;
+use super::outcome::Outcome;
 use super::reason::Reason;
 
 /// The most bytes of a path that a line has: a queue of lines must not hold whole heads of requests.

@@ -29,3 +29,8 @@ pub(crate) struct Charge {
     pub(crate) client: Client,
     pub(crate) cost: u64,
 }
+
+/// Stands for an absent quota, where a rule only has a cap in flight.
+pub(crate) fn unlimited() -> Quota {
+    Quota::per_second(1_000_000_000)
+}

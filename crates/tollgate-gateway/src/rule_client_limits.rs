@@ -11,7 +11,7 @@ use super::client::Client;
 use super::config::Config;
 use super::name::Name;
 use super::rule::Charge;
-use super::shared_limit::unlimited;
+use super::rule::unlimited;
 use super::time_left::TimeLeft;
 
 /// One client within one rule.

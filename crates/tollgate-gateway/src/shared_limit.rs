@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate::metrics::Meter;
-use tollgate::{ConfigError, Limiter, Quota};
+use tollgate::{ConfigError, Limiter};
 
 use super::builders::Builders;
 use super::config::Config;
 use super::fair_queue::FairQueue;
 use super::limits::UNCAPPED;
 use super::name::Name;
-use super::rule::Rule;
+use super::rule::{Rule, unlimited};
 
 /// One limit, divided by weight among the clients that wait for it.
 pub(crate) struct SharedLimit {
@@ -26,11 +26,6 @@ pub(crate) struct SharedLimit {
 
 /// For how long a limit follows a response, as a pause is for no longer.
 const FOLLOWED_FOR: Duration = Duration::from_secs(600);
-
-/// Stands for an absent quota, where a rule only has a cap in flight.
-pub(crate) fn unlimited() -> Quota {
-    Quota::per_second(1_000_000_000)
-}
 
 impl SharedLimit {
     pub(crate) fn new(

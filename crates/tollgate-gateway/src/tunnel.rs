@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::access_log::Entry;
 use super::backend::ActiveRequest;
-use super::proxy::has_token;
+use super::token_list::has_token;
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// What is read at a time, in each direction.

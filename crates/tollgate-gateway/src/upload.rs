@@ -19,8 +19,8 @@ use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::counters::Outcome;
 use super::local_reply;
+use super::outcome::Outcome;
 use super::timeout_body::{TimeoutBody, TimeoutError};
 
 /// Why a request's body did not arrive. It is the client's doing.

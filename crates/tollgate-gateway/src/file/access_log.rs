@@ -2,7 +2,7 @@
 
 use toml::Spanned;
 
-use super::super::access_log::Destination;
+use super::super::log_destination::Destination;
 use super::super::problem::{Located, Problem, Source};
 use super::checks::at_optional;
 

@@ -10,8 +10,8 @@ use toml::Spanned;
 use super::super::llm::{ALL, Llm, Models, requests_of};
 use super::super::name::Name;
 use super::super::problem::{Problem, Source};
+use super::super::rule::unlimited;
 use super::super::rule::{Rule, RuleSet};
-use super::super::shared_limit::unlimited;
 use super::rules::RuleTable;
 
 #[derive(serde::Deserialize)]
