@@ -17,6 +17,7 @@ use super::admin::{self, AdminState};
 use super::checker::Checker;
 use super::config::Config;
 use super::connection::Connection;
+use super::connection_counts;
 use super::connection_limit::ConnectionLimit;
 use super::counters::Counters;
 use super::handler::handler;
@@ -189,7 +190,7 @@ impl Clients {
         } else if let Some(counted) = self.addresses.try_acquire(peer.ip()) {
             Some(counted)
         } else {
-            meters::refused_connection();
+            connection_counts::refused_connection();
             log::CONNECTIONS.line(format_args!("{} has as many connections as one address may have", peer.ip()));
             return None;
         };

@@ -36,6 +36,7 @@ mod complete_body;
 pub(crate) mod config;
 mod conformance;
 pub(crate) mod connection;
+mod connection_counts;
 mod connection_limit;
 mod connector;
 pub(crate) mod counters;

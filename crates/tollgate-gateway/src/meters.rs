@@ -10,6 +10,7 @@ use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
 use super::backends::{BackendStatus, Backends};
 use super::client::Client;
+use super::connection_counts;
 use super::counters::Counters;
 use super::limits::Limits;
 use super::outcome::Outcome;
@@ -34,17 +35,10 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     let handle = builder.install_recorder().expect("no other recorder is installed");
     describe();
     stats::describe();
+    connection_counts::describe();
     describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
-    describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
-    describe_counter!("gateway_handshakes_failed_total", Unit::Count, "TLS handshakes of clients that failed.");
-    describe_counter!("gateway_streams_refused_total", Unit::Count, "Requests of HTTP/2 for which there was no place.");
-    describe_counter!(
-        "gateway_connections_flooded_total",
-        Unit::Count,
-        "HTTP/2 connections whose client reset most requests."
-    );
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
     describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
@@ -108,26 +102,6 @@ pub(crate) fn of_upstreams(upstreams: &Backends) -> String {
     series("gateway_upstream_healthy", healthy, |seen| usize::from(seen.is_healthy));
     series("gateway_upstream_in_flight", "Requests in flight at the upstream.", |seen| seen.in_flight);
     text
-}
-
-/// Counts a connection that was closed because its address has too many.
-pub(crate) fn refused_connection() {
-    counter!("gateway_connections_refused_total").increment(1);
-}
-
-/// Counts a TLS handshake of a client that failed.
-pub(crate) fn failed_handshake() {
-    counter!("gateway_handshakes_failed_total").increment(1);
-}
-
-/// Counts a request of HTTP/2 for which there was no place.
-pub(crate) fn refused_stream() {
-    counter!("gateway_streams_refused_total").increment(1);
-}
-
-/// Counts an HTTP/2 connection that was closed because its client reset most of its requests.
-pub(crate) fn flooded_connection() {
-    counter!("gateway_connections_flooded_total").increment(1);
 }
 
 /// Runs until it is dropped.

@@ -23,9 +23,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::complete_body::CompleteBody;
+use super::connection_counts;
 use super::local_reply;
 use super::log;
-use super::meters;
 use super::server::HttpService;
 use super::stream_permits::StreamPermits;
 use super::streams::{StreamResponseBody, Streams};
@@ -98,7 +98,7 @@ impl<S: HttpService> Session<S> {
 }
 
 fn log_handshake_error(peer: SocketAddr, error: &io::Error) {
-    meters::failed_handshake();
+    connection_counts::failed_handshake();
     log::CONNECTIONS.line(format_args!("the TLS handshake with {} failed: {error}", peer.ip()));
 }
 
@@ -191,7 +191,7 @@ async fn serve_http2<S: HttpService>(
     let mut connection = pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = streams.are_flooded() => return meters::flooded_connection(),
+        () = streams.are_flooded() => return connection_counts::flooded_connection(),
         () = streams.are_quiet(timeouts.idle) => {}
         _ = stop.changed() => {}
     }
@@ -203,14 +203,14 @@ async fn serve_http2<S: HttpService>(
     };
     tokio::select! {
         _ = connection => {}
-        () = streams.are_flooded() => meters::flooded_connection(),
+        () = streams.are_flooded() => connection_counts::flooded_connection(),
         () = is_over => {}
     }
 }
 
 /// The response to a request for which there is no permit. On HTTP/1.1 its connection would have been refused.
 fn stream_refused() -> Response<Body> {
-    meters::refused_stream();
+    connection_counts::refused_stream();
     let mut response = local_reply::problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many requests at a time");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
