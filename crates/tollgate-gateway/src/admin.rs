@@ -1,5 +1,13 @@
 //! The operator's HTTP server, on an address of its own: the live page, the Prometheus metrics and the health check.
 
+pub(crate) mod advice;
+pub(crate) mod meters;
+pub(crate) mod page;
+pub(crate) mod reload;
+pub(crate) mod sample;
+pub(crate) mod saver;
+pub(crate) mod status;
+
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,16 +25,15 @@ use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
 use tower::{ServiceExt, service_fn};
 
-use super::conformance;
-use super::counters::Counters;
-use super::limits::Limits;
-use super::local_reply;
-use super::meters::{self, Meters};
-use super::page;
-use super::sample::Samples;
-use super::server::HttpService;
-use super::stats::Stats;
-use super::status::Status;
+use crate::downstream::server::HttpService;
+use crate::http::conformance;
+use crate::http::local_reply;
+use crate::limits::Limits;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::stats::Stats;
+use meters::Meters;
+use sample::Samples;
+use status::Status;
 
 #[derive(Clone)]
 pub(crate) struct AdminState {

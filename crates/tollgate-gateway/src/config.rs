@@ -1,5 +1,12 @@
 //! The checked configuration.
 
+pub(crate) mod certificate;
+pub(crate) mod file;
+pub(crate) mod log_destination;
+pub(crate) mod options;
+pub(crate) mod problem;
+pub(crate) mod timeouts;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,16 +15,16 @@ use std::time::Duration;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollgate::Quota;
 
-use super::backends::Backends;
-use super::connector::UpstreamProtocol;
-use super::keys::Keys;
-use super::llm::Llm;
-use super::log_destination::Destination;
-use super::networks::Networks;
-use super::problem::{Located, Problem};
-use super::route::Routes;
-use super::rule::RuleSet;
-use super::timeouts::Timeouts;
+use crate::llm::Llm;
+use crate::request::keys::Keys;
+use crate::request::networks::Networks;
+use crate::request::route::Routes;
+use crate::request::rule::RuleSet;
+use crate::upstream::backends::Backends;
+use crate::upstream::connector::UpstreamProtocol;
+use log_destination::Destination;
+use problem::{Located, Problem};
+use timeouts::Timeouts;
 
 /// A checked configuration.
 #[derive(Debug)]

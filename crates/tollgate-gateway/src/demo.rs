@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Failure;
-use super::backends::Backends;
-use super::config::Config;
-use super::gateway::{Gateway, ListenConfig};
-use super::limits::Limits;
-use super::problem::Problem;
+use crate::config::Config;
+use crate::config::problem::Problem;
+use crate::gateway::{Gateway, ListenConfig};
+use crate::limits::Limits;
+use crate::upstream::backends::Backends;
 
 const ABUSER: &str = "scraper";
 /// The number of requests that the scraper has open at any time.
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     let listen_config = ListenConfig {
         listen: listen.unwrap_or(config.fixed.listen.value),
         admin: admin.unwrap_or(config.fixed.admin.value),
-        max_connections: super::open_files::raise_limit(config.fixed.max_connections.value)?,
+        max_connections: crate::downstream::open_files::raise_limit(config.fixed.max_connections.value)?,
     };
     let ending = super::ShutdownSignal::new(seconds)?;
     let gateway = Gateway::start(Limits::new(config)?, listen_config, true).await?;

@@ -1,5 +1,16 @@
 //! The limiters. They are built from a configuration and changed by the next one, while requests wait.
 
+pub(crate) mod builders;
+pub(crate) mod client_limits;
+pub(crate) mod fair_queue;
+pub(crate) mod limit;
+pub(crate) mod reason;
+pub(crate) mod rule_client_limits;
+pub(crate) mod rules;
+pub(crate) mod shared_limit;
+pub(crate) mod state;
+pub(crate) mod time_left;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -8,14 +19,14 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
-use super::builders::Builders;
-use super::client::Client;
-use super::client_limits::ClientLimits;
-use super::config::Config;
-use super::fair_queue::FairQueue;
-use super::problem::Problem;
-use super::rules::Rules;
-use super::state::State;
+use crate::config::Config;
+use crate::config::problem::Problem;
+use crate::request::client::Client;
+use builders::Builders;
+use client_limits::ClientLimits;
+use fair_queue::FairQueue;
+use rules::Rules;
+use state::State;
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
 /// set later, and so that the tokens in flight are counted.

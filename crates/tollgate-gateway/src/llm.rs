@@ -1,10 +1,18 @@
 //! Language models: what a request to one costs.
 
+pub(crate) mod estimate;
+pub(crate) mod event_scanner;
+pub(crate) mod prompt;
+pub(crate) mod prompt_count;
+pub(crate) mod token_count;
+pub(crate) mod usage;
+pub(crate) mod usage_scanner;
+
 use std::collections::HashMap;
 
-use super::estimate::Estimate;
-use super::name::Name;
-use super::prompt::Prompt;
+use crate::request::name::Name;
+use estimate::Estimate;
+use prompt::Prompt;
 
 /// What the file says about language models.
 #[derive(Clone, Debug, PartialEq)]

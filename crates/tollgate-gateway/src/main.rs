@@ -19,95 +19,38 @@
 //! upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that hangs up while it waits leaves
 //! the queue at once, unless more of its request body is pending than the socket buffers hold: then the connection is not
 //! read, and the end is not noticed.
+//!
+//! # Where things are
+//!
+//! Each folder uses only those above it in this table; `gateway.rs` puts them together.
+//!
+//! | folder | contents |
+//! |---|---|
+//! | `http` | rules and responses of HTTP that know nothing of limits |
+//! | `request` | what a request is: its client, its route, the rules that charge it, its outcome |
+//! | `body` | bodies of requests and responses, as they stream |
+//! | `upstream` | the upstreams: their addresses, connections and health |
+//! | `llm` | language models: what a request to one costs, and what its response says that it took |
+//! | `config` | the command line and the TOML file, checked |
+//! | `limits` | the limiters, built from a configuration and changed by the next one |
+//! | `telemetry` | what is counted and logged about requests |
+//! | `proxy` | one request and its response at the upstream, tunnels, health checks |
+//! | `downstream` | the side of the clients: connections, streams, and the steps of a request until the upstream gets it |
+//! | `admin` | for the operator: the page, `/metrics`, reload, the state file |
 
-pub(crate) mod access_log;
-mod access_writer;
-mod admin;
-pub(crate) mod admission;
-mod advice;
-mod backend;
-mod backends;
-pub(crate) mod builders;
-pub(crate) mod certificate;
-mod checker;
-pub(crate) mod client;
-mod client_limits;
-mod complete_body;
+pub(crate) mod admin;
+pub(crate) mod body;
 pub(crate) mod config;
-mod conformance;
-pub(crate) mod connection;
-mod connection_counts;
-mod connection_limit;
-mod connector;
-pub(crate) mod counters;
-mod demo;
-mod estimate;
-pub(crate) mod event_scanner;
-mod fair_queue;
-mod file;
-mod follow_upstream;
-mod forwarding;
+pub(crate) mod demo;
+pub(crate) mod downstream;
 pub(crate) mod gateway;
-mod grpc;
-mod handler;
-mod health;
-mod histogram;
-mod http2;
-mod jwt;
-mod key_source;
-mod keys;
-pub(crate) mod limit;
+pub(crate) mod http;
 pub(crate) mod limits;
-mod llm;
-mod local_reply;
-mod log;
-mod log_destination;
-mod logged_body;
-mod meters;
-pub(crate) mod name;
-mod network;
-mod networks;
-mod open_files;
-mod options;
-mod outcome;
-mod page;
-mod path_variants;
-pub(crate) mod problem;
-mod prompt;
-mod prompt_count;
+pub(crate) mod llm;
 pub(crate) mod proxy;
-mod reason;
-mod record;
-mod refusals;
-mod reload;
-mod retry_body;
-mod route;
-mod rule;
-mod rule_client_limits;
-mod rules;
-mod sample;
-mod saver;
-mod server;
-mod session;
-mod settling_body;
-mod shared_limit;
-pub(crate) mod state;
-pub(crate) mod stats;
-mod status;
-mod stream_permits;
-mod streams;
-mod target;
-mod time_left;
-mod timeout_body;
-mod timeouts;
-mod token_count;
-mod token_list;
-mod trend;
-mod tunnel;
-mod upload;
-mod upstream_stats;
-mod usage;
-pub(crate) mod usage_scanner;
+pub(crate) mod request;
+pub(crate) mod telemetry;
+pub(crate) mod upstream;
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};
@@ -119,15 +62,15 @@ use std::time::Duration;
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use admin::reload::FileWatcher;
+use admin::saver::Saver;
 use config::Config;
-use file::Address;
+use config::file::Address;
+use config::options::{Command, Options};
+use config::problem::Problem;
 use gateway::{Gateway, ListenConfig};
 use limits::Limits;
-use options::{Command, Options};
-use problem::Problem;
-use reload::FileWatcher;
-use saver::Saver;
-use state::State;
+use limits::state::State;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -198,7 +141,7 @@ async fn limit(options: Options) -> Result<bool, Failure> {
     let listen_config = ListenConfig {
         listen: options.listen.map_or(config.fixed.listen.value, |Address(listen)| listen),
         admin: options.admin.map_or(config.fixed.admin.value, |Address(admin)| admin),
-        max_connections: open_files::raise_limit(connections.value)
+        max_connections: downstream::open_files::raise_limit(connections.value)
             .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
     // Installed before the addresses are printed: a process that reads them may send signals at once.

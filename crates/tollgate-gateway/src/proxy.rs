@@ -1,5 +1,9 @@
 //! Forwards one request and its response. Bodies stream both ways; hop-by-hop headers are removed.
 
+pub(crate) mod checker;
+pub(crate) mod settling_body;
+pub(crate) mod tunnel;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,26 +22,26 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
 use tollgate_tower::{Hold, ToBody};
 
-use super::backend::Backend;
-use super::backends::Selected;
-use super::complete_body::CompleteBody;
-use super::config::Config;
-use super::conformance;
-use super::connector::{self, HttpClient, UpstreamProtocol, chain, is_timeout};
-use super::http2;
-use super::limits::Limits;
-use super::local_reply;
-use super::log;
-use super::outcome::Outcome;
-use super::retry_body::RetryBody;
-use super::settling_body::NotSent;
-use super::stats;
-use super::target::Target;
-use super::timeout_body::TimeoutBody;
-use super::token_list::has_token;
-use super::tunnel::UpgradeRequest;
-use super::upload::{Progress, Upload};
-use super::upstream_stats::UpstreamError;
+use crate::body::complete_body::CompleteBody;
+use crate::body::retry_body::RetryBody;
+use crate::body::timeout_body::TimeoutBody;
+use crate::body::upload::{Progress, Upload};
+use crate::config::Config;
+use crate::http::conformance;
+use crate::http::http2;
+use crate::http::local_reply;
+use crate::http::token_list::has_token;
+use crate::limits::Limits;
+use crate::request::outcome::Outcome;
+use crate::telemetry::log;
+use crate::telemetry::stats;
+use crate::telemetry::upstream_stats::UpstreamError;
+use crate::upstream::backend::Backend;
+use crate::upstream::backends::Selected;
+use crate::upstream::connector::{self, HttpClient, UpstreamProtocol, chain, is_timeout};
+use crate::upstream::target::Target;
+use settling_body::NotSent;
+use tunnel::UpgradeRequest;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");

@@ -7,6 +7,10 @@
 #[path = "../../src/main.rs"]
 mod app;
 
+// The paths of the program begin with `crate`.
+#[allow(unused_imports, reason = "some are used by the program only")]
+use app::{admin, body, config, demo, downstream, gateway, http, limits, llm, proxy, request, telemetry, upstream};
+
 mod admission;
 mod balancing;
 mod conformance;
@@ -17,7 +21,7 @@ mod forwarding;
 mod frames;
 mod http2;
 mod key_sources;
-mod llm;
+mod language_models;
 mod logging;
 mod malformed;
 mod measuring;

@@ -1,7 +1,7 @@
 //! Malformed files: each is refused with the line, the value, and what to write instead.
 
 use super::app::config::Config;
-use super::app::problem::Problem;
+use super::app::config::problem::Problem;
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The limits of blocks of addresses.
 
-use super::app::name::Name;
+use super::app::request::name::Name;
 use super::world::*;
 
 use reqwest::StatusCode;

@@ -1,14 +1,14 @@
 //! 50 listed keys beside 1,500 clients that use a new key for each request, on simulated time.
 
-use super::app::access_log::{AccessLog, Lines};
-use super::app::admission::Admission;
-use super::app::client::Client;
 use super::app::config::Config;
-use super::app::connection::Connection;
+use super::app::downstream::admission::Admission;
+use super::app::downstream::connection::Connection;
 use super::app::limits::Limits;
-use super::app::name::Name;
 use super::app::proxy::UpstreamClients;
-use super::app::stats::Stats;
+use super::app::request::client::Client;
+use super::app::request::name::Name;
+use super::app::telemetry::access_log::{AccessLog, Lines};
+use super::app::telemetry::stats::Stats;
 use super::world::{MILLI, SECOND, file};
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Changes of the limits while requests are served.
 
-use super::app::client::Client;
 use super::app::config::Config;
-use super::app::name::Name;
+use super::app::request::client::Client;
+use super::app::request::name::Name;
 use super::process::Process;
 use super::world::*;
 

@@ -1,7 +1,7 @@
 //! Restarts with a state file: no bucket is filled by a restart, and whenever the process is killed, the file is the old
 //! state or the new one.
 
-use super::app::state::State;
+use super::app::limits::state::State;
 use super::process::Process;
 use super::world::*;
 

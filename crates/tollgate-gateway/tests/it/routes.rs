@@ -102,7 +102,7 @@ async fn clients_share_the_quota_of_a_route_by_weight() {
     let world = TestGateway::new(&limits("1h", routes).replace("\nmax_wait", "\nmax_waiting = 1000\nmax_wait")).await;
     assert_eq!(status(&world, "/r", "first").await, OK);
     let flood: Vec<_> = (0..60).map(|_| world.send("/r", "flood")).collect();
-    let shared = world.gateway.limits.rules.shared(super::app::name::Name::new("route /r")).unwrap();
+    let shared = world.gateway.limits.rules.shared(super::app::request::name::Name::new("route /r")).unwrap();
     until("all wait", || shared.fair_queue.waiting() == 60).await;
     let listed: Vec<_> = (0..9).map(|_| world.send("/r", "k-ann")).collect();
     until("all wait", || shared.fair_queue.waiting() == 69).await;
@@ -125,7 +125,7 @@ async fn a_cap_in_flight_of_a_route_holds_to_the_last_byte_and_leaks_nothing() {
     let streams: Vec<_> = (0..3).map(|_| world.upstream.stream()).collect();
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "b").send().await.unwrap();
-    let shared = world.gateway.limits.rules.shared(super::app::name::Name::new("route /stream")).unwrap();
+    let shared = world.gateway.limits.rules.shared(super::app::request::name::Name::new("route /stream")).unwrap();
     let third = world.send("/stream", "c");
     until("it waits", || shared.fair_queue.waiting() == 1).await;
     assert_eq!(status(&world, "/", "c").await, OK);
@@ -142,7 +142,7 @@ async fn a_change_keeps_levels_and_serves_what_waits_for_a_limit_that_is_gone() 
     let route = |more: &str| limits("1h", &format!("[[routes]]\npath = \"/r\"\n{more}"));
     let world = TestGateway::new(&route("quota = \"1/h, burst 3\"\nkey_quota = \"1/h, burst 1\"\n")).await;
     assert_eq!(status(&world, "/r", "a").await, OK);
-    let name = super::app::name::Name::new("route /r");
+    let name = super::app::request::name::Name::new("route /r");
     let shared = world.gateway.limits.rules.shared(name).unwrap();
     assert_eq!(shared.limiter.available(), 2);
     change(&world, &route("quota = \"1/h, burst 5\"\nkey_quota = \"1/h, burst 2\"\n")).unwrap();

@@ -1,6 +1,6 @@
 //! TLS and HTTP/2 to the upstream, and gRPC.
 
-use super::app::certificate;
+use super::app::config::certificate;
 use super::tls::Pair;
 use super::world::{TestGateway, file};
 

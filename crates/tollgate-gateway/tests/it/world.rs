@@ -1,9 +1,9 @@
 //! A gateway in this process, with a clock moved by hand, in front of an upstream that records the requests.
 
-use super::app::builders::Builders;
 use super::app::config::Config;
 use super::app::gateway::{Gateway, ListenConfig};
 use super::app::limits::Limits;
+use super::app::limits::builders::Builders;
 
 use axum::Router;
 use axum::body::Body;

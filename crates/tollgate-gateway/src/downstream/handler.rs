@@ -1,0 +1,273 @@
+//! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
+use tokio::time::Instant;
+use tollgate::Refused;
+use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
+use tollgate_tower::key::ClientAddress;
+use tollgate_tower::{HeldBody, Hold, ToBody};
+use tower::service_fn;
+
+use super::admission::{Admission, Admitted, InFlight, Rejected};
+use super::connection::Connection;
+use super::follow_upstream::{follow_upstream, restore_expired};
+use super::server::HttpService;
+use crate::body::upload::{Upload, UploadError};
+use crate::config::Config;
+use crate::http::conformance;
+use crate::http::grpc;
+use crate::http::local_reply;
+use crate::limits::limit::Limit;
+use crate::limits::reason::Reason;
+use crate::llm::Llm;
+use crate::llm::estimate::Estimate;
+use crate::proxy::settling_body::settle;
+use crate::proxy::tunnel::{Tunnel, UpgradeRequest};
+use crate::proxy::unavailable;
+use crate::request::client::Client;
+use crate::request::key_source::KeySource;
+use crate::request::name::Name;
+use crate::request::networks::Block;
+use crate::request::outcome::Outcome;
+use crate::request::route::{BadEscape, RoutePolicy};
+use crate::request::rule::Charge;
+use crate::telemetry::record::Record;
+use crate::telemetry::stats;
+
+/// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
+
+/// A response. Its tokens are in flight to its last byte; without a pass it has none.
+type HandlerResponse = Response<HeldBody<Body, InFlight>>;
+
+/// The service that responds to the requests of a connection.
+pub(crate) fn handler(connection: Connection) -> impl HttpService {
+    let connection = Arc::new(connection);
+    service_fn(move |request| handle(Arc::clone(&connection), request))
+}
+
+async fn handle(connection: Arc<Connection>, request: Request<Body>) -> Result<HandlerResponse, Infallible> {
+    let counted = connection.counters.open();
+    let is_grpc = grpc::is_call(&request);
+    let mut entry =
+        connection.access_log.open(&request, |query| connection.limits.config().keys.source.shown(query).into());
+    let (mut response, outcome, pass) = match admit(&connection, request, &mut entry.record).await {
+        Err(reply) => {
+            let outcome = reply.outcome;
+            (record_reply(&connection, reply, is_grpc, &mut entry.record), outcome, None)
+        }
+        Ok((admission, request, Admitted { in_flight, tokens })) => {
+            let began = Instant::now();
+            let mut response = connection.proxy.forward(request).await;
+            let took = began.elapsed();
+            let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
+            entry.record.upstream = Some(took);
+            if let Some(estimate) = &admission.estimate {
+                response = settle(response, tokens, estimate);
+                // Only the upstream knows its limits.
+                if outcome == Outcome::Answered {
+                    follow_upstream(&connection.limits, estimate, response.status(), response.headers());
+                }
+            }
+            if is_grpc && outcome != Outcome::Answered {
+                response = grpc::answer(response, None);
+            }
+            if connection.limits.reports_always {
+                rate_limits(&connection, &admission).write(Format::Draft11, response.headers_mut());
+            }
+            (response, outcome, Some(in_flight))
+        }
+    };
+    counted.end(outcome);
+    entry.record.outcome = outcome;
+    entry.record.status = Some(response.status());
+    match response.extensions_mut().remove::<Tunnel>() {
+        // A WebSocket holds its tokens to its end, and has its line of the access log then.
+        Some(tunnel) => {
+            tunnel.begin(pass, entry);
+            Ok(ToBody.hold(response, None))
+        }
+        None => Ok(ToBody.hold(entry.follow(response), pass)),
+    }
+}
+
+/// Counts a request that is not forwarded, and returns its response.
+fn record_reply(connection: &Connection, reply: LocalReply, is_grpc: bool, record: &mut Record) -> Response<Body> {
+    let LocalReply { outcome, response, refused, limit } = reply;
+    if let Some(reason) = Reason::new(outcome, refused.as_ref(), limit) {
+        (record.reason, record.limit) = (Some(reason), limit);
+        connection.stats.refusals.note(record.client, reason, limit);
+        stats::refused(reason, limit);
+    }
+    if is_grpc { grpc::answer(*response, refused) } else { *response }
+}
+
+/// A request that is not forwarded: how it is counted, and its response.
+struct LocalReply {
+    outcome: Outcome,
+    response: Box<Response<Body>>,
+    /// The reason, if a limit refused it.
+    refused: Option<Refused>,
+    /// That limit, or the block of addresses that is refused.
+    limit: Option<Limit>,
+}
+
+impl LocalReply {
+    fn new(outcome: Outcome, response: Response<Body>) -> Self {
+        Self { outcome, response: Box::new(response), refused: None, limit: None }
+    }
+}
+
+/// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
+async fn admit(
+    connection: &Arc<Connection>,
+    request: Request<Body>,
+    record: &mut Record,
+) -> Result<(Admission, Request<Upload>, Admitted), LocalReply> {
+    let (mut admission, llm) = admission(connection, &request)?;
+    (record.client, record.cost) = (Some(admission.client), Some(admission.cost));
+    let (mut head, body) = request.into_parts();
+    if !admission.websockets {
+        UpgradeRequest::forbid(&mut head.extensions);
+    }
+    let upload = if body.is_end_stream() {
+        Upload::default()
+    } else {
+        // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
+        admission.check_wait(connection).map_err(|rejected| refusal(connection, &admission, rejected))?;
+        let Admission { body_buffer, client_timeout, .. } = admission;
+        Upload::read(body, body_buffer, client_timeout).await.map_err(upload_failed)?
+    };
+    // A request without a body generates nothing. Its response may have the usage of an earlier one.
+    if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
+        let estimate = Estimate::of(&llm, head.uri.path(), &head.headers, &upload);
+        let estimate =
+            estimate.map_err(|(status, why)| LocalReply::new(Outcome::Invalid, local_reply::problem(status, &why)))?;
+        record.tokens = Some(estimate.tokens);
+        restore_expired(&connection.limits, &estimate);
+        admission.charges.splice(0..0, estimate.request_charge(admission.client));
+        admission.estimate = Some(estimate);
+        // The usage of a compressed response could not be read.
+        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    let began = Instant::now();
+    let admitted = admission.admit(connection).await;
+    let waited = began.elapsed();
+    // A client without a bucket of its own has become the one that such clients share.
+    (record.client, record.waited) = (Some(admission.client), Some(waited));
+    let pass = admitted.map_err(|rejected| refusal(connection, &admission, rejected))?;
+    connection.stats.waits.note(waited);
+    Ok((admission, Request::from_parts(head, upload), pass))
+}
+
+fn upload_failed(error: UploadError) -> LocalReply {
+    LocalReply::new(error.outcome(), error.response())
+}
+
+/// The admission of `request`, and the settings if it is for a language model; or the response to a request that needs no
+/// admission. A request that waits later does not keep an old configuration alive.
+fn admission(connection: &Connection, request: &Request<Body>) -> Result<(Admission, Option<Arc<Llm>>), LocalReply> {
+    let invalid = |response| LocalReply { outcome: Outcome::Invalid, response, refused: None, limit: None };
+    conformance::check_request(request).map_err(invalid)?;
+    let config = connection.limits.config();
+    let block = block(&config, request, connection)?;
+    let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
+        return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.source)));
+    };
+    if config.keys.source.is_named_by_connection(request.headers()) {
+        // The field is not forwarded then: the key would count here, and not at the upstream.
+        let why = "Connection may not name the field of the key";
+        return Err(LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why)));
+    }
+    // Otherwise the request would wait for tokens that it cannot use.
+    if let Some(wait) = config.upstreams.outage() {
+        return Err(LocalReply::new(Outcome::Failed, unavailable(wait)));
+    }
+    let policy = config.routes.policy(request.method(), request.headers(), request.uri().path());
+    let RoutePolicy { cost, body_buffer, rules, is_llm, websockets } = policy.map_err(|BadEscape| {
+        let why = "the path has a percent sign that begins no escape: write %25";
+        LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
+    })?;
+    let of_block = block.map(|(rule, address)| Charge { rule, client: Client::Address(address), cost });
+    let charges = rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect();
+    let client_timeout = config.timeouts.client;
+    let max_wait = config.max_wait;
+    let admission =
+        Admission { client, cost, charges, estimate: None, max_wait, body_buffer, client_timeout, websockets };
+    Ok((admission, config.llm.clone().filter(|_| is_llm)))
+}
+
+/// The limits of the request's block of addresses, if it has any, and the address.
+fn block(
+    config: &Config,
+    request: &Request<Body>,
+    connection: &Connection,
+) -> Result<Option<(Name, IpAddr)>, LocalReply> {
+    if config.networks.is_empty() {
+        return Ok(None);
+    }
+    let address = config.keys.proxies.client(request.headers(), connection.peer.ip());
+    match config.networks.of(address) {
+        Block::Limited(rule) => Ok(Some((rule, ClientAddress::from(address).into()))),
+        Block::Free => Ok(None),
+        Block::Refused(name) => {
+            let why = "requests from this address are not accepted";
+            let reply = LocalReply::new(Outcome::Unknown, local_reply::problem(StatusCode::FORBIDDEN, why));
+            Err(LocalReply { limit: Some(Limit::Block(name)), ..reply })
+        }
+    }
+}
+
+fn unauthorized(source: &KeySource) -> Response<Body> {
+    let (why, challenge) = source.challenge();
+    let mut response = local_reply::problem(StatusCode::UNAUTHORIZED, &why);
+    let challenge = HeaderValue::try_from(challenge).expect("names of keys are visible ASCII characters");
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
+}
+
+/// The rate limit report of the request's own key.
+fn rate_limits(connection: &Connection, admission: &Admission) -> RateLimits {
+    let terms = Terms::default().name(own_name(admission));
+    RateLimits::of_key(connection.limits.clients.of(&admission.client), &admission.client, &terms)
+}
+
+/// The name of the limit of the request's own key.
+fn own_name(admission: &Admission) -> &'static str {
+    if admission.client == Client::Overflow { "overflow" } else { "key" }
+}
+
+fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> LocalReply {
+    let mut limits = rate_limits(connection, admission);
+    // The state of a limit that several clients share is reported only to a client that it refused.
+    let other = match rejected.refused_by {
+        Some(refused_by) => Some(connection.limits.rules.rate_limits(&refused_by)),
+        None if rejected.by == Outcome::RefusedAll => {
+            Some(RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all")))
+        }
+        None => None,
+    };
+    let refusal = Refusal::new(rejected.why, other.as_ref().unwrap_or(&limits));
+    let limit = match rejected.refused_by {
+        Some(refused_by) => Limit::of(refused_by),
+        None if rejected.by == Outcome::RefusedAll => Limit::All,
+        None if admission.client == Client::Overflow => Limit::Overflow,
+        None => Limit::Own,
+    };
+    if let Some(other) = other {
+        limits.policies.extend(other.policies);
+        limits.limits.extend(other.limits);
+    }
+    let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
+    response.headers_mut().insert(CACHE_CONTROL, local_reply::NO_STORE);
+    limits.write(Format::Draft11, response.headers_mut());
+    LocalReply { refused: Some(rejected.why), limit: Some(limit), ..LocalReply::new(rejected.by, response) }
+}

@@ -1,0 +1,106 @@
+//! The limits of each client within a rule.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tollgate::metrics::{AlreadyMetered, Meter};
+use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, OwnedKeyedGrant, Quota};
+
+use super::builders::Builders;
+use super::time_left::TimeLeft;
+use crate::config::Config;
+use crate::request::client::Client;
+use crate::request::name::Name;
+use crate::request::rule::Charge;
+use crate::request::rule::unlimited;
+
+/// One client within one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RuleKey {
+    pub(crate) rule: Name,
+    pub(crate) client: Client,
+}
+
+/// The buckets of all parts.
+pub(crate) struct RuleClientLimits {
+    /// Of listed keys, and of the unlisted clients of a rule that share a bucket because there are too many of them. The
+    /// file bounds their number, so each always has a place.
+    listed: KeyedLimiter<RuleKey>,
+    /// Of keys and addresses that clients choose: at most `max_keys`.
+    unlisted: KeyedLimiter<RuleKey>,
+}
+
+impl RuleClientLimits {
+    pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, ConfigError> {
+        let build = |bounded: KeyedBuilder<RuleKey>| {
+            let current = Arc::clone(config);
+            let quota_by = move |key: &RuleKey| quota_of(&current.load(), key);
+            bounded.quota_by(quota_by).max_waiting(config.load().fixed.max_waiting.value).build()
+        };
+        Ok(Self {
+            listed: build(builders.keyed().unbounded_keys())?,
+            unlisted: build(builders.keyed().max_keys(config.load().fixed.max_keys.value))?,
+        })
+    }
+
+    /// Waits for the tokens of the client of `charge`. An unlisted client for which there is no place takes them from the
+    /// bucket that such clients share.
+    pub(crate) async fn admit(
+        &self,
+        charge: &Charge,
+        left: &mut TimeLeft,
+    ) -> Result<OwnedKeyedGrant<RuleKey>, (RuleKey, ConsumeError)> {
+        let mut key = RuleKey { rule: charge.rule, client: charge.client };
+        let mut granted = self.claim(key, charge.cost, left).await;
+        if matches!(granted, Err(ConsumeError::TooManyKeys { .. })) {
+            key.client = Client::Overflow;
+            granted = self.claim(key, charge.cost, left).await;
+        }
+        granted.map_err(|why| (key, why))
+    }
+
+    async fn claim(
+        &self,
+        key: RuleKey,
+        cost: u64,
+        left: &mut TimeLeft,
+    ) -> Result<OwnedKeyedGrant<RuleKey>, ConsumeError> {
+        let claim = self.of(&key).clone().consume_owned(key, cost).within(left.get());
+        left.spend(claim).await
+    }
+
+    /// The limiter with the bucket of `key`.
+    pub(crate) fn of(&self, key: &RuleKey) -> &KeyedLimiter<RuleKey> {
+        match key.client {
+            Client::Listed(_) | Client::Overflow => &self.listed,
+            Client::Key { .. } | Client::Address(_) => &self.unlisted,
+        }
+    }
+
+    /// Takes the quotas of the configuration that is in force now. Levels stay, and waiting requests are re-timed.
+    pub(crate) fn renew(&self) {
+        self.listed.renew_quotas();
+        self.unlisted.renew_quotas();
+    }
+
+    pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<RuleKey>>; 2], AlreadyMetered> {
+        Ok([Meter::new("rules-listed", &self.listed)?, Meter::new("rules-unlisted", &self.unlisted)?])
+    }
+
+    /// Serves the queues, where the clock is moved by hand.
+    #[allow(dead_code, reason = "only tests move the clock by hand")]
+    pub(crate) fn tick(&self) {
+        self.listed.tick();
+        self.unlisted.tick();
+    }
+
+    pub(crate) fn close(&self) {
+        self.listed.close();
+        self.unlisted.close();
+    }
+}
+
+/// Requests that still wait for a rule that the file does not have any more wait no longer.
+fn quota_of(config: &Config, key: &RuleKey) -> Quota {
+    config.rules.get(&key.rule).and_then(|rule| rule.each).unwrap_or_else(unlimited)
+}

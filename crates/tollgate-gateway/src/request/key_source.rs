@@ -1,0 +1,163 @@
+//! Where the key of a request is.
+
+use std::borrow::Cow;
+
+use axum::http::header::{AUTHORIZATION, CONNECTION};
+use axum::http::{HeaderMap, HeaderName, Uri};
+use percent_encoding::percent_decode_str;
+
+use super::jwt;
+use crate::http::token_list::has_token;
+
+/// The scheme that may precede a key.
+const SCHEME: &str = "bearer ";
+/// What some servers split a query at.
+const SEPARATORS: [char; 2] = ['&', ';'];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    Header(HeaderName),
+    /// A parameter of the query.
+    Query(String),
+    /// A claim of the JSON Web Token in `Authorization`.
+    Claim(String),
+}
+
+impl KeySource {
+    /// The key of a request; `None` if it has none, or if it is malformed.
+    pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Header(name) => bare(headers, name).map(Cow::Borrowed),
+            Self::Query(name) => parameter(uri.query()?, name),
+            Self::Claim(name) => jwt::claim(bare(headers, &AUTHORIZATION)?, name).map(Cow::Owned),
+        }
+    }
+
+    /// A query as logs may show it: without the key.
+    pub(crate) fn shown<'a>(&self, query: &'a str) -> Cow<'a, str> {
+        let Self::Query(name) = self else { return Cow::Borrowed(query) };
+        let is_key = |pair: &&str| {
+            let other = pair.split('=').next().unwrap_or_default();
+            // What cannot be decoded could be the key to the upstream.
+            decoded(other).is_none_or(|other| folded(&other) == folded(name))
+        };
+        if !query.split(SEPARATORS).any(|pair| is_key(&pair)) {
+            return Cow::Borrowed(query);
+        }
+        let shown = query.split_inclusive(SEPARATORS).map(|part| {
+            let pair = part.strip_suffix(SEPARATORS).unwrap_or(part);
+            if is_key(&pair) { ["...", &part[pair.len()..]].concat() } else { part.to_owned() }
+        });
+        Cow::Owned(shown.collect())
+    }
+
+    /// Whether `Connection` names the field of the key, which is then not forwarded.
+    pub(crate) fn is_named_by_connection(&self, headers: &HeaderMap) -> bool {
+        let names = |name: &HeaderName| has_token(headers, &CONNECTION, name.as_str());
+        match self {
+            Self::Header(name) => names(name),
+            Self::Query(_) => false,
+            Self::Claim(_) => names(&AUTHORIZATION),
+        }
+    }
+
+    /// What a client without a known key is told to send, and the challenge of its 401.
+    pub(crate) fn challenge(&self) -> (String, String) {
+        let bearer = "Bearer realm=\"tollgate-gateway\"";
+        match self {
+            Self::Header(name) if *name == AUTHORIZATION => {
+                (format!("send a known key in the header {name}"), bearer.to_owned())
+            }
+            Self::Header(name) => (
+                format!("send a known key in the header {name}"),
+                format!("ApiKey realm=\"tollgate-gateway\", header=\"{name}\""),
+            ),
+            Self::Query(name) => (
+                format!("send a known key in the query parameter {name}"),
+                format!("ApiKey realm=\"tollgate-gateway\", query=\"{name}\""),
+            ),
+            Self::Claim(name) => {
+                (format!("send a token with a known claim {name} in the header {AUTHORIZATION}"), bearer.to_owned())
+            }
+        }
+    }
+}
+
+/// The value of a field, without the scheme; `None` if there are several, because servers differ in which they take.
+fn bare<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let text = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
+    let key = text.split_at_checked(SCHEME.len());
+    Some(key.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME)).map_or(text, |(_, key)| key))
+}
+
+/// The parameter of this name; `None` if there are several, because servers differ in which of them they take.
+fn parameter<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    let pairs = query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values = pairs.filter(|(other, _)| decoded(other).is_some_and(|other| folded(&other) == folded(name)));
+    let (_, value) = values.next()?;
+    if values.next().is_some() { None } else { decoded(value).filter(|key| !key.is_empty()) }
+}
+
+/// What names of parameters have in common that some servers take for the same.
+fn folded(name: &str) -> String {
+    name.chars()
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
+        .map(|letter| if matches!(letter, '.' | ' ' | '[') { '_' } else { letter })
+        .collect()
+}
+
+/// Decodes a part of a query, as forms are encoded. `None` if it is not UTF-8.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains(['%', '+']) {
+        return Some(Cow::Borrowed(text));
+    }
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(|text| Cow::Owned(text.into_owned()))
+}
+
+#[test]
+fn a_key_in_the_query_is_found_however_it_is_written() {
+    for (query, expected) in [
+        ("key=a", Some("a")),
+        ("x=1&key=a%20b&y", Some("a b")),
+        ("%6bey=a+b", Some("a b")),
+        ("key=a=b", Some("a=b")),
+        ("key=a&key=b", None),
+        ("key=", None),
+        ("key", None),
+        ("keys=a", None),
+        ("key=%ff", None),
+        ("KEY=a", Some("a")),
+        ("x;key=a", Some("a")),
+        ("key=a;Key=b", None),
+        ("key=a&%4bey=b", None),
+        ("", None),
+    ] {
+        assert_eq!(parameter(query, "key").as_deref(), expected, "{query}");
+    }
+}
+
+#[test]
+fn a_shown_query_has_no_key() {
+    let source = KeySource::Query("key".to_owned());
+    for (query, expected) in [
+        ("key=a", "..."),
+        ("x=1&key=a%20b&y", "x=1&...&y"),
+        ("%6bey=a&keys=b&key=c", "...&keys=b&..."),
+        ("%ffkey=a", "..."),
+        ("a;KEY=b;c&key=d", "a;...;c&..."),
+        ("a=b", "a=b"),
+        ("", ""),
+    ] {
+        assert_eq!(source.shown(query), expected, "{query}");
+    }
+    for name in ["api.key", "api%20key", "api+key", "api[key", "API_Key", "api_\u{212a}ey"] {
+        let query = format!("{name}=a");
+        assert_eq!(parameter(&query, "api_key").as_deref(), Some("a"), "{query}");
+        assert_eq!(parameter(&format!("{query}&api_key=b"), "api_key"), None, "{query}");
+        assert_eq!(KeySource::Query("api_key".to_owned()).shown(&query), "...", "{query}");
+    }
+    assert_eq!(KeySource::Claim("key".to_owned()).shown("key=a"), "key=a");
+}

@@ -1,0 +1,192 @@
+//! The policy of a request, by its path and its method.
+
+use axum::http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+
+use super::forwarding;
+use super::name::Name;
+use crate::http::path_variants::{
+    self, PathVariants, is_escaped_rightly, is_unambiguous, matches_normalized, normalize,
+};
+
+/// Matches requests below the path of the route, segment by segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    segments: Vec<Segment>,
+    /// Empty if the route matches any method.
+    methods: Vec<Method>,
+    pub(crate) cost: u64,
+    /// How many bytes of a body are read before the request is admitted; `None` if as for all routes.
+    body_buffer: Option<usize>,
+    /// The name of the route's own limits, if it has any.
+    pub(crate) rule: Option<Name>,
+    /// Whether its requests cost tokens of a language model.
+    pub(crate) is_llm: bool,
+    /// Whether its requests may open WebSockets.
+    pub(crate) websockets: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    text: Box<[u8]>,
+    normalized: Box<str>,
+}
+
+/// What the file says about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoutePolicy {
+    pub(crate) cost: u64,
+    pub(crate) body_buffer: usize,
+    /// The names of the limits that the request takes tokens of, in alphabetical order.
+    pub(crate) rules: Vec<Name>,
+    /// Whether it costs tokens of a language model too.
+    pub(crate) is_llm: bool,
+    /// Whether it may open a WebSocket: only if all that it may mean allow it.
+    pub(crate) websockets: bool,
+}
+
+/// Requests to language models are read as a whole, so by default their buffer is larger.
+const LLM_BUFFER: usize = 1 << 20;
+
+impl RoutePolicy {
+    fn max(self, other: Self) -> Self {
+        let Self { cost, body_buffer, mut rules, is_llm, websockets } = self;
+        rules.extend(other.rules);
+        rules.sort_unstable();
+        rules.dedup();
+        let (cost, body_buffer) = (cost.max(other.cost), body_buffer.max(other.body_buffer));
+        let (is_llm, websockets) = (is_llm || other.is_llm, websockets && other.websockets);
+        Self { cost, body_buffer, rules, is_llm, websockets }
+    }
+}
+
+impl Route {
+    pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64, body_buffer: Option<usize>) -> Self {
+        let path: Vec<u8> = percent_decode_str(path).collect();
+        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty());
+        let segment = |text: &[u8]| Segment { text: text.into(), normalized: normalize(text).into() };
+        let segments = path_variants::resolve(segments).into_iter().map(segment).collect();
+        Self { segments, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
+    }
+
+    fn is_of(&self, method: &str) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|own| own.as_str().eq_ignore_ascii_case(method))
+    }
+
+    fn matches<'a>(&self, mut path: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.segments.iter().all(|own| path.next().is_some_and(|seen| *own.text == *seen))
+    }
+
+    fn matches_normalized(&self, path: &[&[u8]]) -> bool {
+        let is_same = |(own, seen): (&Segment, &&[u8])| matches_normalized(seen, &own.normalized);
+        self.segments.len() <= path.len() && self.segments.iter().zip(path).all(is_same)
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.segments.iter().all(|segment| *segment.text == *segment.normalized.as_bytes())
+    }
+}
+
+/// All routes. The route with the longest path decides; of several, the first in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes {
+    routes: Vec<Route>,
+    /// The policy of a request without a route.
+    base: RoutePolicy,
+    /// Whether all segments of all routes are the same [loosely](normalize).
+    are_normalized: bool,
+    /// Whether a route is for some methods only.
+    have_methods: bool,
+}
+
+/// A path of which the gateway cannot say what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadEscape;
+
+impl Routes {
+    /// `body_buffer` bytes of a body are read where a route does not say otherwise.
+    pub(crate) fn new(mut routes: Vec<Route>, body_buffer: usize) -> Self {
+        routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
+        let are_normalized = routes.iter().all(Route::is_normalized);
+        let have_methods = routes.iter().any(|route| !route.methods.is_empty());
+        let base = RoutePolicy { cost: 1, body_buffer, rules: Vec::new(), is_llm: false, websockets: false };
+        Self { routes, base, are_normalized, have_methods }
+    }
+
+    /// The highest policy of all that the request may mean to the upstream.
+    pub(crate) fn policy(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<RoutePolicy, BadEscape> {
+        if self.routes.is_empty() {
+            return Ok(self.base.clone());
+        }
+        if !is_escaped_rightly(path) {
+            return Err(BadEscape);
+        }
+        let own = self.policy_of(method.as_str(), path);
+        if !self.have_methods {
+            return Ok(own);
+        }
+        Ok(others(method, headers).map(|method| self.policy_of(method, path)).fold(own, RoutePolicy::max))
+    }
+
+    fn policy_of(&self, method: &str, path: &str) -> RoutePolicy {
+        if self.are_normalized && is_unambiguous(path) {
+            return self.policy_by(method, |route| route.matches(path_variants::segments(path.as_bytes())));
+        }
+        let Some(readings) = PathVariants::of(path) else {
+            let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.policy_at(route));
+            return all.fold(self.base.clone(), RoutePolicy::max);
+        };
+        let policy = |path: path_variants::Segments<'_>| {
+            let exact = self.policy_by(method, |route| route.matches(path.iter().copied()));
+            exact.max(self.policy_by(method, |route| route.matches_normalized(&path)))
+        };
+        readings.paths().map(policy).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
+    }
+
+    fn policy_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> RoutePolicy {
+        let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
+        found.map_or_else(|| self.base.clone(), |route| self.policy_at(route))
+    }
+
+    fn policy_at(&self, route: &Route) -> RoutePolicy {
+        let buffer = self.base.body_buffer.max(if route.is_llm { LLM_BUFFER } else { 0 });
+        RoutePolicy {
+            cost: route.cost,
+            body_buffer: route.body_buffer.unwrap_or(buffer),
+            rules: route.rule.into_iter().collect(),
+            is_llm: route.is_llm,
+            websockets: route.websockets,
+        }
+    }
+}
+
+/// The other methods that the upstream may take a request for.
+fn others<'a>(method: &Method, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
+    // To most upstreams HEAD is as much work as GET.
+    let get = (method == Method::HEAD).then_some("GET");
+    get.into_iter().chain(forwarding::methods(headers))
+}
+
+#[test]
+fn the_longest_route_decides_and_of_equals_the_first() {
+    let route = |path, cost| Route::new(path, Vec::new(), cost, None);
+    let posts = Route::new("/reports/", vec![Method::POST], 7, None);
+    let routes = [route("/reports", 5), route("/reports/weekly", 9), posts, route("/health", 0), route("/a%20b", 3)];
+    let routes = Routes::new(routes.into(), 0);
+    let cost = |path| routes.policy(&Method::GET, &HeaderMap::new(), path).map(|policy| policy.cost);
+    for (path, expected) in [
+        ("/reports", 5),
+        ("/reports/", 5),
+        ("/reports/weekly/3", 9),
+        ("/reportsx", 1),
+        ("/", 1),
+        ("*", 1),
+        ("/health", 0),
+        ("/a%20b", 3),
+    ] {
+        assert_eq!(cost(path), Ok(expected), "{path}");
+    }
+    assert_eq!(cost("/100%"), Err(BadEscape));
+    let post = routes.policy(&Method::POST, &HeaderMap::new(), "/reports/x");
+    assert_eq!(post.map(|policy| policy.cost), Ok(5), "the first in the file");
+}

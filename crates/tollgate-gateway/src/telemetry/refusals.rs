@@ -1,0 +1,182 @@
+//! The refusals of the last minute by client and reason, and all since the start by reason. Memory is bounded: what
+//! further unlisted clients are refused in a window counts as that of others.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use tokio::time::Instant;
+
+use crate::limits::limit::Limit;
+use crate::limits::reason::Reason;
+use crate::request::client::Client;
+
+/// A minute, in windows.
+const WINDOWS: usize = 6;
+const WINDOW: Duration = Duration::from_secs(10);
+/// Refusals of different clients rarely wait for each other's lock.
+const PARTS: usize = 16;
+/// How many clients and reasons a part of a window has, besides those of listed keys, whose number the file bounds.
+const MAX_ENTRIES: usize = 64;
+
+/// To whom a refusal counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RefusedClient {
+    Client(Client),
+    /// The request was refused before its client was known.
+    Unidentified,
+    /// Unlisted clients beyond those that are told apart.
+    Others,
+}
+
+type RefusalKey = (RefusedClient, Reason, Option<Limit>);
+type Counts = HashMap<RefusalKey, Count>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) count: u64,
+    pub(crate) last: Instant,
+}
+
+pub(crate) struct Refusals {
+    began: Instant,
+    totals: [CachePadded<AtomicU64>; Reason::ALL.len()],
+    hasher: RandomState,
+    parts: [Mutex<[Window; WINDOWS]>; PARTS],
+}
+
+#[derive(Default)]
+struct Window {
+    /// The time of this window, in windows since the start.
+    number: u64,
+    counts: Counts,
+}
+
+/// Refusals of one client for one reason.
+pub(crate) type Kind = (RefusedClient, Reason, Option<Limit>, Count);
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            totals: Default::default(),
+            hasher: RandomState::new(),
+            parts: Default::default(),
+        }
+    }
+
+    pub(crate) fn note(&self, client: Option<Client>, reason: Reason, limit: Option<Limit>) {
+        self.totals[reason as usize].fetch_add(1, Ordering::Relaxed);
+        let refused_client = client.map_or(RefusedClient::Unidentified, RefusedClient::Client);
+        let part = &self.parts[self.hasher.hash_one(refused_client) as usize % PARTS];
+        let (now, number) = self.now();
+        let mut windows = part.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = &mut windows[number as usize % WINDOWS];
+        if window.number != number {
+            *window = Window { number, counts: Counts::new() };
+        }
+        let always = !matches!(refused_client, RefusedClient::Client(Client::Key { .. } | Client::Address(_)));
+        let fits =
+            always || window.counts.len() < MAX_ENTRIES || window.counts.contains_key(&(refused_client, reason, limit));
+        let place = if fits { (refused_client, reason, limit) } else { (RefusedClient::Others, reason, limit) };
+        let count = window.counts.entry(place).or_insert(Count { count: 0, last: now });
+        count.count += 1;
+        count.last = now;
+    }
+
+    /// The refusals since the start for `reason`.
+    pub(crate) fn total(&self, reason: Reason) -> u64 {
+        self.totals[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// The refusals of about the last minute, the most first, and how long this time is.
+    pub(crate) fn recent(&self) -> (Vec<Kind>, Duration) {
+        let (now, number) = self.now();
+        let oldest = number.saturating_sub(WINDOWS as u64 - 1);
+        let mut all = Counts::new();
+        for part in &self.parts {
+            let windows = part.lock().unwrap_or_else(PoisonError::into_inner);
+            for (place, seen) in
+                windows.iter().filter(|window| window.number >= oldest).flat_map(|window| &window.counts)
+            {
+                let sum = all.entry(*place).or_insert(Count { count: 0, last: seen.last });
+                sum.count += seen.count;
+                sum.last = sum.last.max(seen.last);
+            }
+        }
+        let mut all: Vec<_> = all
+            .into_iter()
+            .map(|((refused_client, reason, limit), count)| (refused_client, reason, limit, count))
+            .collect();
+        all.sort_by(|a, b| b.3.count.cmp(&a.3.count).then_with(|| a.0.to_string().cmp(&b.0.to_string())));
+        (all, now - (self.began + WINDOW * u32::try_from(oldest).unwrap_or(u32::MAX)))
+    }
+
+    fn now(&self) -> (Instant, u64) {
+        let now = Instant::now();
+        (now, (now - self.began).as_secs() / WINDOW.as_secs())
+    }
+}
+
+impl fmt::Display for RefusedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(client) => client.fmt(f),
+            Self::Unidentified => f.write_str("(not identified)"),
+            Self::Others => f.write_str("(other clients)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::name::Name;
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_are_told_apart_for_a_minute_and_then_only_totalled() {
+        let refusals = Refusals::new();
+        let ann = Client::Listed(Name::new("ann"));
+        for _ in 0..3 {
+            refusals.note(Some(ann), Reason::OwnQuota, Some(Limit::Own));
+        }
+        refusals.note(None, Reason::Unknown, None);
+        let seen: Vec<_> = refusals
+            .recent()
+            .0
+            .into_iter()
+            .map(|(who, reason, _, count)| (who.to_string(), reason, count.count))
+            .collect();
+        let expected = [("ann".to_owned(), Reason::OwnQuota, 3), ("(not identified)".to_owned(), Reason::Unknown, 1)];
+        assert_eq!(seen, expected);
+        tokio::time::advance(Duration::from_secs(45)).await;
+        refusals.note(Some(ann), Reason::OwnQuota, Some(Limit::Own));
+        assert_eq!(refusals.recent().0[0].3.count, 4);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(refusals.recent().0[0].3.count, 1);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(refusals.recent().0, []);
+        assert_eq!(refusals.total(Reason::OwnQuota), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn made_up_keys_take_bounded_memory_and_hide_no_listed_key() {
+        let refusals = Refusals::new();
+        for number in 0..100_000 {
+            refusals.note(Some(Client::of_key(&number.to_string())), Reason::OwnQuota, Some(Limit::Own));
+        }
+        let names: Vec<_> = (0..100).map(|number| Client::Listed(Name::new(&format!("listed-{number}")))).collect();
+        names.iter().for_each(|name| refusals.note(Some(*name), Reason::AllWait, Some(Limit::All)));
+        let (recent, _) = refusals.recent();
+        assert!(recent.len() <= PARTS * (MAX_ENTRIES + 1) + names.len(), "{}", recent.len());
+        assert_eq!(recent[0].0, RefusedClient::Others);
+        assert_eq!(recent.iter().map(|(.., count)| count.count).sum::<u64>(), 100_100);
+        let shown = |name| recent.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
+        assert!(names.into_iter().all(shown));
+    }
+}

@@ -1,0 +1,7 @@
+//! The upstreams: their addresses, connections and health.
+
+pub(crate) mod backend;
+pub(crate) mod backends;
+pub(crate) mod connector;
+pub(crate) mod health;
+pub(crate) mod target;
