@@ -29,7 +29,7 @@ fn until_waiting(limiter: &Limiter, tasks: usize) {
 
 /// Polls once, on the current runtime.
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 /// A claim that waits in the queue, first polled on `runtime`. A claim that finds a token, because this thread was slow,

@@ -88,7 +88,7 @@ impl RuleClientLimits {
     }
 
     /// Serves the queues, where the clock is moved by hand.
-    #[allow(dead_code, reason = "only tests move the clock by hand")]
+    #[cfg(test)]
     pub(crate) fn tick(&self) {
         self.listed.tick();
         self.unlisted.tick();

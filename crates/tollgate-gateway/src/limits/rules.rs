@@ -180,7 +180,7 @@ impl Rules {
     }
 
     /// Serves the queues, where the clock is moved by hand.
-    #[allow(dead_code, reason = "only tests move the clock by hand")]
+    #[cfg(test)]
     pub(crate) fn tick(&self) {
         self.clients.tick();
         self.shared.load().values().for_each(|shared| shared.limiter.tick());
