@@ -9,10 +9,10 @@ use tollgate::adaptive::{
     RateChange, Target,
 };
 use tollgate::{
-    Bound, Bucket, Builder, Capped, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned, Denied, Grant,
-    GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant, ParseQuotaError, Quota, QuotaSnapshot, Refused,
-    ReleaseError, Replenisher, Reservation, Snapshot, Ticket, TryAcquireError, Uncapped, Wait,
-    Which, join, reserve, try_join,
+    AsLimiter, Bound, Bucket, Builder, Capped, Class, ClassSnapshot, Clock, ConfigError, Consume, ConsumeError,
+    ConsumeOwned, Denied, DryRunSnapshot, Grant, GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant,
+    ParseQuotaError, Quota, QuotaConflict, QuotaSnapshot, RecentShare, Refused, ReleaseError, Replenisher, Reservation,
+    Share, Snapshot, Ticket, TryAcquireError, Uncapped, Wait, Which, join, reserve, try_join,
 };
 
 type Failure = Box<dyn Error>;
@@ -81,6 +81,40 @@ fn buckets() -> Result<(), ConfigError> {
     Ok(())
 }
 
+async fn send<L: AsLimiter>(limiter: &L) -> Result<(), ConsumeError> {
+    let _grant = limiter.clone().consume_owned(1).await?;
+    Ok(())
+}
+
+async fn classes() -> Result<(), Failure> {
+    let limiter = Limiter::builder().quota(Quota::per_second(100)).classes().build()?;
+    let share: Share = Share::weight(3);
+    let pages: Class = limiter.class("pages", share)?;
+    send(&pages).await?;
+    send(&limiter).await?;
+    let snapshot: ClassSnapshot = pages.snapshot();
+    let recent: RecentShare = snapshot.recent;
+    assert_eq!((snapshot.weight, recent.weights), (3, 3));
+    Ok(())
+}
+
+fn dry_run() -> Result<(), Failure> {
+    let builder = Limiter::builder().quota(Quota::per_hour(1)).dry_run();
+    let limiter = builder.clock(ManualClock::new()).build()?;
+    drop(limiter.try_acquire(1)?);
+    drop(limiter.try_acquire(1)?);
+    let simulated: Option<DryRunSnapshot> = limiter.snapshot().dry_run;
+    assert_eq!(simulated.map(|simulated| simulated.would_refuse), Some(1));
+    Ok(())
+}
+
+fn conflict(error: ConsumeError) -> Option<QuotaConflict> {
+    match error {
+        ConsumeError::QuotaConflict(conflict) => Some(conflict),
+        _ => None,
+    }
+}
+
 fn cost<T: Target>(grant: &AdaptiveGrant<T>) -> u64 {
     grant.cost()
 }
@@ -119,5 +153,8 @@ async fn main() -> Result<(), Failure> {
     assert_eq!(by_hand.available(), 1);
     texts()?;
     buckets()?;
+    classes().await?;
+    dry_run()?;
+    assert_eq!(conflict(ConsumeError::Closed), None);
     adaptive().await
 }

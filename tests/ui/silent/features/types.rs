@@ -1,5 +1,5 @@
-//! A program that names each public type of the features `keyed`, `distributed`, `stream`, `io`, `metrics`, `quanta` and
-//! `fine-timer` compiles without a warning.
+//! A program that names each public type of the features `keyed`, `distributed`, `stream`, `io`, `metrics`, `quanta`,
+//! `fine-timer` and `state` compiles without a warning.
 
 #![deny(warnings, clippy::all)]
 
@@ -12,15 +12,16 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError,
-    StoreSnapshot, Stores,
+    LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind, SharedBucket, Store, StoreCounters,
+    StoreError, StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
-use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, Meter, describe};
+use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, INSTRUMENTS, Instrument, InstrumentKind, Meter, describe};
+use tollgate::state::{KeyedSave, KeyedState, LimiterState, StateError, StateKey};
 use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream, RefusedItem, WithGrants};
 use tollgate::{
-    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter, KeyedReplenisher,
-    KeyedSnapshot, Limiter, OwnedKeyedGrant, QuantaClock, Quota, Quotas, Wait,
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
+    KeyedReplenisher, KeyedSnapshot, KeyedTop, Limiter, OwnedKeyedGrant, QuantaClock, Quota, Quotas, TopKey, Wait,
 };
 
 type Failure = Box<dyn Error>;
@@ -77,10 +78,20 @@ impl Stores for Counting {
     }
 }
 
+fn missing(error: &StoreError) -> Option<Missing> {
+    match error {
+        StoreError::Setup { missing, .. } => Some(*missing),
+        _ => None,
+    }
+}
+
 async fn distributed() -> Result<(), Failure> {
     let (store, quota) = (MemoryStore::new(), Quota::per_second(10_000));
     let terms: QuotaTerms = QuotaTerms::of(&quota, 0)?;
     assert_eq!(terms.burst(), 10_000);
+    assert_eq!(missing(&StoreError::NotSent(String::new())), None);
+    let bucket: SharedBucket = SharedBucket::new(terms, 0);
+    assert!(!bucket.is_forgotten(bucket.ends()) && bucket.is_forgotten(bucket.ends() + 1));
     let limiter = Limiter::builder().quota(quota).distributed(Counting(store.clone())).build()?;
     limiter.wait(1).await?;
     store.tally().count_error_reply(ReplyKind::Busy);
@@ -110,6 +121,43 @@ async fn paced(limiter: &Limiter) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A key of the program's own, in a state that it saves.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct User(u64);
+
+impl StateKey for User {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.write(to);
+    }
+
+    fn read(from: &[u8]) -> Option<Self> {
+        u64::read(from).map(Self)
+    }
+}
+
+fn saved(limiter: &Limiter) -> Result<(), Failure> {
+    let state: LimiterState = limiter.state()?;
+    assert_eq!(state.quotas().count(), 1);
+    let damaged: Option<StateError> = LimiterState::from_bytes(b"no state").err();
+    assert!(damaged.is_some());
+    let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).top(Duration::from_secs(60)).build()?;
+    drop(users.try_acquire(&User(7), 9)?);
+    let top: KeyedTop<User> = users.top(1);
+    let first: Option<&TopKey<User>> = top.granted.first();
+    assert_eq!(first.map(|top| top.count), Some(9));
+    let save: KeyedSave<User> = users.save()?;
+    let mut file = Vec::new();
+    save.write_to(&mut file)?;
+    let state: KeyedState<User> = KeyedState::read_from(&mut &file[..])?;
+    assert_eq!(state.len(), 1);
+    Ok(())
+}
+
+fn counters() -> usize {
+    let counters = |instrument: &&Instrument| instrument.kind == InstrumentKind::Counter;
+    INSTRUMENTS.iter().filter(counters).count()
+}
+
 fn metered(limiter: &Limiter, adaptive: &Adaptive) -> Result<(), AlreadyMetered> {
     describe();
     let meter: Meter = Meter::new("api", limiter)?;
@@ -123,6 +171,8 @@ fn metered(limiter: &Limiter, adaptive: &Adaptive) -> Result<(), AlreadyMetered>
 async fn main() -> Result<(), Failure> {
     let builder = Limiter::builder().quota(Quota::per_second(10_000)).fine_timer();
     let limiter = builder.clock(QuantaClock::new()).build()?;
+    saved(&limiter)?;
+    assert!(counters() > 0);
     metered(&limiter, &Adaptive::between("1/s", "5/s").build()?)?;
     limiter.wait(1).within(Duration::from_secs(1)).await?;
     paced(&limiter).await?;
