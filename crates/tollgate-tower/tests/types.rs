@@ -11,11 +11,12 @@ use std::hash::RandomState;
 use std::time::Duration;
 use tollgate::{Adaptive, Denied, KeyedLimiter, Limiter, OwnedGrant, Quota, Refused, TryAcquireError};
 use tollgate_tower::http::{
-    AdaptiveAdmission, AdaptiveGate, Advertise, Advice, AsHttp, Format, Heed, HeedFuture, HeedLayer, Heeded, Heeding,
-    HttpLimit, HttpLimitLayer, KeyView, LimitBody, PartitionView, Partitioned, ProblemType, QuotaPolicy, RateLimits,
-    Refusal, ReportStatus, ResourceLimit, ResourceLimits, ServiceLimit, Terms, Unit, Unreported, View,
+    AdaptiveAdmission, AdaptiveGate, Advertise, Advice, AsHttp, Format, Heed, HeedFuture, HeedKey, HeedLayer,
+    HeedTarget, Heeded, Heeding, HttpLimit, HttpLimitLayer, KeyView, LimitBody, PartitionView, Partitioned,
+    ProblemType, QuotaPolicy, RateLimits, Refusal, ReportStatus, ResourceLimit, ResourceLimits, ServiceLimit, Terms,
+    Unit, Unreported, View,
 };
-use tollgate_tower::key::{self, ClientAddress};
+use tollgate_tower::key::{self, ClientAddress, NoTrustedProxies};
 use tollgate_tower::{
     Admission, Answer, AnyLimiter, AsBoxError, AsError, AsGrpc, AsResponse, By, Gate, HeldBody, Hold, Limit,
     LimitError, LimitFuture, LimitLayer, MaxWait, ToBody, ToHead,
@@ -161,6 +162,17 @@ impl<Request> Heeding<Request> for Always {
     }
 }
 
+/// A layer that follows the server for each host.
+fn of_hosts(
+    hosts: &KeyedLimiter<&'static str>,
+) -> HeedLayer<impl Heeding<Call, Target = HeedKey<&'static str>> + Clone> {
+    HeedLayer::keyed(hosts, |_: &Call| "a.example")
+}
+
+fn is_target<T: HeedTarget>(_: &T) -> bool {
+    true
+}
+
 #[tokio::test]
 async fn a_client_that_heeds() {
     let limiter = limiter();
@@ -170,6 +182,10 @@ async fn a_client_that_heeds() {
     let mut client: Heeded<_, _> = layer.layer(service_fn(hello));
     let future: HeedFuture<_> = client.ready().await.unwrap().call(Call::default());
     assert_eq!(future.await.unwrap().status(), StatusCode::OK);
+    assert!(is_target(&limiter));
+    let hosts = KeyedLimiter::new(Quota::per_second(100)).unwrap();
+    let client = of_hosts(&hosts).layer(service_fn(hello));
+    assert_eq!(client.oneshot(Call::default()).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -202,6 +218,8 @@ fn ready_made_keys() {
     let mut call = Call::default();
     call.headers_mut().insert("x-forwarded-for", header::HeaderValue::from_static("2001:db8::7"));
     assert_eq!(key::forwarded_for(1).unwrap()(&call).0.unwrap().to_string(), "2001:db8::/64");
+    let refused: Option<NoTrustedProxies> = key::forwarded_for::<String>(0).err();
+    assert_eq!(refused, Some(NoTrustedProxies));
     assert_eq!(key::header(header::AUTHORIZATION)(&call), (None, 1));
     assert_eq!(key::extension(|found| found.get::<u8>().copied())(&call), (None, 1));
     let peer = axum::extract::ConnectInfo::<std::net::SocketAddr>("[2001:db8::9]:80".parse().unwrap());
