@@ -65,19 +65,24 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs the example `carry` with the same options, built in the same profile.
+/// Runs the example `carry` with the same options: the program beside this one, or else built in the same profile.
 fn carry(options: &Options) -> Result<ExitCode, Failure> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tollgate-redis/Cargo.toml");
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--profile", profile, "--manifest-path", manifest, "--example", "carry", "--"]);
+    let beside = std::env::current_exe()?.with_file_name("carry");
+    let mut command = if beside.exists() { Command::new(beside) } else { cargo_run_carry() };
     for (name, value) in [("--rate", options.rate), ("--seconds", options.seconds)] {
         command.args([name, &value.to_string()]);
     }
     command.arg("--nodes").args(options.nodes.iter().map(u64::to_string));
-    let status = command.status().map_err(|error| format!("cargo does not start: {error}"))?;
+    let status = command.status().map_err(|error| format!("the example carry does not start: {error}"))?;
     Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
+}
+
+fn cargo_run_carry() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tollgate-redis/Cargo.toml");
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    command.args(["run", "--quiet", "--profile", profile, "--manifest-path", manifest, "--example", "carry", "--"]);
+    command
 }
 
 fn simulate(options: &Options) -> Result<ExitCode, Failure> {

@@ -1,6 +1,6 @@
 //! A service with a limiter, whose metrics and spans go to an OpenTelemetry collector.
 //!
-//! `cargo run --manifest-path examples/otlp/Cargo.toml -- http://localhost:4318` exports to that collector. Without an
+//! `cargo run -p otlp -- http://localhost:4318` exports to that collector. Without an
 //! address a stand-in for a collector runs in the same process, and the program prints what has arrived there.
 
 use otlp::{Collector, Point, Telemetry};

@@ -1,9 +1,9 @@
 //! Which rate and which burst does a trace of calls need?
 //!
 //! ```text
-//! cargo run --release --manifest-path examples/size/Cargo.toml -- --demo poisson --wait-p99 50ms
-//! cargo run --release --manifest-path examples/size/Cargo.toml -- access.log --per-key --max-wait 1s --refuse 0.1%
-//! cargo run --release --manifest-path examples/size/Cargo.toml -- calls.csv --quota "100/s, burst 20" --quota "50/s, burst 200"
+//! cargo run --release -p size -- --demo poisson --wait-p99 50ms
+//! cargo run --release -p size -- access.log --per-key --max-wait 1s --refuse 0.1%
+//! cargo run --release -p size -- calls.csv --quota "100/s, burst 20" --quota "50/s, burst 200"
 //! ```
 
 use clap::Parser;

@@ -1,7 +1,7 @@
 //! One limiter for threads without a runtime and for tasks of smol.
 //!
 //! ```text
-//! cargo run --manifest-path examples/threads_and_smol/Cargo.toml
+//! cargo run -p threads-and-smol
 //! ```
 //!
 //! It is a package of its own, so that tollgate does not depend on smol.
