@@ -19,16 +19,17 @@ pub(crate) fn unnamed(src: &Path, programs: &[&str]) -> Vec<String> {
 fn collect(file: &Path, folder: &Path, names: &mut Vec<String>) {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let code = lines.join("\n");
+    let code = format!("\n{}", lines.join("\n"));
+    // Only at the beginning of a line: what is indented belongs to a type, or to a module that is not public.
     let after = |start: &'static str| code.split(start).skip(1);
-    for reexport in after("pub use ").filter_map(|rest| rest.split(';').next()) {
+    for reexport in after("\npub use ").filter_map(|rest| rest.split(';').next()) {
         // What `*` stands for cannot be read here.
         names.extend(words(reexport).chain(reexport.contains('*').then_some(reexport)).map(str::to_owned));
     }
-    for item in ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub union ", "pub const "] {
+    for item in ["\npub struct ", "\npub enum ", "\npub trait ", "\npub type ", "\npub union ", "\npub const "] {
         names.extend(after(item).filter_map(|rest| words(rest.split_whitespace().next()?).next()).map(str::to_owned));
     }
-    for module in after("pub mod ").map(|rest| rest.split_whitespace().next().unwrap_or_default()) {
+    for module in after("\npub mod ").map(|rest| rest.split_whitespace().next().unwrap_or_default()) {
         let Some(module) = module.strip_suffix(';') else { panic!("a module within {}", file.display()) };
         let (flat, inner) = (folder.join(format!("{module}.rs")), folder.join(module));
         let file = if flat.exists() { flat } else { inner.join("mod.rs") };
