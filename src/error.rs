@@ -284,7 +284,7 @@ impl Refused {
     }
 
     /// The name of that bound. Of a denial, this needs no lock.
-    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "only meters count by name"))]
+    #[cfg(feature = "metrics")]
     pub(crate) fn name(&self) -> Name {
         match self {
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.name,

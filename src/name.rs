@@ -62,6 +62,7 @@ impl Name {
     }
 
     /// A name that was given before; none if it was not kept.
+    #[cfg(feature = "metrics")]
     pub(crate) fn find(text: &str) -> Self {
         let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
         names.positions.get(text).map_or(Self::NONE, |position| Self(position + 1))
