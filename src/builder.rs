@@ -382,7 +382,7 @@ impl Builder {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
-            quota.check(index)?;
+            quota.check(index).map_err(|error| self.named(index, error))?;
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
@@ -459,10 +459,17 @@ impl Builder {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
-                Ok(Some((*index, supplier.source(*index, &self.quotas[*index])?, Arc::clone(supplier))))
+                let source =
+                    supplier.source(*index, &self.quotas[*index]).map_err(|error| self.named(*index, error))?;
+                Ok(Some((*index, source, Arc::clone(supplier))))
             }
             _ => Err(ConfigError::DistributedQuotaCount),
         }
+    }
+
+    /// Adds the name of the quota with the index `index` to an error about it.
+    fn named(&self, index: usize, error: ConfigError) -> ConfigError {
+        error.of_quota(self.names[index].as_deref())
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {

@@ -240,9 +240,11 @@ impl<S: LimiterRef> Claim<S> {
     /// Leaves the queue at the deadline. The claim may have been granted or refused at this very moment: then that
     /// result counts.
     fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
-        let timed_out = Err(ConsumeError::TimedOut { waited });
-        let StateProjection::Waiting { core, place, .. } = self.project().state.project() else { return timed_out };
-        core.give_up(place, core.class()).map_or(timed_out, |outcome| outcome.into_result())
+        let this = self.project();
+        let StateProjection::Waiting { core, place, .. } = this.state.project() else {
+            unreachable!("only a claim that waits has a deadline")
+        };
+        core.give_up(place, core.class(), *this.cost, waited)
     }
 
     /// Ends the wait with the result `answer`.

@@ -14,6 +14,7 @@ pub(crate) mod denial;
 pub(crate) mod drivers;
 pub(crate) mod driving;
 pub(crate) mod dry_run;
+mod expiry;
 mod fine;
 pub(crate) mod joint;
 pub(crate) mod limiter_ref;

@@ -17,12 +17,17 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum ConsumeError {
     /// The cost can never be granted: it exceeds the in-flight cap, or the largest cost of one claim or of the store.
-    #[error("a cost of {cost} can never be granted, the most is {most}: ask for less at a time")]
+    #[error("a cost of {cost} can never be granted, the most is {most}{}: ask for less at a time", Of(*by, *quota_name))]
     TooLarge {
         /// The requested cost.
         cost: u64,
         /// The largest cost that can be granted.
         most: u64,
+        /// The bound that allows no more. `None` if it is the largest cost of any claim, or the range in which claims
+        /// and debts are counted.
+        by: Option<Bound>,
+        /// The name of that bound, as in [`TooLate`](Self::TooLate).
+        quota_name: Option<&'static str>,
     },
     /// The limiter was closed, or the class was removed.
     #[error("the limiter is closed: no more tokens will be granted")]
@@ -46,16 +51,20 @@ pub enum ConsumeError {
         /// The bound that the caller would wait for longest, behind the waiters before it: a quota, a pause, or the
         /// parent.
         by: Bound,
-        /// The name of that quota, if [`quota_named`](crate::Builder::quota_named) gave it one; if the bound is the
-        /// parent, the name of the parent's quota.
+        /// The name of that quota, if [`quota_named`](crate::Builder::quota_named) gave it one. A ceiling has the path of
+        /// its class as its name. If the bound is the parent, this is the name of the parent's quota or ceiling.
         quota_name: Option<&'static str>,
     },
     /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
     /// such as the in-flight cap or a pause.
-    #[error("not granted within the allowed {waited:?}: the queue was delayed; try later or allow a longer wait")]
+    #[error("not granted within the allowed {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,
+        /// The bound that held the claim back longest when it was given up.
+        by: Bound,
+        /// The name of that bound, as in [`TooLate`](Self::TooLate).
+        quota_name: Option<&'static str>,
     },
     /// The caller had to wait, but there is no tokio runtime to wake it. [`Limiter::consume`](crate::Limiter::consume)
     /// shows how to wait on another executor. `within` always needs a runtime, because its timer is tokio's.
@@ -104,6 +113,9 @@ impl ConsumeError {
             Self::TooLate { estimate, allowed, by, quota_name } => {
                 Self::TooLate { estimate, allowed, by: by.of_parent(), quota_name }
             }
+            Self::TooLarge { cost, most, by, quota_name } => {
+                Self::TooLarge { cost, most, by: by.map(Bound::of_parent), quota_name }
+            }
             error => error,
         }
     }
@@ -117,12 +129,19 @@ pub enum TryAcquireError {
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The cost exceeds a burst or the in-flight cap, so waiting does not help.
-    #[error("a cost of {cost} can never be granted at once, the most is {most}: ask for less or `consume` it")]
+    #[error(
+        "a cost of {cost} can never be granted at once, the most is {most}{}: ask for less or `consume` it",
+        Of(Some(*by), *quota_name)
+    )]
     TooLarge {
         /// The requested cost.
         cost: u64,
         /// The smallest of all bursts and the in-flight cap. For a distributed quota, half of the burst.
         most: u64,
+        /// The bound that allows no more.
+        by: Bound,
+        /// The name of that bound, as in [`TooLate`](ConsumeError::TooLate).
+        quota_name: Option<&'static str>,
     },
     /// The limiter was closed.
     #[error("the limiter is closed: no more tokens will be granted")]
@@ -180,7 +199,7 @@ pub struct Denied {
     pub remaining: u64,
     /// The bound that denied the request; of several, the one with the longest wait.
     pub by: Bound,
-    /// The name of the quota that denied: of this limiter, or of its parent if that denied.
+    /// The name of the quota or ceiling that denied: of this limiter, or of its parent if that denied.
     pub(crate) name: Name,
 }
 
@@ -199,7 +218,8 @@ impl Denied {
     }
 
     /// Returns the name of the quota that denied the request, if [`quota_named`](crate::Builder::quota_named) gave it
-    /// one. If the parent of a keyed limiter denied the request, this is the name of the parent's quota.
+    /// one. A ceiling has the path of its class as its name. If the parent of a keyed limiter denied the request, this
+    /// is the name of the parent's quota or ceiling.
     pub fn quota_name(&self) -> Option<&'static str> {
         self.name.text()
     }
@@ -212,9 +232,19 @@ impl std::fmt::Display for Named {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.0, self.1) {
             (Bound::Quota(_), Some(name)) => write!(f, "quota `{name}`"),
+            (Bound::Ceiling, Some(name)) => write!(f, "the ceiling of class `{name}`"),
             (Bound::Parent, Some(name)) => write!(f, "quota `{name}` of the parent limiter"),
             (by, _) => by.fmt(f),
         }
+    }
+}
+
+/// The same in parentheses, if there is a bound.
+struct Of(Option<Bound>, Option<&'static str>);
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |by| write!(f, " ({})", Named(by, self.1)))
     }
 }
 
@@ -241,21 +271,37 @@ impl Refused {
         }
     }
 
-    /// Returns the bound that the call would wait for longest, if the schedule or the in-flight cap refused it; `None` for
-    /// all other reasons, such as a closed limiter.
+    /// Returns the bound that refused the call: the one that it would wait for longest, that held it back longest, or that
+    /// its cost exceeds. `None` for all other reasons, such as a closed limiter.
     pub fn by(&self) -> Option<Bound> {
         match self {
-            Self::InLine(ConsumeError::TooLate { by, .. }) => Some(*by),
+            Self::InLine(ConsumeError::TooLate { by, .. } | ConsumeError::TimedOut { by, .. }) => Some(*by),
+            Self::InLine(ConsumeError::TooLarge { by, .. }) => *by,
             Self::AtOnce(TryAcquireError::Denied(denied)) => Some(denied.by),
+            Self::AtOnce(TryAcquireError::TooLarge { by, .. }) => Some(*by),
             _ => None,
         }
     }
 
-    /// Returns the name of the quota that refused, if one did and it has a name. If the parent of a keyed limiter refused,
-    /// this is the name of the parent's quota.
+    /// The name of that bound. Of a denial, this needs no lock.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name(&self) -> Name {
+        match self {
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.name,
+            _ => self.quota_name().map_or(Name::NONE, Name::find),
+        }
+    }
+
+    /// Returns the name of the quota that refused, if one did and it has a name. A ceiling has the path of its class as
+    /// its name. If the parent of a keyed limiter refused, this is the name of the parent's quota or ceiling.
     pub fn quota_name(&self) -> Option<&'static str> {
         match self {
-            Self::InLine(ConsumeError::TooLate { quota_name, .. }) => *quota_name,
+            Self::InLine(
+                ConsumeError::TooLate { quota_name, .. }
+                | ConsumeError::TimedOut { quota_name, .. }
+                | ConsumeError::TooLarge { quota_name, .. },
+            )
+            | Self::AtOnce(TryAcquireError::TooLarge { quota_name, .. }) => *quota_name,
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.quota_name(),
             _ => None,
         }

@@ -217,11 +217,12 @@ impl<'a, const N: usize, T> Join<'a, N, T> {
         let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
         let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
         let limiter = joint.slowest();
-        match joint.kill() {
-            // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
-            JointState::Committed => Poll::Pending,
-            _ => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::TimedOut { waited } })),
+        // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
+        if joint.kill() == JointState::Committed {
+            return Poll::Pending;
         }
+        let slowest = self.members.iter().flatten().nth(limiter).unwrap_or(clock);
+        Poll::Ready(Err(JoinError::Refused { limiter, error: slowest.timed_out(waited) }))
     }
 
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {

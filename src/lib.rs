@@ -168,9 +168,9 @@
 //!   `tracing-opentelemetry` takes as the status of the span.
 //!
 //! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `rate_limit.cost`,
-//! `rate_limit.class.name`, `error.type` and `rate_limit.retry_after`. A refusal by a [dry run](Builder::dry_run) has
-//! `rate_limit.reason` instead of `error.type`, because it is no error. A wait under a dry run has
-//! `rate_limit.would_wait`.
+//! `rate_limit.class.name`, `rate_limit.quota.name` (of the quota that refused), `error.type` and
+//! `rate_limit.retry_after`. A refusal by a [dry run](Builder::dry_run) has `rate_limit.reason` instead of `error.type`,
+//! because it is no error. A wait under a dry run has `rate_limit.would_wait`.
 //!
 //! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
 //! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait

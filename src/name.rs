@@ -1,9 +1,9 @@
-//! The names of quotas as small numbers, so that a refusal can carry a name and remain a plain value.
+//! The names of quotas and ceilings as small numbers, so that a refusal can carry a name and remain a plain value.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-/// The name of a quota, or none. Equal names have equal numbers.
+/// The name of a quota, the path of a class that has a ceiling, or none. Equal names have equal numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Name(u32);
 
@@ -17,8 +17,11 @@ pub(crate) fn quota_names<'a>(names: impl Iterator<Item = &'a Option<Arc<str>>> 
     names.map(|name| name.as_ref().map(|name| (Arc::clone(name), Name::of(name)))).collect()
 }
 
-/// Every name that was ever given to a quota. Names are never removed: a program has few of them, and a refusal may
-/// outlive the limiter that refused.
+/// New paths of classes are kept while there are fewer names than this: a program may have a class for each tenant.
+const PATHS: usize = 4_096;
+
+/// Every name that was ever given to a quota, and the paths of the first classes with ceilings. Names are never removed:
+/// a program has few of them, and a refusal may outlive the limiter that refused.
 #[derive(Default)]
 struct Names {
     texts: Vec<&'static str>,
@@ -28,20 +31,41 @@ struct Names {
 
 static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(RwLock::default);
 
+impl Names {
+    /// Looks the text up, and keeps a copy of it for the life of the process if it is new and there are fewer names than
+    /// `most`.
+    fn keep(&mut self, text: &str, most: usize) -> Name {
+        if let Some(known) = self.positions.get(text) {
+            return Name(known + 1);
+        }
+        let Some(position) = u32::try_from(self.texts.len()).ok().filter(|_| self.texts.len() < most) else {
+            return Name::NONE;
+        };
+        let text: &'static str = Box::leak(text.into());
+        self.texts.push(text);
+        self.positions.insert(text, position);
+        Name(position + 1)
+    }
+}
+
 impl Name {
     pub(crate) const NONE: Self = Self(0);
 
-    /// Looks the text up, and keeps a copy of it for the life of the process if it is new.
+    /// The name of a quota.
     pub(crate) fn of(text: &str) -> Self {
-        let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = names.positions.get(text) {
-            return Self(known + 1);
-        }
-        let Ok(position) = u32::try_from(names.texts.len()) else { return Self::NONE };
-        let text: &'static str = Box::leak(text.into());
-        names.texts.push(text);
-        names.positions.insert(text, position);
-        Self(position + 1)
+        NAMES.write().unwrap_or_else(PoisonError::into_inner).keep(text, u32::MAX as usize)
+    }
+
+    /// The name of the ceiling of the class with this path, unless there are many already.
+    pub(crate) fn of_path(path: &str) -> Self {
+        NAMES.write().unwrap_or_else(PoisonError::into_inner).keep(path, PATHS)
+    }
+
+    /// A name that was given before; none if it was not kept.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn find(text: &str) -> Self {
+        let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+        names.positions.get(text).map_or(Self::NONE, |position| Self(position + 1))
     }
 
     pub(crate) fn text(self) -> Option<&'static str> {
@@ -70,5 +94,15 @@ mod tests {
         assert_eq!(one, Name::of(&String::from("name.rs: one")));
         assert_eq!([one, two, Name::NONE].map(Name::text), [Some("name.rs: one"), Some("name.rs: two"), None]);
         assert_eq!(Name::of_number(two.number()), two);
+    }
+
+    #[test]
+    fn paths_of_classes_take_a_bounded_memory() {
+        let mut names = Names::default();
+        for class in 0..2 * PATHS {
+            assert_eq!(names.keep(&format!("tenant {class}"), PATHS) == Name::NONE, class >= PATHS, "{class}");
+        }
+        assert_ne!(names.keep("tenant 7", PATHS), Name::NONE, "it is known");
+        assert_ne!(names.keep("day", u32::MAX as usize), Name::NONE, "names of quotas are not bounded");
     }
 }

@@ -183,25 +183,28 @@ impl Quota {
         self.period.as_nanos() as u64
     }
 
-    /// Checks every rule for the quota with the index `index` of a limiter.
+    /// Checks every rule for the quota with the index `index` of a limiter. The error does not know its name; see
+    /// [`ConfigError::of_quota`].
     pub(crate) fn check(&self, index: usize) -> Result<(), ConfigError> {
-        let burst = self.capacity();
+        let (burst, quota_name) = (self.capacity(), None);
         if !self.is_manual() {
             if self.amount == 0 {
-                return Err(ConfigError::ZeroAmount { quota: index });
+                return Err(ConfigError::ZeroAmount { quota: index, quota_name });
             }
             if self.period.is_zero() || u64::try_from(self.period.as_nanos()).is_err() {
-                return Err(ConfigError::BadPeriod { quota: index, period: self.period });
+                return Err(ConfigError::BadPeriod { quota: index, quota_name, period: self.period });
             }
         }
         if burst == 0 || burst > MAX_BURST {
-            return Err(ConfigError::BadBurst { quota: index, burst, most: MAX_BURST });
+            return Err(ConfigError::BadBurst { quota: index, quota_name, burst, most: MAX_BURST });
         }
         if self.is_stepped() && self.amount > burst {
-            return Err(ConfigError::StepAboveBurst { quota: index, amount: self.amount, burst });
+            return Err(ConfigError::StepAboveBurst { quota: index, quota_name, amount: self.amount, burst });
         }
         match self.initial {
-            Some(initial) if initial > burst => Err(ConfigError::InitialAboveBurst { quota: index, initial, burst }),
+            Some(initial) if initial > burst => {
+                Err(ConfigError::InitialAboveBurst { quota: index, quota_name, initial, burst })
+            }
             _ => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
 use crate::core::wakes::Wakes;
-use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
+use crate::error::{Bound, ConsumeError, ReleaseError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
 use crate::sync::Ordering;
 use std::ops::ControlFlow;
@@ -332,7 +332,10 @@ impl Core {
         }
         let state = self.state.lock();
         let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
-        if state.closed || tokens <= most { Ok(()) } else { Err(ConsumeError::TooLarge { cost: tokens, most }) }
+        if state.closed || tokens <= most {
+            return Ok(());
+        }
+        Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
     }
 
     /// Counts and reports that a claim was refused before it arrived.
@@ -344,24 +347,6 @@ impl Core {
     /// Returns a grant of `cost` tokens that no caller has seen.
     pub(crate) fn give_back(&self, cost: u64) {
         self.leaving(|state, rovers, _| state.give_back(rovers, cost));
-    }
-
-    /// The claim in `place` has reached its deadline: it leaves the queue, unless it has an outcome by now, which is
-    /// returned.
-    pub(crate) fn give_up(&self, place: Pin<&mut Place>, class: ClassId) -> Option<Outcome> {
-        let left = self.leaving(|state, rovers, _| state.depart(rovers, place, class));
-        drop_quietly(left.waker);
-        self.give_back_to_parent(left.parent);
-        left.outcome
-    }
-
-    /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
-    fn give_back_to_parent(&self, tokens: u64) {
-        if tokens > 0
-            && let Some(parent_link) = self.parent_link()
-        {
-            parent_link.parent.limiter.give_back(tokens);
-        }
     }
 
     /// Releases `cost` tokens from the in-flight cap.

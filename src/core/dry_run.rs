@@ -210,8 +210,7 @@ impl DryRun {
     /// The refusal of a `try_acquire` that would end at `ticket`.
     fn deny(&self, cost: u64, ticket: u64) -> Verdict {
         if cost > self.supply.most_at_once() {
-            let least = self.quotas().iter().enumerate().min_by_key(|(_, quota)| quota.most());
-            let by = Bound::Quota(least.map_or(0, |(index, _)| index));
+            let by = Bound::Quota(self.supply.smallest());
             return Verdict::Refused { reason: Reason::TooLarge, by };
         }
         let by = if self.queue.is_empty() { self.supply.obstacle(ticket) } else { Bound::Queue };

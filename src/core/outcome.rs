@@ -27,7 +27,7 @@ impl Outcome {
         match self {
             Self::Granted { remaining } => Ok(remaining),
             Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
-            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
+            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most, by: None, quota_name: None }),
             Self::CutOff(why) => Err(why.into()),
         }
     }

@@ -165,7 +165,7 @@ impl Both<'_, '_> {
         if let Some(remaining) = self.admit(cost) {
             return Ok(Some(remaining));
         }
-        self.parent.state.check_claim(parent, cost)?;
+        self.parent.state.check_claim(parent, cost).map_err(ConsumeError::as_parent)?;
         let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
         let delay = self.child.state.estimate(&self.child.core.rovers, cost, self.child.sample.now);
         let (now, group) = (self.parent.sample.now, self.parent_link.parent.group);

@@ -196,6 +196,15 @@ impl Core {
         self.parent_link().map(|parent_link| &parent_link.parent.limiter)
     }
 
+    /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
+    pub(super) fn give_back_to_parent(&self, tokens: u64) {
+        if tokens > 0
+            && let Some(parent_link) = self.parent_link()
+        {
+            parent_link.parent.limiter.give_back(tokens);
+        }
+    }
+
     /// Closes `child` when this limiter is closed, or `group` removed. Returns false if that has happened already.
     pub(crate) fn add_child(&self, group: ClassId, child: Weak<dyn ChildLimiter>) -> bool {
         let mut state = self.state.lock();

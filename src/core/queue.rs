@@ -283,6 +283,11 @@ impl Queue {
         }
     }
 
+    /// Where the claim in `place` ends, if it waits.
+    pub(crate) fn ticket(&mut self, place: Pin<&mut Place>) -> Option<u64> {
+        Some(place.project().node.initialized_mut()?.protected(&self.list)?.ticket)
+    }
+
     /// Empties the place, whatever its state; see [`Left`].
     pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> Left {
         if let Some((waiter, before)) = self.leave_behind(place.as_mut()) {

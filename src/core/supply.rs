@@ -174,6 +174,18 @@ impl Supply {
         self.quotas.iter().map(Schedule::most).min().unwrap_or(MAX_BURST)
     }
 
+    /// The index of the quota that can have the fewest tokens available at once; 0 without a quota.
+    pub(crate) fn smallest(&self) -> usize {
+        let smallest = self.quotas.iter().enumerate().min_by_key(|(_, quota)| quota.most());
+        smallest.map_or(0, |(index, _)| index)
+    }
+
+    /// The bound that holds back claims that end at `ticket` longest; `None` if they are not held back.
+    pub(crate) fn holder(&self, ticket: u64) -> Option<Bound> {
+        let is_held = self.is_paused() || ahead(ticket, self.limit()) > 0;
+        is_held.then(|| self.obstacle(ticket))
+    }
+
     pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
         &mut self.quotas[index]
     }

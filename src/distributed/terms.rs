@@ -50,9 +50,9 @@ impl QuotaTerms {
     pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
         quota.check(index)?;
         if quota.is_manual() {
-            return Err(ConfigError::DistributedManual { quota: index });
+            return Err(ConfigError::DistributedManual { quota: index, quota_name: None });
         }
-        let beyond = ConfigError::DistributedInexact { quota: index };
+        let beyond = ConfigError::DistributedInexact { quota: index, quota_name: None };
         let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
         let (amount, period) = if quota.is_stepped() {
             if !period.is_multiple_of(1_000) {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "state")]
 use super::StateError;
+use crate::name::Name;
 use std::time::Duration;
 
 /// An invalid configuration: names the field and says what to write instead.
@@ -15,44 +16,54 @@ pub enum ConfigError {
     )]
     NoQuota,
     /// The rate is zero.
-    #[error("quota {quota} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)")]
+    #[error("{} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)", Of(*quota, *quota_name))]
     ZeroAmount {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
     },
     /// The period is zero, or exceeds 64 bits of nanoseconds.
-    #[error("quota {quota} has a period of {period:?}: it must be between 1 ns and 584 years")]
+    #[error("{} has a period of {period:?}: it must be between 1 ns and 584 years", Of(*quota, *quota_name))]
     BadPeriod {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
         /// The period given.
         period: Duration,
     },
     /// The burst is zero, or exceeds the range of the rovers.
-    #[error("quota {quota} has a burst of {burst}: it must be between 1 and {most}")]
+    #[error("{} has a burst of {burst}: it must be between 1 and {most}", Of(*quota, *quota_name))]
     BadBurst {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
         /// The given burst, or the amount if no burst was given.
         burst: u64,
         /// The largest burst.
         most: u64,
     },
     /// The step of a stepped quota does not fit into its bucket.
-    #[error("quota {quota} steps by {amount} but holds only {burst}: raise the burst to {amount} or lower the amount")]
+    #[error("{} steps by {amount} but holds only {burst}: raise the burst to {amount} or lower the amount", Of(*quota, *quota_name))]
     StepAboveBurst {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
         /// Tokens per step.
         amount: u64,
         /// The given burst.
         burst: u64,
     },
     /// The bucket starts with more tokens than it holds.
-    #[error("quota {quota} starts with {initial} tokens but holds only {burst}: start with at most {burst}")]
+    #[error("{} starts with {initial} tokens but holds only {burst}: start with at most {burst}", Of(*quota, *quota_name))]
     InitialAboveBurst {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
         /// The given initial fill.
         initial: u64,
         /// The burst.
@@ -87,20 +98,25 @@ pub enum ConfigError {
     #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
     /// A manual quota has no rate, so it cannot be distributed.
-    #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
+    #[error("{} is distributed and manual: give it a rate, such as Quota::per_second(10)", Of(*quota, *quota_name))]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
     },
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
     #[error(
-        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
+        "{} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
          must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
-         is whole microseconds"
+         is whole microseconds",
+        Of(*quota, *quota_name)
     )]
     DistributedInexact {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
     },
     /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
     #[error(
@@ -108,24 +124,36 @@ pub enum ConfigError {
     )]
     DistributedOutsideRuntime,
     /// All nodes of a distributed quota use the same quota, so one limiter cannot change it.
-    #[error("quota {quota} is distributed: build the limiter anew, with a store of a higher `quota_version`")]
+    #[error("{} is distributed: build the limiter anew, with a store of a higher `quota_version`", Of(*quota, *quota_name))]
     DistributedQuota {
         /// Index of the quota.
         quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
     },
     /// A keyed limiter forgets a key with a full bucket, so the bucket of a new key must be full.
     #[error(
-        "a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full"
+        "{} of a key starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full",
+        Of(*quota, *quota_name)
     )]
     KeyedInitial {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
         /// The given initial fill.
         initial: u64,
         /// The burst.
         burst: u64,
     },
     /// A keyed limiter cannot replenish each of its keys manually.
-    #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
-    KeyedManual,
+    #[error("{} of a key is manual: give it a rate, such as Quota::per_second(10)", Of(*quota, *quota_name))]
+    KeyedManual {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+    },
     /// A distributed keyed limiter does not support this setting.
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
@@ -272,6 +300,38 @@ pub enum ConfigError {
         /// The largest number of keys.
         most: u64,
     },
+}
+
+impl ConfigError {
+    /// Adds the name of the quota that the error is about.
+    pub(crate) fn of_quota(mut self, name: Option<&str>) -> Self {
+        if let Self::ZeroAmount { quota_name, .. }
+        | Self::BadPeriod { quota_name, .. }
+        | Self::BadBurst { quota_name, .. }
+        | Self::StepAboveBurst { quota_name, .. }
+        | Self::InitialAboveBurst { quota_name, .. }
+        | Self::DistributedManual { quota_name, .. }
+        | Self::DistributedInexact { quota_name, .. }
+        | Self::DistributedQuota { quota_name, .. }
+        | Self::KeyedInitial { quota_name, .. }
+        | Self::KeyedManual { quota_name, .. } = &mut self
+        {
+            *quota_name = name.and_then(|name| Name::of(name).text());
+        }
+        self
+    }
+}
+
+/// A quota, by its name if it has one, and otherwise by its index.
+struct Of(usize, Option<&'static str>);
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self(_, Some(name)) => write!(f, "quota `{name}`"),
+            Self(index, None) => write!(f, "quota {index}"),
+        }
+    }
 }
 
 /// What to do about [`ConfigError::DryRunUnsupported`].

@@ -1,6 +1,7 @@
 //! One limiter's part of a joint claim.
 
 use crate::core::Core;
+use crate::core::classes::ROOT;
 use crate::core::limiter_ref::ScopeRef;
 use crate::core::outcome::Outcome;
 use crate::error::ConsumeError;
@@ -9,6 +10,7 @@ use crate::handle::Limiter;
 use crate::observe::{QueueInfo, WaitRecord};
 use crate::permit::Permit;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 /// One limiter's part of a joint claim.
 #[derive(Debug)]
@@ -38,6 +40,12 @@ impl<'a> Member<'a> {
     pub(super) fn into_grant(self) -> Grant<'a> {
         let remaining = self.granted.expect("every member was granted");
         Grant::new(Permit::new(ScopeRef(self.core), self.cost, remaining))
+    }
+
+    /// The error of a joint claim that was given up after `waited`, and that this limiter held back longest.
+    pub(super) fn timed_out(&self, waited: Duration) -> ConsumeError {
+        let (by, name) = self.core.leaving(|state, rovers, _| state.holder_of_new(rovers, ROOT, self.cost));
+        ConsumeError::TimedOut { waited, by, quota_name: name.text() }
     }
 
     /// Checks whether this queue has granted or refused its part.

@@ -108,14 +108,7 @@ impl Quotas {
             return Err(ConfigError::TooManyQuotas { count, most: MAX_QUOTAS });
         }
         for (index, (name, quota)) in self.named().enumerate() {
-            quota.check(index)?;
-            if quota.is_manual() {
-                return Err(ConfigError::KeyedManual);
-            }
-            let (initial, burst) = (quota.filled_at_start(), quota.capacity());
-            if initial != burst {
-                return Err(ConfigError::KeyedInitial { initial, burst });
-            }
+            check_quota(index, quota).map_err(|error| error.of_quota(name.as_deref()))?;
             if let Some(name) = name
                 && self.named().take(index).any(|(other, _)| other.as_ref() == Some(name))
             {
@@ -124,6 +117,19 @@ impl Quotas {
         }
         Ok(())
     }
+}
+
+/// Checks every rule for a quota with the index `index` of a key.
+fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
+    quota.check(index)?;
+    let (initial, burst, quota_name) = (quota.filled_at_start(), quota.capacity(), None);
+    if quota.is_manual() {
+        return Err(ConfigError::KeyedManual { quota: index, quota_name });
+    }
+    if initial != burst {
+        return Err(ConfigError::KeyedInitial { quota: index, quota_name, initial, burst });
+    }
+    Ok(())
 }
 
 impl From<Quota> for Quotas {

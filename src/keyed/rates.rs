@@ -109,6 +109,12 @@ impl Rates {
         self.others.iter().map(Rate::burst).fold(self.first.burst(), u64::min)
     }
 
+    /// The quota with that burst.
+    pub(super) fn smallest(&self) -> Bound {
+        let smallest = self.iter().enumerate().min_by_key(|(_, rate)| rate.burst());
+        Bound::Quota(smallest.map_or(0, |(index, _)| index))
+    }
+
     /// The levels that `units` computes for each quota, as of `at`.
     pub(super) fn levels(&self, at: u64, mut units: impl FnMut(usize, &Rate) -> i128) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };

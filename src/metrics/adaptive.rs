@@ -30,7 +30,7 @@ impl<T: Target> AdaptiveMeter<T> {
     /// # Ok(()) }
     /// ```
     pub fn new(key: impl Into<SharedString>, adaptive: &Adaptive<T>) -> Self {
-        Self { adaptive: adaptive.clone(), tally: Tally::new(key.into()) }
+        Self { adaptive: adaptive.clone(), tally: Tally::new(key.into(), false) }
     }
 
     /// Sets all series to their current values. Call it before each scrape.

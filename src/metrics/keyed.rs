@@ -80,16 +80,21 @@ where
 {
     type Names = Names<K>;
 
+    const IS_KEYED: bool = true;
+
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
     fn observers(&self) -> &Observers {
         KeyedLimiter::observers(self)
     }
 
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
-    fn publish(&self, series: &Series<'_>, _: &Tally, names: &Names<K>) -> Totals {
+    fn publish(&self, series: &Series<'_>, tally: &Tally, names: &Names<K>) -> Totals {
         let seen = self.snapshot();
         series.gauge(names::KEYS, seen.keys as f64);
         series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);
+        for (quota, calls) in tally.refused_by_label() {
+            series.counter_of(names::QUOTA_REFUSALS, ("quota", quota), calls);
+        }
         #[cfg(feature = "distributed")]
         if let Some(store) = &seen.store {
             super::store::publish_store(series, store);

@@ -43,7 +43,7 @@ impl<L: Metered> Meter<L> {
     /// # Ok(()) }
     /// ```
     pub fn new(key: impl Into<SharedString>, limiter: &L) -> Result<Self, AlreadyMetered> {
-        let tally = Arc::new(Tally::new(key.into()));
+        let tally = Arc::new(Tally::new(key.into(), L::IS_KEYED));
         limiter.observers().admit(Box::new(Arc::clone(&tally))).map_err(|key| AlreadyMetered { key })?;
         Ok(Self { limiter: limiter.clone(), tally, names: L::Names::default() })
     }
@@ -108,6 +108,9 @@ pub trait Metered: Clone {
     /// How its keys are named in series.
     type Names: Clone + Default;
 
+    /// Whether it is a limiter per key.
+    const IS_KEYED: bool;
+
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
     fn observers(&self) -> &Observers;
 
@@ -131,6 +134,8 @@ pub struct Totals {
 
 impl Metered for Limiter {
     type Names = ();
+
+    const IS_KEYED: bool = false;
 
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
     fn observers(&self) -> &Observers {

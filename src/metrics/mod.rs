@@ -56,7 +56,8 @@
 //! `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
-//! together as `(others)`.
+//! together as `(others)`. Of a keyed limiter there is only `rate_limit_quota_refusals_total`. It is told apart by name,
+//! since keys may have different quotas, and a quota has a series from its first refusal on.
 //!
 //! Of a [dry run](crate::Builder::dry_run):
 //!

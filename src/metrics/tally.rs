@@ -5,15 +5,16 @@
 //! about a millisecond anyway.
 
 use super::class_counts::{ClassCounts, ClassTallies};
-use super::names::{self, METADATA, RESULTS};
+use super::names::{self, METADATA, OTHERS, RESULTS};
 use crate::error::{Bound, Refused};
+use crate::name::Name;
 use crate::observe::Verdict;
 use crate::observe::{ClassLabel, Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, SharedString};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Refusals are counted separately for the first quotas of a limiter, and together for all quotas after them.
@@ -36,19 +37,36 @@ pub(crate) struct Tally {
     /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
     pub(super) classes: ClassTallies,
+    /// Of a keyed limiter, whose keys may have different quotas: the quotas that have refused, in this order.
+    labels: Option<[OnceLock<QuotaLabel>; QUOTAS]>,
+}
+
+/// A quota of the keys of a keyed limiter: its name, or its index if it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QuotaLabel {
+    Name(Name),
+    Index(usize),
+}
+
+impl QuotaLabel {
+    fn of(index: usize, name: Name) -> Self {
+        if name == Name::NONE { Self::Index(index) } else { Self::Name(name) }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Stripe {
     calls: [AtomicU64; REASONS.len()],
-    /// Calls refused by each of the first [`QUOTAS`] quotas; the last word counts for all others.
+    /// Calls refused by each of the first [`QUOTAS`] quotas; the last word counts for all others. By index, or of a keyed
+    /// limiter by [`labels`](Tally::labels).
     quotas: [AtomicU64; QUOTAS + 1],
     /// Tokens of refused calls that might have been granted at another time.
     tokens: AtomicU64,
 }
 
 impl Tally {
-    pub(super) fn new(name: SharedString) -> Self {
+    /// `is_keyed`: quotas are told apart by name, since an index may stand for a different quota of each key.
+    pub(super) fn new(name: SharedString, is_keyed: bool) -> Self {
         let waits = RESULTS.map(|result| {
             let labels = vec![Label::new("key", name.clone()), Label::new("result", result)];
             Key::from_parts(KeyName::from_const_str(names::DURATION), labels)
@@ -62,6 +80,7 @@ impl Tally {
             would_wait,
             waits,
             classes: ClassTallies::default(),
+            labels: is_keyed.then(Default::default),
         }
     }
 
@@ -73,7 +92,11 @@ impl Tally {
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(Bound::Quota(quota)) = refusal.by() {
-            stripe.quotas[quota.min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+            let position = match &self.labels {
+                Some(labels) => position(labels, QuotaLabel::of(quota, refusal.name())),
+                None => quota.min(QUOTAS),
+            };
+            stripe.quotas[position].fetch_add(1, Ordering::Relaxed);
         }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
@@ -93,6 +116,21 @@ impl Tally {
     /// Returns how many calls were refused by the quota with this index; from [`QUOTAS`] on, by all further quotas.
     pub(super) fn refused_by(&self, quota: usize) -> u64 {
         self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
+    }
+
+    /// Of a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the last
+    /// one stands for all others.
+    pub(super) fn refused_by_label(&self) -> impl Iterator<Item = (SharedString, u64)> {
+        let known = self.labels.iter().flatten().map_while(OnceLock::get);
+        // All refusals are by the only quota, which has no name.
+        let is_only = known.clone().eq([&QuotaLabel::Index(0)]);
+        let labels = known.filter(move |_| !is_only).map(|label| match label {
+            QuotaLabel::Name(name) => SharedString::const_str(name.text().unwrap_or_default()),
+            QuotaLabel::Index(index) => index.to_string().into(),
+        });
+        let others = (SharedString::const_str(OTHERS), self.refused_by(QUOTAS));
+        let labels = labels.enumerate().map(|(position, label)| (label, self.refused_by(position)));
+        labels.chain(Some(others).filter(|(_, calls)| *calls > 0))
     }
 
     /// Returns how many calls would have been refused but for a dry run, by the reasons that there are.
@@ -171,6 +209,11 @@ impl ObservedWait for Tally {
             metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
         }
     }
+}
+
+/// The position of a quota among `labels`, where it is entered if there is space; [`QUOTAS`] if there is none.
+fn position(labels: &[OnceLock<QuotaLabel>; QUOTAS], label: QuotaLabel) -> usize {
+    labels.iter().position(|known| *known.get_or_init(|| label) == label).unwrap_or(QUOTAS)
 }
 
 /// Returns the number of this thread. Threads are numbered from 0 in the order of their first refusal.

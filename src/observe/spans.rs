@@ -39,6 +39,7 @@ impl Observer for Spans {
                 rate_limit.cost = cost,
                 rate_limit.class.name = class.map(|class| &*class.path),
                 error.type = Reason::of(&refusal).name(),
+                rate_limit.quota.name = refusal.quota_name(),
                 rate_limit.retry_after = refusal.retry_after().as_ref().map(Duration::as_secs_f64),
             },
             "refused: {refusal}"

@@ -201,7 +201,7 @@ fn a_call_may_cost_more_than_one_token() {
 fn a_cost_that_no_wait_would_help_is_distinct_from_a_denial() {
     let bucket = TokenBucket::new(25, 10);
     let answer = bucket.bucket("a").try_acquire(26).map(drop);
-    assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25 }));
+    assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25, by: Bound::Quota(0), quota_name: None }));
     assert_eq!(bucket.allow_cost("a", 25), allowed(0));
 }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, reserve};
+use tollgate::{Bound, ConsumeError, JoinError, Limiter, ManualClock, Quota, reserve};
 
 #[test]
 fn a_grant_that_grows_charges_at_once_and_never_waits() {
@@ -50,7 +50,7 @@ fn growth_that_is_cancelled_or_refused_changes_nothing() {
     drop(growing);
     assert_eq!(grant.cost(), 10);
     let refusal = assert_ready_err!(spawn(grant.grow_within(17)).poll());
-    assert_eq!(refusal, ConsumeError::TooLarge { cost: 17, most: 6 });
+    assert_eq!(refusal, ConsumeError::TooLarge { cost: 17, most: 6, by: Some(Bound::InFlight), quota_name: None });
     assert_eq!(grant.cost(), 10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
     assert_eq!(stand.limiter.snapshot().in_flight, Some(16));
@@ -64,7 +64,8 @@ fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
     stand.pass(Duration::from_millis(100));
     let mut grant = stand.take(10);
-    let too_large = |cost: u64, most: u64| ConsumeError::TooLarge { cost, most };
+    let too_large =
+        |cost: u64, most: u64| ConsumeError::TooLarge { cost, most, by: Some(Bound::InFlight), quota_name: None };
     assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), too_large(3, 2));
     drop(stand.take(2));
     assert_eq!(stand.limiter.snapshot().refused, 1);

@@ -3,6 +3,9 @@
 
 #![deny(warnings, clippy::all)]
 
+#[path = "../../../tests/public_types/mod.rs"]
+mod public_types;
+
 use tollgate::distributed::{Outage, StoreError};
 use tollgate_redis::{Circuit, RedisServerSnapshot, RedisStore};
 
@@ -19,4 +22,11 @@ async fn a_store_that_cannot_be_built_says_why() {
         }
         Err(error) => assert!(matches!(error, StoreError::Misnamed(_)), "{error}"),
     }
+}
+
+#[test]
+fn each_public_type_is_named_here() {
+    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let unnamed = public_types::unnamed(&src, &[include_str!("types.rs")]);
+    assert!(unnamed.is_empty(), "this program does not name {unnamed:?}");
 }

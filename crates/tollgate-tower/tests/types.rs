@@ -4,6 +4,9 @@
 #![deny(warnings, clippy::all)]
 #![cfg(all(feature = "keyed", feature = "http", feature = "axum"))]
 
+#[path = "../../../tests/public_types/mod.rs"]
+mod public_types;
+
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use std::convert::Infallible;
@@ -225,4 +228,11 @@ fn ready_made_keys() {
     let peer = axum::extract::ConnectInfo::<std::net::SocketAddr>("[2001:db8::9]:80".parse().unwrap());
     call.extensions_mut().insert(peer);
     assert_eq!(key::peer_address()(&call).0.to_string(), "2001:db8::/64");
+}
+
+#[test]
+fn each_public_type_is_named_here() {
+    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let unnamed = public_types::unnamed(&src, &[include_str!("types.rs")]);
+    assert!(unnamed.is_empty(), "this program does not name {unnamed:?}");
 }

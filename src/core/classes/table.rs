@@ -13,6 +13,7 @@ use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::core::wakes::Peer;
+use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -75,6 +76,8 @@ pub(crate) struct ClassEntry {
     users: u32,
     /// The class of a key: it is among the `indebted`.
     is_indebted: bool,
+    /// The path of a class that has, or had, a ceiling.
+    ceiling_name: Name,
 }
 
 impl ClassEntry {
@@ -92,6 +95,7 @@ impl ClassEntry {
             has_keys: false,
             users: 0,
             is_indebted: false,
+            ceiling_name: Name::NONE,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,
@@ -282,6 +286,22 @@ impl Classes {
         self.entry(id).name.to_string()
     }
 
+    /// The names of the classes around a class and its own, with `/` between them.
+    fn path(&self, id: ClassId) -> String {
+        let mut path = self.name(id);
+        let mut around = self.scheduler.tree.parent(id);
+        while around != ROOT {
+            path = format!("{}/{path}", self.name(around));
+            around = self.scheduler.tree.parent(around);
+        }
+        path
+    }
+
+    /// The name of the ceiling of a class, which is the path of the class.
+    pub(crate) fn ceiling_name(&self, id: ClassId) -> Name {
+        self.entry(id).ceiling_name
+    }
+
     /// Applies a share that was checked.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
@@ -292,6 +312,7 @@ impl Classes {
         let had_ceiling = tree.ceiling(id);
         if had_ceiling != share.ceiling {
             tree.set_ceiling(id, share.ceiling, now);
+            self.entry_mut(id).ceiling_name = Name::of_path(&self.path(id));
         }
         self.entry_mut(id).max_waiting = share.max_waiting;
         if had_ceiling.is_some() != share.ceiling.is_some() {

@@ -307,6 +307,18 @@ impl Tree {
         ceilings.map(|ceiling| ceiling.has(cost)).max().unwrap_or(0)
     }
 
+    /// The class whose ceiling, of those above claims in a leaf, has `cost` tokens last; `None` without a ceiling.
+    pub(crate) fn slowest_ceiling(&self, leaf: ClassId, cost: u64) -> Option<ClassId> {
+        let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.has(cost), id)));
+        ceilings.max().map(|(_, id)| id)
+    }
+
+    /// The class whose ceiling, of those above claims in a leaf, has the smallest burst; `None` without a ceiling.
+    pub(crate) fn smallest_ceiling(&self, leaf: ClassId) -> Option<ClassId> {
+        let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.burst(), id)));
+        ceilings.min().map(|(_, id)| id)
+    }
+
     /// How many tokens the ceilings above claims in a leaf have.
     pub(crate) fn space_below_ceilings(&mut self, leaf: ClassId, now: u64) -> u64 {
         let (mut id, mut space) = (leaf, u64::MAX);

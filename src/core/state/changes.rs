@@ -6,7 +6,7 @@ use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
-use crate::error::ConfigError;
+use crate::error::{Bound, ConfigError};
 use crate::quota::Quota;
 use crate::which::Which;
 use std::pin::Pin;
@@ -155,9 +155,10 @@ impl State {
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
-        quota.check(index)?;
+        quota.check(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
         if self.supply.quotas()[index].is_external() {
-            return Err(ConfigError::DistributedQuota { quota: index });
+            let quota_name = self.quota_name(Bound::Quota(index)).text();
+            return Err(ConfigError::DistributedQuota { quota: index, quota_name });
         }
         self.check_ceilings(index, quota)?;
         self.retract(rovers);

@@ -121,7 +121,7 @@ impl State {
         }
         let most = self.most_at_once();
         if cost > most {
-            return Err(TryAcquireError::TooLarge { cost, most });
+            return Err(self.too_large_at_once(cost, most));
         }
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
@@ -216,7 +216,7 @@ impl State {
             return Err(ConsumeError::Closed);
         }
         let most = self.most_claimable(rovers);
-        if cost > most { Err(ConsumeError::TooLarge { cost, most }) } else { Ok(()) }
+        if cost > most { Err(self.too_large(cost, most)) } else { Ok(()) }
     }
 
     /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
@@ -258,6 +258,25 @@ impl State {
     pub(crate) fn too_late(&self, rovers: &Rovers, cost: u64, estimate: Duration, allowed: Duration) -> ConsumeError {
         let by = self.supply.scheduled_obstacle(self.packed_end(rovers, cost));
         ConsumeError::TooLate { estimate, allowed, by, quota_name: self.quota_name(by).text() }
+    }
+
+    /// The refusal of a `try_acquire` of more than the `most` that can be granted at once.
+    #[cold]
+    pub(super) fn too_large_at_once(&self, cost: u64, most: u64) -> TryAcquireError {
+        let by = if self.most_in_flight() <= most { Bound::InFlight } else { Bound::Quota(self.supply.smallest()) };
+        TryAcquireError::TooLarge { cost, most, by, quota_name: self.quota_name(by).text() }
+    }
+
+    /// The refusal of a claim of more than the `most` that can be claimed.
+    #[cold]
+    fn too_large(&self, cost: u64, most: u64) -> ConsumeError {
+        let source = self.supply.source().filter(|(_, source)| source.most_claimed() <= most);
+        let by = match source {
+            _ if self.most_in_flight() <= most => Some(Bound::InFlight),
+            Some((index, _)) => Some(Bound::Quota(index)),
+            None => None,
+        };
+        ConsumeError::TooLarge { cost, most, by, quota_name: by.and_then(|by| self.quota_name(by).text()) }
     }
 
     /// The largest claim that the in-flight cap allows.

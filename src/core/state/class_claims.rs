@@ -8,6 +8,7 @@ use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::name::Name;
 use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
@@ -208,9 +209,13 @@ impl State {
             return Ok(self.available_to_class(rovers, class));
         }
         let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
-        let most = self.most_at_once().min(below_ceilings);
+        let most = self.most_at_once();
+        if cost > below_ceilings && below_ceilings < most {
+            let (by, quota_name) = (Bound::Ceiling, self.smallest_ceiling(class).text());
+            return Err(TryAcquireError::TooLarge { cost, most: below_ceilings, by, quota_name });
+        }
         if cost > most {
-            return Err(TryAcquireError::TooLarge { cost, most });
+            return Err(self.too_large_at_once(cost, most));
         }
         let admitted = self.admit_class(rovers, class, cost);
         admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
@@ -279,7 +284,8 @@ impl State {
             all.is_some_and(|all| all < at) && classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf)
         });
         if is_capped {
-            return Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Ceiling, quota_name: None });
+            let (by, quota_name) = (Bound::Ceiling, self.name_in_class(Bound::Ceiling, class, cost).text());
+            return Err(ConsumeError::TooLate { estimate, allowed, by, quota_name });
         }
         Err(self.too_late(rovers, cost, estimate, allowed))
     }
@@ -305,7 +311,7 @@ impl State {
             false => (self.supply.claimed(), self.supply.next_mint()),
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        let (remaining, name) = (self.available_to_class(rovers, class), self.quota_name(by));
+        let (remaining, name) = (self.available_to_class(rovers, class), self.name_in_class(by, class, cost));
         let released = self.cap.as_ref().map_or(0, Cap::word);
         let denial = Denial { cost, tail, released, until, at, remaining, by, name };
         if is_common {
@@ -326,5 +332,40 @@ impl State {
         let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
         let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
         if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
+    }
+
+    /// Whether a ceiling, and no quota, holds back a claim of `cost` in a class that ends at `end` longest.
+    pub(super) fn is_below_ceilings(&self, class: ClassId, cost: u64, end: u64) -> bool {
+        let Some(classes) = self.classes() else { return false };
+        let below_ceilings = classes.scheduler.tree.ceilings_have(classes.entry(class).leaf, cost);
+        self.supply.scheduled(end).is_some_and(|at| at < below_ceilings)
+    }
+
+    /// The bound that would hold back a claim of `cost` made now in a class, or in a limiter without classes, and the
+    /// name of that bound.
+    pub(crate) fn holder_of_new(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> (Bound, Name) {
+        let end = match self.classes() {
+            Some(classes) => self.base(classes, rovers).wrapping_add(cost),
+            None => self.packed_end(rovers, cost),
+        };
+        let by = match self.supply.holder(end) {
+            Some(by) if !self.role.has_classes() || matches!(by, Bound::Pause | Bound::InFlight) => by,
+            _ => self.obstacle_of_class(class, cost, end),
+        };
+        (by, self.name_in_class(by, class, cost))
+    }
+
+    /// The name of a bound of claims of `cost` in a class.
+    pub(super) fn name_in_class(&self, by: Bound, class: ClassId, cost: u64) -> Name {
+        let Some(classes) = self.classes().filter(|_| by == Bound::Ceiling) else { return self.quota_name(by) };
+        let slowest = classes.scheduler.tree.slowest_ceiling(classes.entry(class).leaf, cost);
+        slowest.map_or(Name::NONE, |class| classes.ceiling_name(class))
+    }
+
+    /// The name of the ceiling above a class that lets the fewest tokens pass at once.
+    fn smallest_ceiling(&self, class: ClassId) -> Name {
+        let Some(classes) = self.classes() else { return Name::NONE };
+        let smallest = classes.scheduler.tree.smallest_ceiling(classes.entry(class).leaf);
+        smallest.map_or(Name::NONE, |class| classes.ceiling_name(class))
     }
 }

@@ -5,7 +5,7 @@ use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
-use crate::error::{Denied, TryAcquireError};
+use crate::error::{Bound, Denied, TryAcquireError};
 use std::time::Duration;
 
 /// A keyed limiter with a parent, as the parent sees it.
@@ -99,7 +99,7 @@ impl State {
         }
         let most = self.most_at_once();
         if cost > most {
-            return TryAcquireError::TooLarge { cost, most };
+            return State::as_parent(self.too_large_at_once(cost, most), 0);
         }
         let fits = self.fits_in_flight(rovers, cost);
         let later = |delay| match (fits, self.role.has_classes()) {
@@ -112,8 +112,10 @@ impl State {
         if retry_after == denied.retry_after {
             return Denied { remaining, ..denied }.into();
         }
-        let by = self.supply.obstacle(rovers.tail().wrapping_add(cost));
-        Denied { retry_after, remaining, by: by.of_parent(), name: self.quota_name(by) }.into()
+        let end = rovers.tail().wrapping_add(cost);
+        let by = if self.is_below_ceilings(group, cost, end) { Bound::Ceiling } else { self.supply.obstacle(end) };
+        let name = self.name_in_class(by, group, cost);
+        Denied { retry_after, remaining, by: by.of_parent(), name }.into()
     }
 
     /// Translates a refusal of this limiter into the refusal that its child, which has `remaining` tokens, returns.
@@ -122,6 +124,9 @@ impl State {
             TryAcquireError::Denied(denied) => {
                 let (by, remaining) = (denied.by.of_parent(), remaining.min(denied.remaining));
                 Denied { by, remaining, ..denied }.into()
+            }
+            TryAcquireError::TooLarge { cost, most, by, quota_name } => {
+                TryAcquireError::TooLarge { cost, most, by: by.of_parent(), quota_name }
             }
             error => error,
         }

@@ -20,7 +20,7 @@ impl State {
     }
 
     /// The name of the quota that this bound is, if it is a quota with a name.
-    pub(super) fn quota_name(&self, by: Bound) -> Name {
+    pub(crate) fn quota_name(&self, by: Bound) -> Name {
         self.rare.as_ref().map_or(Name::NONE, |rare| by.name(&rare.names))
     }
 

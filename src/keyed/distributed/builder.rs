@@ -18,7 +18,7 @@ where
         return Err(ConfigError::DistributedKeyed { setting });
     }
     match (&config.quota, &config.quota_by) {
-        (Some((_, quota)), _) => _ = terms(quota)?,
+        (Some((name, quota)), _) => _ = terms(quota).map_err(|error| error.of_quota(name.as_deref()))?,
         (None, Some(_)) => {}
         (None, None) => return Err(ConfigError::NoQuota),
     }

@@ -46,7 +46,9 @@ where
         let terms = self.map.terms(self.key);
         let most = MAX_COST.min(terms.most_claimed());
         if cost > most {
-            return Step::Done(Err(ConsumeError::TooLarge { cost, most }));
+            let by = (terms.most_claimed() <= most).then_some(Bound::Quota(0));
+            let quota_name = by.and_then(|_| self.map.quota_name(self.key).text());
+            return Step::Done(Err(ConsumeError::TooLarge { cost, most, by, quota_name }));
         }
         match self.map.route(self.key, self.hash, &terms, cost, self.since) {
             Route::Limiter(limiter) => self.wait_in_queue(limiter),
@@ -103,7 +105,10 @@ where
                 }
             }
             StoreReply::QuotaConflict(conflict) => Step::Done(Err(ConsumeError::QuotaConflict(conflict))),
-            StoreReply::TimedOut { waited } => Step::Done(Err(ConsumeError::TimedOut { waited })),
+            StoreReply::TimedOut { waited } => {
+                let (by, quota_name) = (Bound::Quota(0), self.map.quota_name(self.key).text());
+                Step::Done(Err(ConsumeError::TimedOut { waited, by, quota_name }))
+            }
             StoreReply::Failed | StoreReply::NotSent if self.map.stores.outage() == Outage::Fail => {
                 Step::Done(Err(ConsumeError::Unreachable))
             }

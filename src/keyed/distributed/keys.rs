@@ -203,7 +203,8 @@ where
         }
         let terms = self.terms(key);
         if cost > terms.most_held() {
-            return Err(TryAcquireError::TooLarge { cost, most: terms.most_held() });
+            let (most, quota_name) = (terms.most_held(), self.quota_name(key).text());
+            return Err(TryAcquireError::TooLarge { cost, most, by: Bound::Quota(0), quota_name });
         }
         let now = self.time.now();
         let limiter = match self.route(key, hash, &terms, cost, now) {

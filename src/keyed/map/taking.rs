@@ -232,7 +232,7 @@ where
     fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
         let most = most_claimable(rates, levels);
         if cost > most {
-            return Verdict::Refused(ConsumeError::TooLarge { cost, most });
+            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by: None, quota_name: None });
         }
         if let Some(remaining) = rates.take(levels, cost) {
             return Verdict::Taken(remaining);
@@ -293,7 +293,9 @@ pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
 fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
     let most = rates.burst();
     if cost > most {
-        return Tried::Refused(TryAcquireError::TooLarge { cost, most });
+        let by = rates.smallest();
+        let quota_name = by.name(&rates.names).text();
+        return Tried::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name });
     }
     if let Some(remaining) = rates.take(levels, cost) {
         return Tried::Taken(remaining);

@@ -89,7 +89,7 @@ fn giants_that_leave_behind_a_waiter_use_up_the_span_until_it_is_served() {
         queue.enter(1);
         let most_giants = SPAN / GIANT - 1;
         let mut giants: Vec<_> = (0..most_giants).map(|_| giant(&limiter)).collect();
-        let refused = ConsumeError::TooLarge { cost: GIANT, most: GIANT - 1 };
+        let refused = ConsumeError::TooLarge { cost: GIANT, most: GIANT - 1, by: None, quota_name: None };
         assert_eq!(queue.try_enter(GIANT), Err(refused));
         giants.clear();
         assert_eq!(queue.try_enter(GIANT), Err(refused), "the gap stays until the waiter before it is granted");

@@ -7,13 +7,13 @@ use tollgate::{Bound, Bucket, ConfigError, Denied, Quota, TryAcquireError};
 fn configurations_beyond_the_legal_are_refused_with_their_numbers() {
     let refusal = |quota: Quota| Limiter::new(quota).unwrap_err();
     for burst in [u64::MAX, 1 << 63, MOST + 1] {
-        let expected = ConfigError::BadBurst { quota: 0, burst, most: MOST };
+        let expected = ConfigError::BadBurst { quota: 0, quota_name: None, burst, most: MOST };
         assert_eq!(refusal(Quota::per_second(1).burst(burst)), expected);
         assert_eq!(refusal(Quota::new(burst, NANO)), expected, "the burst defaults to the amount");
         assert_eq!(refusal(Quota::manual(burst)), expected);
     }
     for period in [Duration::ZERO, Duration::MAX, Duration::from_nanos(u64::MAX) + NANO] {
-        assert_eq!(refusal(Quota::new(1, period)), ConfigError::BadPeriod { quota: 0, period });
+        assert_eq!(refusal(Quota::new(1, period)), ConfigError::BadPeriod { quota: 0, quota_name: None, period });
     }
     for cap in [0, MOST + 1, u64::MAX] {
         let refused = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(cap).build().unwrap_err();
@@ -46,9 +46,9 @@ fn a_cost_of_everything_is_refused_by_every_verb_and_takes_nothing() {
         let mut queue = Queue::new(&limiter);
         for waiting in 0..2 {
             for cost in [u64::MAX, u64::MAX - 1, 1 << 63, SPAN, GIANT + 1] {
-                let refused = TryAcquireError::TooLarge { cost, most: 7 };
+                let refused = TryAcquireError::TooLarge { cost, most: 7, by: Bound::Quota(0), quota_name: None };
                 assert_eq!(limiter.try_acquire(cost).unwrap_err(), refused);
-                let refused = ConsumeError::TooLarge { cost, most: GIANT };
+                let refused = ConsumeError::TooLarge { cost, most: GIANT, by: None, quota_name: None };
                 assert_eq!(queue.try_enter(cost), Err(refused));
                 assert_eq!(
                     spawn(limiter.consume(cost).within(YEAR)).poll().map(Result::unwrap_err),
@@ -133,7 +133,11 @@ fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {
         for _ in 0..SPAN / GIANT {
             queue.enter(GIANT);
         }
-        assert_eq!(queue.try_enter(1), Err(ConsumeError::TooLarge { cost: 1, most: 0 }), "the rovers span no more");
+        assert_eq!(
+            queue.try_enter(1),
+            Err(ConsumeError::TooLarge { cost: 1, most: 0, by: None, quota_name: None }),
+            "the rovers span no more"
+        );
         clock.advance(NANO);
         assert_eq!(queue.serve(), MOST);
         assert_eq!(
@@ -155,7 +159,7 @@ fn a_claim_above_the_most_is_refused_whether_the_fast_path_is_open_or_not() {
         let limiter = Limiter::builder().quota(Quota::per_second(1).burst(MOST)).stride(stride).build().unwrap();
         drop(limiter.try_acquire(1).unwrap());
         let answer = spawn(limiter.consume(GIANT + 1)).poll().map(|answer| answer.map(|grant| grant.cost()));
-        let refused = ConsumeError::TooLarge { cost: GIANT + 1, most: GIANT };
+        let refused = ConsumeError::TooLarge { cost: GIANT + 1, most: GIANT, by: None, quota_name: None };
         assert_eq!(answer, Poll::Ready(Err(refused)), "with a stride of {stride}");
     }
 }

@@ -27,7 +27,7 @@ fn neither_a_quota_nor_a_cap_is_refused() {
 #[test]
 fn an_amount_of_zero_is_refused() {
     let error = error(Quota::per_second(0).burst(5));
-    assert_eq!(error, ConfigError::ZeroAmount { quota: 1 });
+    assert_eq!(error, ConfigError::ZeroAmount { quota: 1, quota_name: None });
     says(&error, &["quota 1", "amount of 0", "Quota::manual"]);
 }
 
@@ -36,7 +36,7 @@ fn a_period_of_zero_or_of_ages_is_refused() {
     let ages = Duration::from_nanos(u64::MAX) + NANO;
     for (period, named) in [(Duration::ZERO, "0ns"), (ages, "18446744073.709551616s"), (Duration::MAX, "584 years")] {
         let error = error(Quota::new(5, period));
-        assert_eq!(error, ConfigError::BadPeriod { quota: 1, period });
+        assert_eq!(error, ConfigError::BadPeriod { quota: 1, quota_name: None, period });
         says(&error, &["quota 1", named]);
     }
     assert!(Limiter::new(Quota::new(1, Duration::from_nanos(u64::MAX))).is_ok());
@@ -50,7 +50,7 @@ fn a_burst_of_zero_or_beyond_what_rovers_can_span_is_refused() {
     for quota in bursts.into_iter().chain(unnamed) {
         let burst = quota.capacity();
         let error = error(quota);
-        assert_eq!(error, ConfigError::BadBurst { quota: 1, burst, most: MOST });
+        assert_eq!(error, ConfigError::BadBurst { quota: 1, quota_name: None, burst, most: MOST });
         says(&error, &["quota 1", &burst.to_string(), &MOST.to_string()]);
     }
     assert!(Limiter::new(Quota::per_second(1).burst(MOST)).is_ok());
@@ -60,7 +60,7 @@ fn a_burst_of_zero_or_beyond_what_rovers_can_span_is_refused() {
 #[test]
 fn a_step_that_does_not_fit_its_bucket_is_refused() {
     let error = error(Quota::per_second(12).burst(7).stepped());
-    assert_eq!(error, ConfigError::StepAboveBurst { quota: 1, amount: 12, burst: 7 });
+    assert_eq!(error, ConfigError::StepAboveBurst { quota: 1, quota_name: None, amount: 12, burst: 7 });
     says(&error, &["quota 1", "12", "7"]);
     assert!(Limiter::new(Quota::per_second(12).burst(12).stepped()).is_ok());
     assert!(Limiter::new(Quota::per_second(12).burst(7)).is_ok(), "a continuous quota mints token by token");
@@ -70,7 +70,7 @@ fn a_step_that_does_not_fit_its_bucket_is_refused() {
 fn more_at_the_start_than_the_bucket_holds_is_refused() {
     for (quota, burst) in [(Quota::per_second(7), 7), (Quota::per_second(1).burst(7), 7), (Quota::manual(3), 3)] {
         let error = error(quota.initial(41));
-        assert_eq!(error, ConfigError::InitialAboveBurst { quota: 1, initial: 41, burst });
+        assert_eq!(error, ConfigError::InitialAboveBurst { quota: 1, quota_name: None, initial: 41, burst });
         says(&error, &["quota 1", "41", &burst.to_string()]);
         assert!(Limiter::new(quota.initial(burst)).is_ok());
     }
@@ -117,7 +117,7 @@ fn a_change_that_is_refused_changes_nothing() {
     let (limiter, _clock) = limiter(Quota::per_second(10));
     assert!(takes(&limiter, 4));
     let before = limiter.snapshot();
-    assert_eq!(limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
+    assert_eq!(limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0, quota_name: None }));
     assert!(limiter.set_quota(0, Quota::per_second(5).initial(6)).is_err());
     assert!(limiter.set_quota(7, Quota::per_second(5)).is_err());
     assert_eq!(limiter.snapshot(), before);

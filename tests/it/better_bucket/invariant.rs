@@ -197,7 +197,7 @@ fn hint_is_honest(config: &Config, calls: &[Call], cost: u64) -> Result<(), Test
     }
     let denied = match life.take(cost) {
         Ok(()) => return Ok(()),
-        Err(TryAcquireError::TooLarge { cost: named, most }) => {
+        Err(TryAcquireError::TooLarge { cost: named, most, .. }) => {
             prop_assert!(cost > config.burst && (named, most) == (cost, config.burst));
             return Ok(());
         }

@@ -7,7 +7,7 @@ mod invariant;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{Bound, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const NANO: Duration = Duration::from_nanos(1);
@@ -35,10 +35,10 @@ fn hostile_requests_are_refused_and_take_nothing() {
     let (limiter, _clock) = limiter(Quota::per_second(10));
     for cost in [11, 1 << 48, (1 << 48) + 1, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
         let answer = limiter.try_acquire(cost).map(drop);
-        assert_eq!(answer, Err(TryAcquireError::TooLarge { cost, most: 10 }));
+        assert_eq!(answer, Err(TryAcquireError::TooLarge { cost, most: 10, by: Bound::Quota(0), quota_name: None }));
     }
     let hopeless = limiter.blocking_consume(u64::MAX).map(drop);
-    assert_eq!(hopeless, Err(ConsumeError::TooLarge { cost: u64::MAX, most: 1 << 48 }));
+    assert_eq!(hopeless, Err(ConsumeError::TooLarge { cost: u64::MAX, most: 1 << 48, by: None, quota_name: None }));
     limiter.replenish(u64::MAX);
     assert_eq!(limiter.available(), 10);
     assert!(takes(&limiter, 10));
@@ -51,7 +51,15 @@ fn at_the_boundaries_of_each_capacity_what_fits_fits() {
     for capacity in [1, 2, 3, 63, 64, 65].into_iter().chain(near) {
         let (limiter, _clock) = limiter(Quota::per_second(1).burst(capacity));
         let too_large = limiter.try_acquire(capacity + 1).map(drop);
-        assert_eq!(too_large, Err(TryAcquireError::TooLarge { cost: capacity + 1, most: capacity }));
+        assert_eq!(
+            too_large,
+            Err(TryAcquireError::TooLarge {
+                cost: capacity + 1,
+                most: capacity,
+                by: Bound::Quota(0),
+                quota_name: None
+            })
+        );
         assert!(takes(&limiter, capacity - 1) && takes(&limiter, 1) && !takes(&limiter, 1), "capacity {capacity}");
     }
 }

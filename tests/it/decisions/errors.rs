@@ -3,7 +3,7 @@
 use super::*;
 use std::error::Error;
 use tokio_test::assert_ready_err;
-use tollgate::{ConfigError, ConsumeError, Refused, ReleaseError};
+use tollgate::{ConfigError, ConsumeError, Refused, ReleaseError, Share};
 
 /// Asserts that the text contains each of `words`, and that it fits into a sentence.
 #[track_caller]
@@ -17,17 +17,23 @@ fn says(error: impl Error, words: &[&str]) {
 
 #[test]
 fn errors_of_consume_name_their_values_and_say_what_to_do() {
-    says(ConsumeError::TooLarge { cost: 17, most: 5 }, &["17", "5", "ask for less"]);
+    says(
+        ConsumeError::TooLarge { cost: 17, most: 5, by: Some(Bound::InFlight), quota_name: None },
+        &["17", "5", "ask for less"],
+    );
     says(ConsumeError::Closed, &["closed"]);
     says(ConsumeError::QueueFull { waiting: 23 }, &["23", "max_waiting"]);
     says(too_late(21 * MILLI, 20 * MILLI), &["quota 0", "21ms", "20ms", "later"]);
-    says(ConsumeError::TimedOut { waited: 20 * MILLI }, &["20ms"]);
+    says(ConsumeError::TimedOut { waited: 20 * MILLI, by: Bound::InFlight, quota_name: None }, &["20ms"]);
     says(ConsumeError::NoRuntime, &["tokio runtime", "blocking_consume", "replenisher()"]);
 }
 
 #[test]
 fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
-    says(TryAcquireError::TooLarge { cost: 17, most: 5 }, &["17", "5", "consume"]);
+    says(
+        TryAcquireError::TooLarge { cost: 17, most: 5, by: Bound::Quota(0), quota_name: None },
+        &["17", "5", "consume"],
+    );
     says(TryAcquireError::Closed, &["closed"]);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(8));
     says(TryAcquireError::Denied(stand.denied(7)), &["quota 0", "4 tokens", "retry after 3ms"]);
@@ -81,6 +87,79 @@ fn a_claim_that_would_be_too_late_names_the_quota_that_it_would_wait_for() {
     says(error, &["a pause", "20ms"]);
 }
 
+#[test]
+fn a_cost_that_is_too_large_names_the_bound_that_allows_no_more() {
+    let builder = || Limiter::builder().quota(one_per_milli(9)).quota_named("minute", one_per_milli(4));
+    let of = |limiter: &Limiter, cost| {
+        let at_once = Refused::from(limiter.try_acquire(cost).unwrap_err());
+        (at_once.by().unwrap(), at_once.quota_name(), at_once.to_string())
+    };
+    let (by, name, text) = of(&Stand::built(builder()).limiter, 5);
+    assert_eq!((by, name), (Bound::Quota(1), Some("minute")));
+    assert!(text.contains("the most is 4 (quota `minute`)"), "{text}");
+    let capped = Stand::built(builder().max_in_flight(3));
+    let (by, name, text) = of(&capped.limiter, 5);
+    assert_eq!((by, name), (Bound::InFlight, None));
+    assert!(text.contains("the most is 3 (the in-flight cap)"), "{text}");
+    let consumed = |cost| Refused::from(assert_ready_err!(spawn(capped.limiter.consume(cost)).poll()));
+    assert_eq!(consumed(4).by(), Some(Bound::InFlight));
+    let uncapped = Stand::built(builder());
+    let refused = Refused::from(assert_ready_err!(spawn(uncapped.limiter.consume(u64::MAX)).poll()));
+    assert_eq!((refused.by(), refused.quota_name()), (None, None), "no claim can be so large");
+}
+
+#[test]
+fn a_claim_that_timed_out_names_the_bound_that_held_it_back() {
+    let timed_out = |change: fn(&Limiter)| {
+        let builder =
+            Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", one_per_milli(4).initial(4));
+        let stand = Stand::built(builder.max_in_flight(6));
+        let _held = stand.limiter.try_acquire(3).unwrap();
+        let mut ahead = spawn(stand.limiter.consume(2));
+        let mut late = spawn(stand.limiter.consume(1).within(3 * MILLI));
+        assert!(ahead.poll().is_pending() && late.poll().is_pending());
+        change(&stand.limiter);
+        stand.clock.advance(3 * MILLI);
+        let error = Refused::from(assert_ready_err!(late.poll()));
+        (error.by().unwrap(), error.quota_name(), error.to_string())
+    };
+    let (by, name, text) = timed_out(|limiter| limiter.set_quota("minute", Quota::per_minute(1)).unwrap());
+    assert_eq!((by, name), (Bound::Quota(1), Some("minute")));
+    assert!(text.contains("delayed by quota `minute`"), "{text}");
+    let (by, name, _) = timed_out(|limiter| limiter.pause_for(9 * MILLI));
+    assert_eq!((by, name), (Bound::Pause, None));
+    let (by, name, _) = timed_out(|limiter| limiter.set_max_in_flight(4).unwrap());
+    assert_eq!((by, name), (Bound::InFlight, None));
+}
+
+#[test]
+fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::per_second(100)).classes());
+    let bulk = stand.limiter.class("bulk", Share::weight(1).ceiling(Quota::per_minute(60).burst(2))).unwrap();
+    let nightly = bulk.class("nightly", Share::weight(1).ceiling(Quota::per_second(50).burst(9))).unwrap();
+    let told = |refused: Refused| (refused.by().unwrap(), refused.quota_name(), refused.to_string());
+    let (by, name, text) = told(nightly.try_acquire(3).unwrap_err().into());
+    assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
+    assert!(text.contains("the most is 2 (the ceiling of class `bulk`)"), "{text}");
+    let _grant = nightly.try_acquire(2).unwrap();
+    for _ in 0..2 {
+        let (by, name, text) = told(nightly.try_acquire(1).unwrap_err().into());
+        assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
+        assert!(text.starts_with("denied by the ceiling of class `bulk`"), "{text}");
+    }
+    let late = assert_ready_err!(spawn(nightly.consume(1).within(MILLI)).poll());
+    assert_eq!(told(late.into()).1, Some("bulk"));
+    let mut waiting = spawn(nightly.consume(1).within(1_000 * MILLI));
+    assert!(waiting.poll().is_pending());
+    bulk.set_share(Share::weight(1).ceiling(Quota::per_hour(1).burst(2))).unwrap();
+    stand.clock.advance(1_000 * MILLI);
+    let (by, name, _) = told(assert_ready_err!(waiting.poll()).into());
+    assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
+    nightly.set_share(Share::weight(1).ceiling(Quota::per_day(1))).unwrap();
+    stand.clock.advance(3_600 * 1_000 * MILLI);
+    assert_eq!(told(nightly.try_acquire(2).unwrap_err().into()).1, Some("bulk/nightly"));
+}
+
 #[cfg(feature = "keyed")]
 #[test]
 fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
@@ -116,6 +195,19 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     let by_key = denied(1, 3);
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
     assert_eq!(too_late(1, 3).0, Bound::Quota(0));
+    // More than the parent can ever grant at once.
+    let Err(large) = users.try_acquire(&3, 4) else { panic!("the parent has a burst of 3") };
+    let large = Refused::from(large);
+    assert_eq!((large.by(), large.quota_name()), (Some(Bound::Parent), Some("upstream")));
+    // Only the parent lacks tokens, and its quota shrinks while the key waits for them.
+    let _all = stand.limiter.try_acquire(stand.limiter.available()).unwrap();
+    let mut waiting = spawn(users.consume(&3, 3).within(35 * MILLI));
+    assert!(waiting.poll().is_pending());
+    stand.limiter.set_quota("upstream", Quota::new(1, 20 * MILLI).burst(3)).unwrap();
+    stand.clock.advance(35 * MILLI);
+    let late = assert_ready_err!(waiting.poll());
+    assert_eq!((Refused::from(late).by(), Refused::from(late).quota_name()), (Some(Bound::Parent), Some("upstream")));
+    says(late, &["delayed by quota `upstream` of the parent limiter"]);
 }
 
 #[cfg(feature = "keyed")]
@@ -165,6 +257,14 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
     says(quota(Quota::per_second(7).burst(3).stepped()), &["quota 1", "7", "3", "raise the burst to 7"]);
     says(quota(Quota::per_second(7).initial(9)), &["quota 1", "9", "at most 7"]);
     says(refused(Limiter::builder().quota(Quota::per_second(1)).max_in_flight(0)), &["max_in_flight is 0", "1"]);
+    let named = |quota| refused(Limiter::builder().quota(Quota::per_second(1)).quota_named("day", quota));
+    says(named(Quota::per_day(0)), &["quota `day`", "amount"]);
+    says(named(Quota::new(1, Duration::ZERO)), &["quota `day`", "period"]);
+    says(named(Quota::manual(0)), &["quota `day`", "burst of 0"]);
+    says(named(Quota::per_day(7).burst(3).stepped()), &["quota `day`", "raise the burst to 7"]);
+    says(named(Quota::per_day(7).initial(9)), &["quota `day`", "at most 7"]);
+    let day = Limiter::builder().quota_named("day", Quota::per_day(1)).build().unwrap();
+    says(day.set_quota(0, Quota::per_day(0)).unwrap_err(), &["quota `day`", "amount"]);
     let twice = Limiter::builder().quota_named("api", Quota::per_second(1)).quota_named("api", Quota::per_hour(1));
     says(refused(twice), &["`api`", "its own name"]);
     let limiter = Limiter::new(Quota::per_second(1)).unwrap();
@@ -189,7 +289,7 @@ fn refusals_are_small_plain_values() {
         assert!(size_of::<T>() <= most, "{} takes {} bytes", std::any::type_name::<T>(), size_of::<T>());
     }
     plain::<ConsumeError>(64);
-    plain::<TryAcquireError>(48);
+    plain::<TryAcquireError>(56);
     plain::<Denied>(48);
     plain::<ReleaseError>(24);
     fn shared<T: Clone + Send + Sync + Eq + std::fmt::Debug + Error + 'static>() {}

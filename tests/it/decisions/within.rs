@@ -44,7 +44,7 @@ async fn within_ends_at_its_time_under_a_ceiling() {
     let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
     let held = limiter.consume(5).await.unwrap();
     let error = limiter.consume(1).within(20 * MILLI).await.unwrap_err();
-    assert_eq!(error, ConsumeError::TimedOut { waited: 20 * MILLI });
+    assert_eq!(error, ConsumeError::TimedOut { waited: 20 * MILLI, by: Bound::InFlight, quota_name: None });
     assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 25 * MILLI, 0));
     drop(held);
     assert_eq!(limiter.available(), 5, "the claim that timed out took nothing");
@@ -79,7 +79,10 @@ async fn within_ends_at_its_time_under_a_pause_that_came_after_it() {
     let task = tokio::spawn(limiter.clone().consume_owned(10).within(20 * MILLI));
     tokio::time::sleep(4 * MILLI).await;
     limiter.pause_for(100 * MILLI);
-    assert_eq!(task.await.unwrap().unwrap_err(), ConsumeError::TimedOut { waited: 20 * MILLI });
+    assert_eq!(
+        task.await.unwrap().unwrap_err(),
+        ConsumeError::TimedOut { waited: 20 * MILLI, by: Bound::Pause, quota_name: None }
+    );
     assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 20 * MILLI, 0));
 }
 
@@ -118,7 +121,7 @@ fn within_by_a_clock_moved_by_hand_ends_when_it_is_polled_after_its_time() {
     assert_pending!(waiting.poll());
     stand.clock.advance(3 * MILLI);
     let error = assert_ready_err!(waiting.poll());
-    assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO });
+    assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO, by: Bound::Quota(0), quota_name: None });
 }
 
 /// There is no runtime and no timer: the thread watches the deadline itself.
@@ -136,7 +139,7 @@ fn a_blocked_thread_gives_up_at_its_deadline_and_leaves_the_queue() {
     let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
     let held = limiter.blocking_consume(1).unwrap();
     let error = limiter.blocking_consume_within(1, 20 * MILLI).unwrap_err();
-    assert!(matches!(error, ConsumeError::TimedOut { waited } if waited >= 20 * MILLI), "{error}");
+    assert!(matches!(error, ConsumeError::TimedOut { waited, .. } if waited >= 20 * MILLI), "{error}");
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
     drop(held);
     assert_eq!(limiter.blocking_consume_within(1, 20 * MILLI).unwrap().cost(), 1);
@@ -159,7 +162,7 @@ fn a_blocked_thread_on_a_manual_clock_gives_up_by_that_clock() {
             std::thread::sleep(MILLI);
         }
         let error = blocked.join().unwrap().unwrap_err();
-        assert!(matches!(error, ConsumeError::TimedOut { waited } if waited >= 20 * MILLI), "{error}");
+        assert!(matches!(error, ConsumeError::TimedOut { waited, .. } if waited >= 20 * MILLI), "{error}");
     });
     drop(held);
     assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (1, 0));

@@ -6,7 +6,7 @@ use super::way::{Cut, LostTime, Way};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{ConsumeError, Limiter, Quota};
+use tollgate::{Bound, ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
@@ -17,7 +17,10 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
         let (one, two) = (limiter(&line, quota), limiter(&line, quota));
         for cost in [most + 1, 1 << 48, u64::MAX] {
             let refused = one.consume(cost).await.map(drop);
-            assert_eq!(refused, Err(ConsumeError::TooLarge { cost, most }));
+            assert_eq!(
+                refused,
+                Err(ConsumeError::TooLarge { cost, most, by: Some(Bound::Quota(0)), quota_name: None })
+            );
             assert_eq!(one.estimate(cost), None);
             let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
             assert!(tollgate::join([(&one, cost), (&plain, 1)]).await.is_err());

@@ -297,16 +297,21 @@ async fn answers_that_are_lost_cost_a_lease_each_at_most() {
 async fn unsupported_settings_are_errors_of_the_builder() {
     let line = MemoryStore::new();
     let build = |quota: Quota| Limiter::builder().quota(quota).distributed(line.clone()).build().map(drop);
-    assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0 }));
-    assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), Err(ConfigError::DistributedInexact { quota: 0 }));
+    assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: None }));
+    assert_eq!(
+        build(Quota::new((1 << 61) - 1, millis(1_000))),
+        Err(ConfigError::DistributedInexact { quota: 0, quota_name: None })
+    );
     assert_eq!(
         build(Quota::new(1, Duration::from_nanos(7)).stepped()),
-        Err(ConfigError::DistributedInexact { quota: 0 })
+        Err(ConfigError::DistributedInexact { quota: 0, quota_name: None })
     );
+    let named = |quota| Limiter::builder().quota_named("day", quota).distributed(line.clone()).build().map(drop);
+    assert_eq!(named(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: Some("day") }));
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
     // Tokens carried over are added, so the sum would not be exact.
     let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
-    assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0 }));
+    assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0, quota_name: None }));
     let none = Limiter::builder().distributed(line.clone()).quota(Quota::per_second(1)).build();
     assert_eq!(none.map(drop), Err(ConfigError::DistributedQuotaCount));
     let two =
@@ -320,7 +325,10 @@ async fn unsupported_settings_are_errors_of_the_builder() {
         std::thread::spawn(move || Limiter::builder().quota(Quota::per_second(1)).distributed(here).build().map(drop));
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let limiter = limiter(&line, Quota::per_second(7));
-    assert_eq!(limiter.set_quota(0, Quota::per_second(8)), Err(ConfigError::DistributedQuota { quota: 0 }));
+    assert_eq!(
+        limiter.set_quota(0, Quota::per_second(8)),
+        Err(ConfigError::DistributedQuota { quota: 0, quota_name: None })
+    );
 }
 
 #[tokio::test(start_paused = true)]

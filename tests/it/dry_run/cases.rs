@@ -110,7 +110,10 @@ fn the_cap_stays_enforced_and_is_left_out_of_the_simulation() {
     let mut third = spawn(limiter.consume(2));
     assert_pending!(third.poll());
     assert!(limiter.try_acquire(1).is_err());
-    assert_eq!(assert_ready_err!(spawn(limiter.consume(4)).poll()), ConsumeError::TooLarge { cost: 4, most: 3 });
+    assert_eq!(
+        assert_ready_err!(spawn(limiter.consume(4)).poll()),
+        ConsumeError::TooLarge { cost: 4, most: 3, by: Some(Bound::InFlight), quota_name: None }
+    );
     clock.advance(10 * MILLI);
     drop(first);
     let third = assert_ready_ok!(third.poll());

@@ -76,10 +76,16 @@ fn a_cost_that_can_never_be_granted_is_named() {
     let clock = ManualClock::new();
     let a = full(&clock, 5);
     let b = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
-    assert_eq!(refusal([(&a, 1), (&b, 5)]), by(1, ConsumeError::TooLarge { cost: 5, most: 4 }));
+    assert_eq!(
+        refusal([(&a, 1), (&b, 5)]),
+        by(1, ConsumeError::TooLarge { cost: 5, most: 4, by: Some(Bound::InFlight), quota_name: None })
+    );
     let beyond = (1 << 48) + 1;
-    assert_eq!(refusal([(&a, beyond), (&b, 4)]), by(0, ConsumeError::TooLarge { cost: beyond, most: 1 << 48 }));
-    let too_large = TryAcquireError::TooLarge { cost: 6, most: 5 };
+    assert_eq!(
+        refusal([(&a, beyond), (&b, 4)]),
+        by(0, ConsumeError::TooLarge { cost: beyond, most: 1 << 48, by: None, quota_name: None })
+    );
+    let too_large = TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::Quota(0), quota_name: None };
     assert_eq!(try_join([(&b, 1), (&a, 6)]).unwrap_err(), JoinError::Refused { limiter: 1, error: too_large });
     assert_eq!((a.available(), b.available()), (5, 4));
 }
@@ -224,7 +230,7 @@ fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_read
     assert_pending!(claim.poll());
     pass(1, &clock, &[&a, &capped]);
     let error = done(&mut claim).unwrap_err();
-    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 5 * MS }));
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 5 * MS, by: Bound::InFlight, quota_name: None }));
     drop(held);
     assert_eq!((a.available(), capped.available()), (5, 4));
     assert_eq!((a.snapshot().waiting_tasks, capped.snapshot().waiting_tasks), (0, 0));
@@ -248,6 +254,6 @@ async fn a_joint_claim_times_out_by_its_own_timer() {
     let _held = b.consume(1).await.unwrap();
     let start = tokio::time::Instant::now();
     let error = join([(&a, 1), (&b, 1)]).within(20 * MS).await.unwrap_err();
-    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 20 * MS }));
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 20 * MS, by: Bound::InFlight, quota_name: None }));
     assert_eq!(start.elapsed(), 20 * MS);
 }

@@ -270,14 +270,17 @@ fn a_packed_level_is_read_correctly_after_any_time() {
 fn invalid_configurations_are_errors() {
     let build = |quota| KeyedLimiter::<u8>::builder().quota(quota).build().map(drop);
     assert_eq!(KeyedLimiter::<u8>::builder().build().map(drop), Err(ConfigError::NoQuota));
-    assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual));
-    assert_eq!(build(Quota::per_second(5).initial(2)), Err(ConfigError::KeyedInitial { initial: 2, burst: 5 }));
-    assert_eq!(build(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
+    assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
+    assert_eq!(
+        build(Quota::per_second(5).initial(2)),
+        Err(ConfigError::KeyedInitial { quota: 0, quota_name: None, initial: 2, burst: 5 })
+    );
+    assert_eq!(build(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0, quota_name: None }));
     let none = KeyedLimiter::<u8>::builder().quota(Quota::per_second(1)).max_keys(0).build().map(drop);
     assert_eq!(none, Err(ConfigError::NoKeys));
     let keyed = KeyedLimiter::<u8>::new(Quota::per_second(1)).unwrap();
-    assert_eq!(keyed.set_quota(Quota::manual(1)), Err(ConfigError::KeyedManual));
-    assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(ConfigError::KeyedManual));
+    assert_eq!(keyed.set_quota(Quota::manual(1)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
+    assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
 }
 
 #[test]

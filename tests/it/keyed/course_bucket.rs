@@ -131,7 +131,7 @@ fn a_call_on_a_key_may_cost_more_than_one_token() {
     assert_eq!(bucket.allow_cost("a", 10), refused(500, 5), "five are lacking, five remain for smaller calls");
     assert_eq!(bucket.allow_cost("a", 5), Allowed { remaining: 0 });
     let answer = bucket.keyed.try_acquire(&"a".to_owned(), 26).map(drop);
-    assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25 }));
+    assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25, by: Bound::Quota(0), quota_name: None }));
 }
 
 #[test]

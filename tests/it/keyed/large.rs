@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use tokio_test::{assert_pending, task};
-use tollgate::{Denied, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{Bound, Denied, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
 
 const MOST: u64 = 1 << 48;
 const BURST: u64 = 1 << 50;
@@ -58,7 +58,7 @@ fn a_too_large_claim_is_refused_however_the_key_is_stored() {
             let above = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
             let plain = Limiter::builder().quota(quota()).clock(clock.clone()).build().unwrap();
             let expected = format!("{:?}", task::spawn(plain.consume(cost)).poll().map(|answer| answer.map(drop)));
-            assert!(expected.contains(&format!("TooLarge {{ cost: {cost}, most: {MOST} }}")), "{expected}");
+            assert!(expected.contains(&format!("TooLarge {{ cost: {cost}, most: {MOST}, by: None")), "{expected}");
             for above in [None, Some(&above)] {
                 let make = || keyed(kept, above, &clock);
                 let soon = Duration::from_secs(1);
@@ -99,7 +99,8 @@ fn a_try_can_take_the_whole_burst_however_the_key_is_stored() {
                 }
                 answer => assert_eq!(answer, Ok(()), "{when}"),
             }
-            let too_large = TryAcquireError::TooLarge { cost: BURST + 1, most: BURST };
+            let too_large =
+                TryAcquireError::TooLarge { cost: BURST + 1, most: BURST, by: Bound::Quota(0), quota_name: None };
             assert_eq!(keyed.try_acquire(&1, BURST + 1).map(drop), Err(too_large), "{when}");
         }
     }

@@ -382,7 +382,7 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
     let unknown = |which: &str| ConfigError::UnknownQuota { which: which.to_owned(), count: 2 };
     assert_eq!(refusal(2.into(), Quota::per_day(5)), unknown("2"));
     assert_eq!(refusal("hour".into(), Quota::per_day(5)), unknown("`hour`"));
-    assert_eq!(refusal(1.into(), Quota::manual(5)), ConfigError::KeyedManual);
+    assert_eq!(refusal(1.into(), Quota::manual(5)), ConfigError::KeyedManual { quota: 1, quota_name: Some("day") });
     assert_eq!(
         keyed.set_one_quota_for(&"other".to_owned(), 0, Quota::per_day(5)),
         Err(ConfigError::TooManyKeys { most: 3 })
@@ -435,9 +435,16 @@ fn no_builder_overwrites_a_setting_silently() {
 #[test]
 fn the_second_quota_of_a_key_is_checked_like_the_first() {
     let error = |second| KeyedLimiter::<u8>::new([Quota::per_second(1), second]).err();
-    assert_eq!(error(Quota::manual(5)), Some(ConfigError::KeyedManual));
-    assert_eq!(error(Quota::per_day(5).initial(1)), Some(ConfigError::KeyedInitial { initial: 1, burst: 5 }));
-    assert_eq!(error(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota: 1 }));
+    assert_eq!(error(Quota::manual(5)), Some(ConfigError::KeyedManual { quota: 1, quota_name: None }));
+    assert_eq!(
+        error(Quota::per_day(5).initial(1)),
+        Some(ConfigError::KeyedInitial { quota: 1, quota_name: None, initial: 1, burst: 5 })
+    );
+    assert_eq!(error(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota: 1, quota_name: None }));
+    let named = |day| KeyedLimiter::<u8>::new([("second", Quota::per_second(1)), ("day", day)]).err();
+    let (quota, quota_name) = (1, Some("day"));
+    assert_eq!(named(Quota::manual(5)), Some(ConfigError::KeyedManual { quota, quota_name }));
+    assert_eq!(named(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota, quota_name }));
 }
 
 #[test]
@@ -453,6 +460,9 @@ fn a_cap_alone_needs_no_quota() {
         drop(held);
         assert!(assert_ready!(waiting.poll()).is_ok());
     }
-    assert_eq!(keyed.try_acquire(&1, 3).map(drop), Err(TryAcquireError::TooLarge { cost: 3, most: 2 }));
+    assert_eq!(
+        keyed.try_acquire(&1, 3).map(drop),
+        Err(TryAcquireError::TooLarge { cost: 3, most: 2, by: Bound::InFlight, quota_name: None })
+    );
     assert_eq!(KeyedLimiter::<u8>::builder().build().err(), Some(ConfigError::NoQuota));
 }

@@ -111,14 +111,14 @@ fn the_hint_of_a_denial_holds_for_both() {
     }
     assert_eq!(
         keyed.try_acquire(&1, 4).map(drop),
-        Err(TryAcquireError::TooLarge { cost: 4, most: 3 }),
+        Err(TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(0), quota_name: None }),
         "more than the burst of the key"
     );
     keyed.set_quota_for(&1, Quota::per_second(1).burst(9)).unwrap();
     clock.advance(10 * SECOND);
     assert_eq!(
         keyed.try_acquire(&1, 5).map(drop),
-        Err(TryAcquireError::TooLarge { cost: 5, most: 4 }),
+        Err(TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Parent, quota_name: None }),
         "more than the burst of the parent"
     );
 }
@@ -584,7 +584,7 @@ fn giants_of_many_keys_do_not_overrun_the_queue_of_the_parent() {
     assert!(global.try_acquire(1).is_err(), "other claims wait");
     let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
     let turned_away = answers.iter().filter(|answer| match answer {
-        Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most })) => *most < GIANT,
+        Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most, .. })) => *most < GIANT,
         Poll::Ready(other) => panic!("{other:?}"),
         Poll::Pending => false,
     });
@@ -767,7 +767,10 @@ fn a_cost_above_the_parents_maximum_is_too_large_for_every_key() {
     drop(keyed.try_acquire(&1, 4).unwrap());
     let refusal = denied(keyed.try_acquire(&1, 5));
     assert_eq!((refusal.by, refusal.retry_after), (Bound::Quota(0), Some(3_600 * SECOND)));
-    assert_eq!(keyed.try_acquire(&1, 6).map(drop), Err(TryAcquireError::TooLarge { cost: 6, most: 5 }));
+    assert_eq!(
+        keyed.try_acquire(&1, 6).map(drop),
+        Err(TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::Parent, quota_name: None })
+    );
 }
 
 #[test]

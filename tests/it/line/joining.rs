@@ -141,7 +141,7 @@ fn an_impossible_cost_is_refused_and_takes_no_place() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(10));
     for cost in [11, 1 << 48, u64::MAX] {
         let error = assert_ready_err!(spawn(stand.limiter.consume(cost)).poll());
-        assert_eq!(error, ConsumeError::TooLarge { cost, most: 10 });
+        assert_eq!(error, ConsumeError::TooLarge { cost, most: 10, by: Some(Bound::InFlight), quota_name: None });
     }
     assert_eq!(stand.limiter.snapshot().waiting_tasks, 0);
     let mut most = stand.enter(10);
@@ -155,7 +155,7 @@ fn one_claim_of_two_to_the_48_may_wait_and_one_more_token_may_not() {
     let stand = Stand::new(one_per_milli(1));
     let _waiting = stand.enter(most);
     let error = assert_ready_err!(spawn(stand.limiter.consume(most + 1)).poll());
-    assert_eq!(error, ConsumeError::TooLarge { cost: most + 1, most });
+    assert_eq!(error, ConsumeError::TooLarge { cost: most + 1, most, by: None, quota_name: None });
 }
 
 #[test]

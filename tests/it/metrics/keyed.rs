@@ -3,7 +3,7 @@
 use metrics::{set_default_local_recorder, with_local_recorder};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota};
+use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
 use super::{Book, Page};
 use crate::scenes::{MILLI, by_hand};
@@ -110,6 +110,45 @@ fn in_flight_tokens_of_all_keys_are_one_number() {
     let meter = Meter::new("api", &users).unwrap();
     let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
     assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
+}
+
+/// Whether a packed level or a live entry refuses, and whether at once, as too late, or for good.
+#[test]
+fn refusals_are_counted_by_the_name_of_the_quota() {
+    let (users, _clock) = keyed(|builder| builder.quota_named("day", Quota::per_day(2)));
+    let meter = Meter::new("api", &users).unwrap();
+    let of = |quota: &str| scrape(&meter).counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    assert!(users.try_acquire(&1, 3).is_err(), "more than a day has");
+    assert_eq!(of("day"), 1);
+    let _ = users.try_acquire(&1, 2).unwrap();
+    assert!(users.try_acquire(&1, 1).is_err());
+    assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
+    assert_eq!(of("day"), 3);
+    let mut waiting = spawn(users.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
+    assert_eq!(of("day"), 4, "the queue of the key refused");
+}
+
+/// An index may stand for a different quota of each key.
+#[test]
+fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {
+    let quota_by = |user: &u64| match user {
+        0 => Quotas::from(Quota::per_day(1)),
+        user => Quotas::default().quota_named(format!("metrics/keyed.rs: {user}"), Quota::per_day(1)),
+    };
+    let clock = ManualClock::new();
+    let users: KeyedLimiter<u64> = KeyedLimiter::builder().quota_by(quota_by).clock(clock).build().unwrap();
+    let meter = Meter::new("api", &users).unwrap();
+    let refuse = |user: u64| assert!(users.try_acquire(&user, 2).is_err());
+    refuse(0);
+    assert!(!scrape(&meter).0.keys().any(|series| series.contains("quota=")), "there is one quota, without a name");
+    (1..12).for_each(refuse);
+    let page = scrape(&meter);
+    let counted = |quota: &str| page.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    assert_eq!(counted("0"), 1);
+    assert_eq!([1, 7].map(|user| counted(&format!("metrics/keyed.rs: {user}"))), [1, 1]);
+    assert_eq!(counted("(others)"), 4);
 }
 
 /// The tokens granted and refunded, as scraped.

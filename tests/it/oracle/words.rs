@@ -36,7 +36,7 @@ pub(crate) fn quota(rule: Rule) -> Quota {
 pub(crate) fn not_acquired(error: TryAcquireError, cost: Int) -> Answer {
     match error {
         TryAcquireError::Denied(denied) => denial(denied),
-        TryAcquireError::TooLarge { cost: asked, most } => {
+        TryAcquireError::TooLarge { cost: asked, most, .. } => {
             assert_eq!(asked, unsigned(cost));
             Answer::TooLarge { most: most.into() }
         }
@@ -48,7 +48,7 @@ pub(crate) fn not_acquired(error: TryAcquireError, cost: Int) -> Answer {
 /// The answer to a `consume`.
 pub(crate) fn not_consumed(error: ConsumeError) -> Answer {
     match error {
-        ConsumeError::TimedOut { waited } => Answer::TimedOut { waited: signed(waited) },
+        ConsumeError::TimedOut { waited, .. } => Answer::TimedOut { waited: signed(waited) },
         ConsumeError::Closed => Answer::Closed,
         ConsumeError::QueueFull { waiting } => Answer::QueueFull { waiting },
         ConsumeError::TooLarge { most, .. } => Answer::TooLarge { most: most.into() },

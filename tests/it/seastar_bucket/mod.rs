@@ -142,8 +142,11 @@ fn a_stepped_bucket_is_replenished_at_the_ends_of_periods_only() {
 #[test]
 fn configurations_that_make_no_sense_are_refused() {
     let zero = Quota::per_second(0);
-    assert_eq!(Bucket::new(zero, Duration::ZERO).unwrap_err(), ConfigError::ZeroAmount { quota: 0 });
-    assert_eq!(Bucket::capped(zero, 1, Duration::ZERO).unwrap_err(), ConfigError::ZeroAmount { quota: 0 });
+    assert_eq!(Bucket::new(zero, Duration::ZERO).unwrap_err(), ConfigError::ZeroAmount { quota: 0, quota_name: None });
+    assert_eq!(
+        Bucket::capped(zero, 1, Duration::ZERO).unwrap_err(),
+        ConfigError::ZeroAmount { quota: 0, quota_name: None }
+    );
     let error = Bucket::capped(Quota::per_second(1), 0, Duration::ZERO).unwrap_err();
     assert!(matches!(error, ConfigError::BadMaxInFlight { cap: 0, .. }), "{error:?}");
 }

@@ -31,23 +31,32 @@ fn cost_above_the_burst_waits_in_consume_as_long_as_minting_takes() {
 fn cost_above_the_burst_is_too_large_for_try_acquire() {
     let stand = Stand::new(one_per_milli(3).initial(3));
     let error = stand.limiter.try_acquire(4).unwrap_err();
-    assert_eq!(error, TryAcquireError::TooLarge { cost: 4, most: 3 });
+    assert_eq!(error, TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(0), quota_name: None });
     assert_eq!(stand.limiter.available(), 3);
 }
 
 #[test]
 fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
-    assert_eq!(stand.limiter.try_acquire(4).unwrap_err(), TryAcquireError::TooLarge { cost: 4, most: 3 });
+    assert_eq!(
+        stand.limiter.try_acquire(4).unwrap_err(),
+        TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(1), quota_name: None }
+    );
 }
 
 #[test]
 fn cost_above_max_in_flight_is_too_large_for_every_call() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
-    assert_eq!(stand.limiter.try_acquire(6).unwrap_err(), TryAcquireError::TooLarge { cost: 6, most: 5 });
+    assert_eq!(
+        stand.limiter.try_acquire(6).unwrap_err(),
+        TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::InFlight, quota_name: None }
+    );
     let error = assert_ready_err!(spawn(stand.limiter.consume(6)).poll());
-    assert_eq!(error, ConsumeError::TooLarge { cost: 6, most: 5 });
-    assert_eq!(stand.limiter.blocking_consume(6).unwrap_err(), ConsumeError::TooLarge { cost: 6, most: 5 });
+    assert_eq!(error, ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None });
+    assert_eq!(
+        stand.limiter.blocking_consume(6).unwrap_err(),
+        ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None }
+    );
 }
 
 #[test]

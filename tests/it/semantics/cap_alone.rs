@@ -41,7 +41,10 @@ fn cap_alone_has_what_the_cap_leaves_available_and_no_schedule() {
     assert_eq!(limiter.estimate(6), None, "more than the cap");
     let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(2) else { panic!("only 1 is left") };
     assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::InFlight, 1, None));
-    assert_eq!(limiter.try_acquire(6).unwrap_err(), TryAcquireError::TooLarge { cost: 6, most: 5 });
+    assert_eq!(
+        limiter.try_acquire(6).unwrap_err(),
+        TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::InFlight, quota_name: None }
+    );
     let snapshot = limiter.snapshot();
     assert_eq!((snapshot.quotas.len(), snapshot.max_in_flight, snapshot.granted), (0, Some(5), 4));
     grant.settle(2);

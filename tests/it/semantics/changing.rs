@@ -120,7 +120,10 @@ fn set_quota_to_a_smaller_burst_burns_the_excess() {
     assert_eq!(stand.limiter.available(), 4);
     stand.limiter.set_quota(0, one_per_milli(10)).unwrap();
     assert_eq!(stand.limiter.available(), 4, "the excess is lost");
-    assert_eq!(stand.limiter.try_acquire(11).unwrap_err(), TryAcquireError::TooLarge { cost: 11, most: 10 });
+    assert_eq!(
+        stand.limiter.try_acquire(11).unwrap_err(),
+        TryAcquireError::TooLarge { cost: 11, most: 10, by: Bound::Quota(0), quota_name: None }
+    );
 }
 
 #[test]
@@ -252,7 +255,10 @@ fn set_quota_ignores_initial() {
 fn set_quota_to_an_invalid_quota_changes_nothing() {
     let stand = Stand::new(one_per_milli(10).initial(3));
     let before = stand.limiter.snapshot();
-    assert_eq!(stand.limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
+    assert_eq!(
+        stand.limiter.set_quota(0, Quota::per_second(0)),
+        Err(ConfigError::ZeroAmount { quota: 0, quota_name: None })
+    );
     assert!(matches!(stand.limiter.set_quota("api", one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
     assert!(matches!(stand.limiter.set_quota(1, one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
     let after = stand.limiter.snapshot();

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{
+    Bound, ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError,
+};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
@@ -244,10 +246,15 @@ async fn unsupported_settings_and_calls_are_errors() {
     let said = |built: Built| built.map(drop).unwrap_err();
     assert_eq!(said(build(KeyedLimiter::builder())), ConfigError::NoQuota);
     let of = |quota| build(KeyedLimiter::builder().quota(quota));
-    assert_eq!(said(of(Quota::manual(1))), ConfigError::KeyedManual);
-    assert_eq!(said(of(quota.initial(3))), ConfigError::KeyedInitial { initial: 3, burst: 10 });
+    assert_eq!(said(of(Quota::manual(1))), ConfigError::KeyedManual { quota: 0, quota_name: None });
+    assert_eq!(
+        said(of(quota.initial(3))),
+        ConfigError::KeyedInitial { quota: 0, quota_name: None, initial: 3, burst: 10 }
+    );
+    let named = build(KeyedLimiter::builder().quota_named("day", Quota::manual(1)));
+    assert_eq!(said(named), ConfigError::KeyedManual { quota: 0, quota_name: Some("day") });
     let beyond = Quota::new((1 << 61) - 1, millis(1_000));
-    assert_eq!(said(of(beyond)), ConfigError::DistributedInexact { quota: 0 });
+    assert_eq!(said(of(beyond)), ConfigError::DistributedInexact { quota: 0, quota_name: None });
     assert_eq!(said(build(builder().max_keys(0))), ConfigError::NoKeys);
     let above = Limiter::new(quota).unwrap();
     for (builder, setting) in [
@@ -264,7 +271,10 @@ async fn unsupported_settings_and_calls_are_errors() {
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let users = build(builder()).unwrap();
     let refused = users.consume(&1, 1 << 60).await.unwrap_err();
-    assert_eq!(refused, ConsumeError::TooLarge { cost: 1 << 60, most: 600 });
+    assert_eq!(
+        refused,
+        ConsumeError::TooLarge { cost: 1 << 60, most: 600, by: Some(Bound::Quota(0)), quota_name: None }
+    );
     assert_eq!(users.consume(&1, 0).await.unwrap().cost(), 0);
     assert_eq!(lines.asks(), 0);
 }

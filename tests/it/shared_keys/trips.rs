@@ -130,7 +130,10 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
     sleep(millis(1)).await;
     assert_eq!(users.available(&1), 3);
     assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
-    assert!(matches!(users.try_acquire(&1, 6), Err(TryAcquireError::TooLarge { cost: 6, most: 5 })));
+    assert!(matches!(
+        users.try_acquire(&1, 6),
+        Err(TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::Quota(0), quota_name: None })
+    ));
     // No calls for a long time: the lease goes back.
     assert!(users.try_acquire(&2, 5).is_err());
     sleep(millis(5_000)).await;

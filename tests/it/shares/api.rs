@@ -138,7 +138,10 @@ fn a_ceiling_refuses_at_once_and_says_when_to_come_back() {
     let (limiter, clock) = limiter(hundred());
     let class = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(20).burst(4))).expect("valid");
     assert_eq!(class.available(), 4);
-    assert_eq!(class.try_acquire(5).unwrap_err(), TryAcquireError::TooLarge { cost: 5, most: 4 });
+    assert_eq!(
+        class.try_acquire(5).unwrap_err(),
+        TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Ceiling, quota_name: Some("a") }
+    );
     assert_eq!(class.try_acquire(3).expect("there").cost(), 3);
     let Err(TryAcquireError::Denied(denied)) = class.try_acquire(2) else { panic!("the ceiling has 1") };
     assert_eq!((denied.by, denied.remaining), (Bound::Ceiling, 1));
@@ -272,18 +275,20 @@ fn within_follows_the_forecast_of_the_class() {
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     let mut giant = spawn(a.consume(1_000));
     assert_pending!(giant.poll());
-    let (by, quota_name) = (Bound::Quota(0), None);
-    let late = |estimate, allowed, by| ConsumeError::TooLate {
+    let late = |estimate, allowed, by, quota_name| ConsumeError::TooLate {
         estimate: Duration::from_millis(estimate),
         allowed: Duration::from_millis(allowed),
         by,
         quota_name,
     };
-    assert_eq!(assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()), late(110, 109, by));
+    assert_eq!(
+        assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()),
+        late(110, 109, Bound::Quota(0), None)
+    );
     let slow =
         limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
     let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
-    assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling));
+    assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling, Some("slow")));
     let mut patient = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
     assert_pending!(patient.poll());
     clock.advance(Duration::from_millis(110));

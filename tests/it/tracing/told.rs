@@ -56,9 +56,9 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
         let refused = "DEBUG event in 1: error.type=timed_out .cost=3 message=refused: not granted within the \
-                       allowed 4ms: the queue was delayed; try later or allow a longer wait";
-        let status = "span 1: otel.status_description=not granted within the allowed 4ms: the queue was delayed; try \
-                      later or allow a longer wait";
+                       allowed 4ms: delayed by a pause; try later or allow more";
+        let status = "span 1: otel.status_description=not granted within the allowed 4ms: delayed by a pause; try \
+                      later or allow more";
         let ended = ["span 1: .result=deny", "span 1: error.type=timed_out", "span 1: otel.status_code=ERROR", status];
         assert_eq!(scribe.read(), [&ended[..], &[refused, "span 1 closed"]].concat());
         limiter.close();
@@ -100,6 +100,46 @@ fn a_refusal_is_an_event_with_its_bound_and_its_wait() {
         assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
     });
     assert!(scribe.read().is_empty());
+}
+
+#[test]
+fn the_event_of_a_refusal_names_the_quota() {
+    let builder = Limiter::builder().quota_named("minute", Quota::per_minute(60).burst(2)).max_waiting(1);
+    let (limiter, clock) = built(builder);
+    let _grant = limiter.try_acquire(2).unwrap();
+    let scribe = Scribe::default();
+    let told = || scribe.read().into_iter().filter(|line| line.starts_with("DEBUG event")).collect::<Vec<_>>();
+    scribe.listen(|| {
+        assert!(limiter.try_acquire(1).is_err());
+        assert!(limiter.try_acquire(3).is_err());
+        assert_ready_err!(spawn(limiter.consume(1).within(MILLI)).poll());
+        let mut waiting = spawn(limiter.consume(1).within(1_000 * MILLI));
+        assert_pending!(waiting.poll());
+        limiter.set_quota("minute", Quota::per_minute(1)).unwrap();
+        clock.advance(1_000 * MILLI);
+        assert_ready_err!(waiting.poll());
+        let kinds = ["quota", "too_large", "too_late", "timed_out"];
+        for (line, kind) in told().iter().zip(kinds) {
+            assert!(line.contains(&format!(" error.type={kind} ")) && line.contains(" .quota.name=minute "), "{line}");
+        }
+        let mut waiting = spawn(limiter.consume(1));
+        assert_pending!(waiting.poll());
+        assert_ready_err!(spawn(limiter.consume(1)).poll());
+        let line = told();
+        assert!(line.len() == 1 && !line[0].contains("quota.name"), "the queue is full: {line:?}");
+    });
+}
+
+#[test]
+fn the_event_of_a_refusal_by_a_ceiling_names_the_class_that_has_it() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(100)).classes());
+    let bulk = limiter.class("bulk", Share::weight(1).ceiling(Quota::per_hour(2))).unwrap();
+    let nightly = bulk.class("nightly", Share::weight(1)).unwrap();
+    let _grant = nightly.try_acquire(2).unwrap();
+    let scribe = Scribe::default();
+    scribe.listen(|| assert!(nightly.try_acquire(1).is_err()));
+    let told = scribe.read();
+    assert!(told[0].contains(" .class.name=bulk/nightly ") && told[0].contains(" .quota.name=bulk "), "{told:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn texts() -> Result<(), Failure> {
     let error: ParseQuotaError = "10/fortnight".parse::<Quota>().unwrap_err();
     assert_eq!(error.span(), 3..12);
     let error: ConfigError = Limiter::new(Quota::per_second(0)).unwrap_err();
-    assert_eq!(error, ConfigError::ZeroAmount { quota: 0 });
+    assert_eq!(error, ConfigError::ZeroAmount { quota: 0, quota_name: None });
     let error: AdaptiveError = Adaptive::between("2/s", "1/s").build().unwrap_err();
     assert!(matches!(error, AdaptiveError::Crossed { .. }));
     Ok(())

@@ -92,7 +92,7 @@ impl Rules {
             let key = RefusingLimit::Client(RuleKey { rule: *name, client: *client });
             for (refused_by, quota) in [(key, rule.each), (RefusingLimit::Rule(*name), rule.quota)] {
                 if let Some(most) = quota.map(|quota| most_within(&quota, max_wait)).filter(|most| cost > most) {
-                    return Err((refused_by, ConsumeError::TooLarge { cost: *cost, most }));
+                    return Err((refused_by, ConsumeError::TooLarge { cost: *cost, most, by: None, quota_name: None }));
                 }
             }
         }

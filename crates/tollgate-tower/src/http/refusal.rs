@@ -177,6 +177,8 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             // 429 and 503 say "later", but no later time would help.
             return (StatusCode::PAYLOAD_TOO_LARGE, None);
         }
+        // The schedule did not foresee the delay: a change of the server, and not of the client, caused it.
+        Refused::InLine(InLine::TimedOut { .. }) => ProblemType::TemporaryReducedCapacity,
         // The client has not exceeded its own quota: the server holds back all clients.
         _ if matches!(refused.by(), Some(Bound::Pause | Bound::ParentPause | Bound::ParentInFlight)) => {
             ProblemType::TemporaryReducedCapacity

@@ -30,7 +30,10 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(seen(denied(Some(2 * SECOND), Bound::Queue)), (429, Some(2)));
     assert_eq!(seen(denied(Some(2 * SECOND), Bound::Pause)), (503, Some(2)));
     assert_eq!(seen(TryAcquireError::Closed), (503, None));
-    assert_eq!(seen(TryAcquireError::TooLarge { cost: 5, most: 4 }), (413, None));
+    assert_eq!(
+        seen(TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None }),
+        (413, None)
+    );
     assert_eq!(seen(TryAcquireError::TooManyKeys { most: 4 }), (503, None));
     let late = |estimate, allowed, by| seen(ConsumeError::TooLate { estimate, allowed, by, quota_name: None });
     assert_eq!(late(5 * SECOND, 1_500 * MILLI, Bound::Quota(0)), (429, Some(4)));
@@ -38,9 +41,13 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(late(5 * SECOND, SECOND, Bound::Pause), (503, Some(4)));
     assert_eq!(seen(ConsumeError::Closed), (503, None));
     assert_eq!(seen(ConsumeError::QueueFull { waiting: 3 }), (503, None));
-    assert_eq!(seen(ConsumeError::TimedOut { waited: SECOND }), (503, None));
+    assert_eq!(seen(ConsumeError::TimedOut { waited: SECOND, by: Bound::InFlight, quota_name: None }), (503, None));
+    assert_eq!(seen(ConsumeError::TimedOut { waited: SECOND, by: Bound::Quota(0), quota_name: None }), (503, None));
     assert_eq!(seen(ConsumeError::NoRuntime), (503, None));
-    assert_eq!(seen(ConsumeError::TooLarge { cost: 5, most: 4 }), (413, None));
+    assert_eq!(
+        seen(ConsumeError::TooLarge { cost: 5, most: 4, by: Some(Bound::InFlight), quota_name: None }),
+        (413, None)
+    );
     assert_eq!(seen(ConsumeError::TooManyKeys { most: 4 }), (503, None));
 }
 
@@ -51,7 +58,10 @@ fn a_default_retry_after_applies_only_where_a_wait_can_help() {
     assert_eq!(with(denied(None, Bound::InFlight).into()), Some(2));
     assert_eq!(with(denied(Some(9 * SECOND), Bound::Quota(0)).into()), Some(9));
     assert_eq!(with(ConsumeError::Closed.into()), Some(2));
-    assert_eq!(with(TryAcquireError::TooLarge { cost: 5, most: 4 }.into()), None);
+    assert_eq!(
+        with(TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None }.into()),
+        None
+    );
 }
 
 /// The draft: not before the end of the window of the exhausted quota.
@@ -92,6 +102,9 @@ fn problems_are_those_of_the_draft() {
         })
     );
     assert_eq!(refusal.text(), "Quota Exceeded: retry after 43200 s\n");
+    let timed_out = ConsumeError::TimedOut { waited: SECOND, by: Bound::Quota(1), quota_name: Some("second") };
+    let violated = Refusal::new(timed_out, &limits).violated;
+    assert_eq!(violated.iter().map(|name| &**name).collect::<Vec<_>>(), ["daily", "second"]);
 
     let refusal = Refusal::new(ConsumeError::Closed, &RateLimits::default());
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
@@ -110,7 +123,10 @@ fn problems_are_those_of_the_draft() {
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
     // The draft has no type for this: `about:blank`, with the title of the status.
-    let refusal = Refusal::new(TryAcquireError::TooLarge { cost: 5, most: 4 }, &RateLimits::default());
+    let refusal = Refusal::new(
+        TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None },
+        &RateLimits::default(),
+    );
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413 }));
     assert_eq!(refusal.text(), "Payload Too Large\n");
