@@ -28,7 +28,7 @@ pub fn informed(clients: usize, left: f64) -> usize {
 
 /// Returns the largest share that `some` of `clients` can have of all rates, if the Jain index is no less than [`JAIN`]:
 /// all of these have one rate, and all others a lower one.
-pub fn largest_share(some: usize, clients: usize) -> f64 {
+fn largest_share(some: usize, clients: usize) -> f64 {
     let (some, clients) = (some as f64, clients as f64);
     let variation = (1.0 / JAIN - 1.0).sqrt();
     ((some + variation * (some * (clients - some)).sqrt()) / clients).min(1.0)
