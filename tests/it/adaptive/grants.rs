@@ -130,3 +130,19 @@ fn a_storm_of_reports_from_many_threads_counts_each_once() {
     assert!(seen.falls + seen.probes_refused <= quarter);
     assert_eq!(adaptive.limiter().snapshot().quotas[0].quota, seen.rate);
 }
+
+#[test]
+fn outcomes_are_reported_after_the_limiter_is_closed_and_all_handles_are_dropped() {
+    let fixture = Fixture::starting_at(10);
+    let mut grants = fixture.waited(3);
+    let claim = fixture.adaptive.consume(1);
+    fixture.adaptive.limiter().close();
+    grants.pop().unwrap().throttled(Duration::MAX);
+    let seen = fixture.adaptive.snapshot();
+    assert_eq!((seen.refused, fixture.adaptive.limiter().snapshot().quotas[0].quota), (1, seen.rate));
+    drop(fixture);
+    let refusal = tokio_test::task::spawn(claim).poll().map(|answer| answer.unwrap_err());
+    assert_eq!(refusal, std::task::Poll::Ready(tollgate::ConsumeError::Closed));
+    grants.pop().unwrap().throttled(Duration::from_secs(1));
+    grants.pop().unwrap().succeeded();
+}
