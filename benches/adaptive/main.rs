@@ -1,15 +1,19 @@
 //! How adaptive rates follow a limit that halves and doubles every 30 s, beside what clients do today.
 //!
 //! ```text
-//! cargo bench --bench adaptive [-- --quick] [-- --plot docs/adaptive.svg]
+//! cargo bench --bench adaptive [-- [--quick] [--limits 10,1000,50000] [--publish]]
 //! ```
 //!
+//! `--publish` writes the table and a picture into `docs`, as `scripts/bench` does.
+//!
 //! The time is simulated, so the figures are the same on every machine. The exit code is 1 if a required target is
-//! missed.
+//! missed, and 2 if the program could not run.
 
+mod bound;
 mod ours;
 mod peers;
 mod plot;
+mod publish;
 mod targets;
 mod world;
 
@@ -27,8 +31,12 @@ const CROWDS: [(usize, usize); 3] = [(1, 1), (1, 16), (16, 1)];
 fn main() -> ExitCode {
     let options: Vec<String> = std::env::args().skip(1).collect();
     let phases = if options.iter().any(|option| option == "--quick") { 4 } else { 8 };
+    let Ok(limits) = limits(&options) else {
+        eprintln!("adaptive: --limits takes numbers of requests per second, separated by commas");
+        return ExitCode::from(2);
+    };
     let mut rows = Vec::new();
-    for limit in LIMITS {
+    for limit in limits {
         for (processes, tasks) in CROWDS {
             let scene = Scene { limit, phase: 30, phases, tasks };
             rows.extend(contenders(scene, processes));
@@ -37,14 +45,19 @@ fn main() -> ExitCode {
     println!("{}", table(&rows));
     let missed = judged(&rows);
     println!("{}", missed.text);
-    if let Some(at) = options.iter().position(|option| option == "--plot") {
-        let path = options.get(at + 1).map_or("target/adaptive.svg", String::as_str);
-        if let Err(error) = plot::draw(&rows, path.as_ref()) {
-            eprintln!("adaptive: {path}: {error}");
-            return ExitCode::from(2);
-        }
+    if options.iter().any(|option| option == "--publish")
+        && let Err(error) = publish::publish(&rows)
+    {
+        eprintln!("adaptive: the table and the picture: {error}");
+        return ExitCode::from(2);
     }
     if missed.musts == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The numbers after `--limits`.
+fn limits(options: &[String]) -> Result<Vec<f64>, std::num::ParseFloatError> {
+    let given = options.iter().position(|option| option == "--limits").and_then(|at| options.get(at + 1));
+    given.map_or(Ok(LIMITS.to_vec()), |numbers| numbers.split(',').map(str::parse).collect())
 }
 
 /// All contenders in one scene, tollgate first.

@@ -1,4 +1,4 @@
-//! The picture: the requests of each contender, against the limit.
+//! The picture: the requests that each contender sends (blue), and the limit (orange).
 
 use crate::targets::Row;
 use plotters::prelude::*;
@@ -23,8 +23,10 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<(), Box<dyn std::error::Error>>
             .set_label_area_size(LabelAreaPosition::Bottom, 22)
             .build_cartesian_2d(0.0..seconds, 0.0..row.scene.limit * 1.6)?;
         chart.configure_mesh().disable_x_mesh().y_labels(4).label_style((FONT, 12).into_font().color(&INK)).draw()?;
+        // The mean of half a second.
         let line = |of: fn(&(f64, f64)) -> f64| {
-            row.figures.trace.iter().enumerate().map(move |(tenth, it)| (tenth as f64 / 10.0, of(it)))
+            let halves = row.figures.trace.chunks(5).enumerate();
+            halves.map(move |(half, it)| (half as f64 / 2.0, it.iter().map(of).sum::<f64>() / it.len() as f64))
         };
         chart.draw_series(LineSeries::new(line(|it| it.1), OURS.stroke_width(1)))?;
         chart.draw_series(LineSeries::new(line(|it| it.0), LIMIT.stroke_width(2)))?;

@@ -1,5 +1,6 @@
 //! The targets of issue 19, and which figures miss them.
 
+use crate::bound::lowest_limit;
 use crate::world::{Figures, Scene};
 use std::fmt::Write;
 
@@ -19,13 +20,17 @@ impl Row {
         self.name.contains("cancelled")
     }
 
-    /// Sixteen processes with less than a request per second each cannot keep these targets, whatever they do: after
-    /// the limit has halved, each must be refused once to notice, and 16 of the 150 requests of the phase are 11 %.
-    /// With a tolerance of one request, their requests also collide by chance: of requests that come at random with 0.9 of
-    /// the limit, such a server refuses 0.9 / 1.9 (Erlang's loss formula). And together they exceed the limit even at
-    /// their slowest rate. These figures are shown, and not judged.
+    /// Below the [bound](lowest_limit) no clients can keep all targets, whatever they do. These figures are shown, and not
+    /// judged.
     pub fn is_feasible(&self) -> bool {
-        self.processes == 1 || self.scene.limit / self.processes as f64 >= 10.0
+        self.scene.limit >= lowest_limit(self.processes)
+    }
+
+    /// Says whether the figures are judged, and why. A process is one client, with any number of tasks.
+    fn note(&self) -> String {
+        let verdict = if self.is_feasible() { "judged: impossible only" } else { "NOT judged: impossible" };
+        let clients = if self.processes == 1 { "1 client".to_owned() } else { format!("{} clients", self.processes) };
+        format!("{verdict} below {:.1}/s for {clients}", lowest_limit(self.processes))
     }
 
     pub fn title(&self) -> String {
@@ -49,7 +54,7 @@ const TARGETS: [Target; 5] = [
     ("seconds above a halved limit", |it| it.left.unwrap_or(f64::INFINITY), 1.0, 0.3, false),
 ];
 
-/// No figure may change by more than this if half of the waiters are cancelled: a share, or a tenth of a second.
+/// No figure may change by more than this share of it if half of the waiters are cancelled.
 const CANCELLED: f64 = 0.01;
 
 pub fn table(rows: &[Row]) -> String {
@@ -58,8 +63,7 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows {
         if row.title() != title {
             title = row.title();
-            let note = if row.is_feasible() { "" } else { " (not judged, see targets.rs)" };
-            let _ = writeln!(text, "\n{title}{note}\n");
+            let _ = writeln!(text, "\n**{title}** ({})\n", row.note());
             let _ = writeln!(text, "| | used | refused | Jain | doubled, s | halved, s |\n|---|---|---|---|---|---|");
         }
         let seconds = |it: Option<f64>| it.map_or("-".to_owned(), |it| format!("{it:.2}"));
@@ -96,12 +100,15 @@ pub fn judged(rows: &[Row]) -> Judged {
         let _ = writeln!(text, "{name}: {value:.4} (must {must}, aim {aim}): {verdict}, worst at {}", row.title());
     }
     for pair in rows.windows(2).filter(|pair| pair[1].is_cancelled() && pair[1].is_feasible()) {
-        let change = |figure: fn(&Figures) -> f64| figure(&pair[1].figures) - figure(&pair[0].figures);
-        let changes = [-change(|it| it.used), change(|it| it.refused), -change(|it| it.jain)];
-        let most = changes.into_iter().fold(0.0, f64::max);
+        let change = |(_, figure, ..): Target| (figure(&pair[1].figures) / figure(&pair[0].figures) - 1.0).abs();
+        let most = TARGETS.map(change).into_iter().fold(0.0, f64::max);
         if most > CANCELLED {
             musts += 1;
-            let _ = writeln!(text, "half of the waiters cancelled: {most:.3} worse at {}: MISSED", pair[0].title());
+            let _ = writeln!(
+                text,
+                "half of the waiters cancelled: a figure changed by {most:.3} of it at {}: MISSED",
+                pair[0].title()
+            );
         }
     }
     Judged { text, musts }

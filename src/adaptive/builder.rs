@@ -122,7 +122,8 @@ impl AdaptiveBuilder {
 
     /// Drives the first quota of an existing limiter, which takes the starting rate at once.
     ///
-    /// Other quotas of the limiter stay as they are: put the adaptive one first.
+    /// Other quotas of the limiter stay as they are: put the adaptive one first. Drive a limiter with one `Adaptive`, and
+    /// clone that: two would undo each other's rates.
     ///
     /// # Errors
     ///

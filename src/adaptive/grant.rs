@@ -151,9 +151,11 @@ impl<T: Target> AdaptiveGrant<T> {
     /// The rate falls at once, and all waiters are rescheduled. Refusals of requests that were sent before the latest
     /// decrease are the same event, and lower the rate no further.
     ///
-    /// The tokens of the request stay taken.
+    /// The tokens of the request stay taken, unless it was [settled](Self::settle) for less.
     pub fn throttled(mut self, retry_after: impl Into<Option<Duration>>) {
-        if let Some(attempt) = self.take_attempt() {
+        if let Some(mut attempt) = self.attempt.take() {
+            // A refused request may be settled for 0: what it asked for says how much a request is.
+            attempt.cost = attempt.cost.max(self.grant.cost());
             attempt.throttled(retry_after);
         }
     }

@@ -64,8 +64,10 @@
 //!   issues 35 and 117 of the Java and Go libraries, envoy issue 9038). A refusal is unambiguous.
 //! * **It does not avoid all refusals.** A limit that may rise can only be found by trying. Each attempt costs a
 //!   refusal. At 10 requests per second and the default settle time, that is about 1 request in 90.
-//! * **Many processes below a request per second each cannot share a limit well.** After the limit has fallen, each
-//!   process needs a refusal of its own to notice.
+//! * **Many processes that send few requests per second each share a limit badly.** After the limit has fallen, each
+//!   process needs a refusal of its own to notice. Below about one request per second each, no client can use the limit
+//!   and be refused rarely (docs/decisions.md has the reason); up to some tens per second each, more requests are refused
+//!   than of one client. Let the tasks of one process share an `Adaptive` instead.
 //! * **It does not retry.** The caller decides whether a refused request is sent again.
 //! * It does not tell refusals of one resource from those of another: use an `Adaptive` for each.
 //! * It does not tell what a request had to wait for. A wait for another quota, for the in-flight cap or for the ceiling of

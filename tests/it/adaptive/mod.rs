@@ -1,6 +1,11 @@
 //! Adaptive rates: the rules of the module's documentation, random feedback, and the simulated server.
 
 mod classes;
+mod grants;
+#[cfg(feature = "keyed")]
+mod keys;
+#[cfg(feature = "metrics")]
+mod meter;
 mod properties;
 mod rules;
 mod settings;

@@ -1,5 +1,7 @@
 //! The targets of `benches/adaptive` on its simulated server, for a shorter time.
 
+#[path = "../../../benches/adaptive/bound.rs"]
+mod bound;
 #[path = "../../../benches/adaptive/ours.rs"]
 mod ours;
 #[path = "../../../benches/adaptive/world.rs"]
@@ -68,4 +70,39 @@ fn half_of_the_waiters_cancelled_changes_nothing() {
     let (with, without) = (simulated(50.0, 1, 1, Some(7)), simulated(50.0, 1, 1, None));
     assert!((with.used - without.used).abs() <= 0.01, "{} {}", with.used, without.used);
     assert!((with.refused - without.refused).abs() <= 0.01);
+}
+
+/// All ways in which up to five clients divide a rate: what the fewest clients whose refusal is enough have learned is
+/// never less than the bound says.
+#[test]
+fn the_bound_of_the_benchmark_holds_for_every_division_of_a_rate() {
+    for clients in 1..=5 {
+        for left in [0.5, 0.525] {
+            let mut fewest = clients;
+            for_each_division(clients, 40, &mut Vec::new(), &mut |rates| {
+                let squares: u64 = rates.iter().map(|rate| rate * rate).sum();
+                let sum: u64 = rates.iter().sum();
+                if (sum * sum) as f64 >= 0.9 * (clients as u64 * squares) as f64 {
+                    // The largest rates are first. All together are 0.9 of the limit.
+                    let unlearned = |refused: &usize| rates[*refused..].iter().sum::<u64>() as f64 / sum as f64 * 0.9;
+                    fewest = (0..=clients).find(|refused| unlearned(refused) <= left).unwrap().min(fewest);
+                }
+            });
+            assert_eq!(fewest, bound::informed(clients, left), "{clients} clients, {left}");
+        }
+    }
+    let bounds = [1, 16].map(|clients| (bound::lowest_limit(clients) * 10.0).round() / 10.0);
+    assert_eq!(bounds, [3.3, 16.3], "the limits that docs/decisions.md names");
+}
+
+/// Calls `each` with all rates in descending order, of at most `most` each.
+fn for_each_division(clients: usize, most: u64, rates: &mut Vec<u64>, each: &mut impl FnMut(&[u64])) {
+    if rates.len() == clients {
+        return each(rates);
+    }
+    for rate in 1..=rates.last().copied().unwrap_or(most) {
+        rates.push(rate);
+        for_each_division(clients, most, rates, each);
+        rates.pop();
+    }
 }

@@ -54,11 +54,11 @@ impl Advice {
         let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let is_failure = status.is_client_error() || status.is_server_error();
         let mut advice = if is_cached(headers) { Self::default() } else { Self::told(headers, formats, unit) };
-        match retry_after(headers).filter(|_| is_failure) {
-            Some(Ok(wait)) => (advice.wait, advice.next_unit) = (Some(wait), None),
-            Some(Err(Malformed)) => advice.ignored += 1,
-            None => {}
+        let (wait, ignored) = if is_failure { retry_after(headers) } else { (None, 0) };
+        if wait.is_some() {
+            (advice.wait, advice.next_unit) = (wait, None);
         }
+        advice.ignored += ignored;
         advice.available = advice.available.or(is_refusal.then_some(0));
         advice
     }
@@ -131,24 +131,29 @@ fn is_cached(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age > 0)
 }
 
-/// A field that says nothing.
-struct Malformed;
-
-/// Reads `Retry-After`, in seconds or as a date. OpenAI and Azure also send `retry-after-ms`, which is more exact.
-fn retry_after(headers: &HeaderMap) -> Option<Result<Duration, Malformed>> {
-    let millis = headers.get(RETRY_AFTER_MS).and_then(|value| reset::number(value.to_str().ok()?.trim()));
-    if let Some(millis) = millis {
-        return Some(Ok(Duration::from_millis(millis)));
-    }
-    let value = headers.get(RETRY_AFTER)?;
-    let wait = || {
-        let value = value.to_str().ok()?.trim();
-        if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-            // More digits than a `u64` can have: longer than any client waits.
-            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+/// Reads `Retry-After`, in seconds or as a date. OpenAI and Azure also send `retry-after-ms`, which is more exact. Also
+/// returns how many of the fields that were read are malformed.
+fn retry_after(headers: &HeaderMap) -> (Option<Duration>, u64) {
+    let mut malformed = 0;
+    for (name, read) in [(RETRY_AFTER_MS, millis as fn(&str, &HeaderMap) -> _), (RETRY_AFTER, seconds_or_date)] {
+        let Some(value) = headers.get(name) else { continue };
+        match value.to_str().ok().and_then(|text| read(text.trim(), headers)) {
+            Some(wait) => return (Some(wait), malformed),
+            None => malformed += 1,
         }
-        let until: SystemTime = dates::parse(value)?;
-        Some(until.duration_since(dates::now(headers)).unwrap_or_default())
-    };
-    Some(wait().ok_or(Malformed))
+    }
+    (None, malformed)
+}
+
+fn millis(text: &str, _: &HeaderMap) -> Option<Duration> {
+    reset::number(text).map(Duration::from_millis)
+}
+
+fn seconds_or_date(text: &str, headers: &HeaderMap) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than a `u64` can have: longer than any client waits.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let until: SystemTime = dates::parse(text)?;
+    Some(until.duration_since(dates::now(headers)).unwrap_or_default())
 }

@@ -21,7 +21,7 @@ impl RateLimits {
         }
     }
 
-    /// Reads the fields of `format`. Malformed fields are ignored.
+    /// Reads the fields of `format`. Malformed fields are ignored, and so is all after 32 quotas.
     ///
     /// Of [`Format::OpenAi`] and [`Format::Anthropic`] each resource is a quota of that name and unit. Use
     /// [`ResourceLimits`] for what the fields say themselves.

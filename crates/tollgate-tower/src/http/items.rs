@@ -7,6 +7,9 @@ use tollgate::Quota;
 
 /// The largest number that a structured field can carry.
 pub(super) const MOST: u64 = 999_999_999_999_999;
+/// A response with more quotas or resources than this is not plausible. The rest is ignored, because what is read is
+/// compared with each other.
+pub(super) const MOST_ITEMS: usize = 32;
 
 const SECOND: u128 = 1_000_000_000;
 const HOUR: u128 = 3_600 * SECOND;

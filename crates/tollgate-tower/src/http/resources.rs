@@ -1,13 +1,11 @@
 //! Limits per resource, as providers of APIs send them: requests, tokens, input tokens, output tokens.
 
-use super::items::MOST;
+use super::items::{MOST, MOST_ITEMS};
 use super::{dates, reset};
 use http::{HeaderMap, HeaderName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// A response with more resources than this is not plausible. The rest is ignored.
-const MOST_RESOURCES: usize = 32;
 /// The name of the resource of GitHub's fields.
 pub(super) const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
 /// The resource of fields that name none.
@@ -145,7 +143,7 @@ impl ResourceLimits {
     fn entry(&mut self, resource: &str) -> Option<&mut ResourceLimit> {
         let found = self.limits.iter().position(|limit| *limit.resource == *resource);
         if found.is_none() {
-            if self.limits.len() == MOST_RESOURCES {
+            if self.limits.len() == MOST_ITEMS {
                 return None;
             }
             self.limits.push(ResourceLimit { resource: resource.into(), limit: None, remaining: None, reset: None });

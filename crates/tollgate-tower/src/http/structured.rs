@@ -1,7 +1,7 @@
 //! `RateLimit-Policy` and `RateLimit`: lists of RFC 9651.
 
 use super::format::Unit;
-use super::items::{QuotaPolicy, ServiceLimit, integer};
+use super::items::{MOST_ITEMS, QuotaPolicy, ServiceLimit, integer};
 use super::limits::RateLimits;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Integer, Item, List, ListEntry, ListSerializer, Parser, StringRef, key_ref};
@@ -68,15 +68,15 @@ fn string(plain: &str) -> &StringRef {
     StringRef::from_str(plain).expect("printable ASCII")
 }
 
-/// Reads both fields, and counts the items that are malformed.
+/// Reads both fields, and counts the items that are malformed or too many.
 pub(super) fn read(headers: &HeaderMap) -> (RateLimits, u64) {
     let (policies, no_policies) = items(headers, &POLICY, policy);
     let (limits, no_limits) = items(headers, &LIMIT, limit);
     (RateLimits { policies, limits }, no_policies + no_limits)
 }
 
-/// Joins all fields of this name to one list, and reads its items. A malformed list has no items, and counts as one
-/// malformed item.
+/// Joins all fields of this name to one list, and reads its items. Also returns how many items were ignored. A malformed
+/// list has no items, and counts as one.
 fn items<T>(headers: &HeaderMap, name: &HeaderName, read: fn(&ListEntry) -> Option<T>) -> (Vec<T>, u64) {
     let mut joined = Vec::new();
     for value in headers.get_all(name) {
@@ -86,9 +86,9 @@ fn items<T>(headers: &HeaderMap, name: &HeaderName, read: fn(&ListEntry) -> Opti
         joined.extend_from_slice(value.as_bytes());
     }
     let Ok(list) = Parser::new(&joined).parse::<List>() else { return (Vec::new(), 1) };
-    let items: Vec<T> = list.iter().filter_map(read).collect();
-    let malformed = list.len() - items.len();
-    (items, malformed as u64)
+    let items: Vec<T> = list.iter().filter_map(read).take(MOST_ITEMS).collect();
+    let ignored = list.len() - items.len();
+    (items, ignored as u64)
 }
 
 /// Reads a policy; an item that is not a policy is skipped.

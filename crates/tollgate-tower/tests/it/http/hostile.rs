@@ -4,7 +4,6 @@ use super::*;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
-use tollgate_tower::http::{Heed, ResourceLimits};
 
 const NAMES: [&str; 19] = [
     "retry-after",
@@ -95,72 +94,17 @@ fn response() -> impl Strategy<Value = (StatusCode, HeaderMap)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Whatever a server sends: no panic, no pause longer than allowed, no token too many, and every wait ends.
     #[test]
     fn nothing_makes_a_limiter_faster_or_holds_it_for_ever(
         responses in prop::collection::vec((response(), 0u64..100_000), 1..8),
         burst in 1u64..50,
         unit in prop::sample::select(vec!["requests", "tokens", "output-tokens"]),
     ) {
-        let built_as = Quota::per_second(20).burst(burst);
-        let (limiter, clock) = by_hand(built_as);
-        let heed = Heed::default().unit(unit).at_most(10 * SECOND).jitter(SECOND).follow(0, built_as);
-        let mut passed = 0;
-        let mut elapsed = Duration::ZERO;
-        for ((status, headers), millis) in responses {
-            let before = limiter.available();
-            heed.heed(&limiter, status, &headers);
-            prop_assert!(limiter.available() <= before);
-            let snapshot = limiter.snapshot();
-            prop_assert!(snapshot.paused_for.unwrap_or_default() <= 11 * SECOND);
-            let quota = snapshot.quotas[0].quota;
-            prop_assert!(quota.capacity() <= burst && quota.capacity() > 0);
-            let rate = |quota: Quota| quota.amount() as f64 / quota.period().as_secs_f64();
-            prop_assert!(rate(quota) <= rate(built_as) && rate(quota) >= 0.1 - 1e-9);
-            clock.advance(Duration::from_millis(millis));
-            elapsed += Duration::from_millis(millis);
-            while let Ok(_grant) = limiter.try_acquire(1) {
-                passed += 1;
-            }
-            prop_assert!(passed as f64 <= burst as f64 + 20.0 * elapsed.as_secs_f64() + 1e-6);
-        }
-        // The longest pause, and the slowest rate.
-        clock.advance(21 * SECOND);
-        prop_assert!(limiter.try_acquire(1).is_ok());
+        checks::follow(responses.iter().map(|((status, headers), millis)| (*status, headers, *millis)), unit, burst);
     }
 
-    /// A parsed response can be written, and parsed again.
     #[test]
-    fn whatever_is_read_can_be_written((_, headers) in response()) {
-        let told = RateLimits::read(Format::Draft11, &headers);
-        let mut written = HeaderMap::new();
-        told.write(Format::Draft11, &mut written);
-        prop_assert_eq!(RateLimits::read(Format::Draft11, &written), told);
-        RateLimits::read(Format::XRateLimit, &headers).write(Format::XRateLimit, &mut written);
-    }
-
-    /// What is read of resources is within reason, and each value that is present is either read or counted.
-    #[test]
-    fn what_is_read_of_resources_is_within_reason((_, headers) in response()) {
-        let read = ResourceLimits::read(&headers);
-        let mut values = read.ignored;
-        for limit in &read.limits {
-            prop_assert!(limit.limit.is_none_or(|units| (1..=999_999_999_999_999).contains(&units)));
-            prop_assert!(limit.remaining.is_none_or(|units| units <= limit.limit.unwrap_or(999_999_999_999_999)));
-            prop_assert!(limit.reset.is_none_or(|reset| reset <= Duration::from_secs(366 * 86_400)));
-            values += limit.limit.iter().count() as u64;
-            values += limit.remaining.iter().count() as u64;
-            values += limit.reset.iter().count() as u64;
-        }
-        let is_value = |name: &&HeaderName| {
-            let name = name.as_str();
-            (name.starts_with("x-ratelimit-") || name.starts_with("anthropic-")) && name != "x-ratelimit-resource"
-        };
-        let present: usize = headers.keys().filter(is_value).map(|name| headers.get_all(name).iter().count()).sum();
-        prop_assert_eq!(values, present as u64);
-        // Each family on its own says the same.
-        for format in [Format::OpenAi, Format::Anthropic] {
-            RateLimits::read(format, &headers);
-        }
+    fn what_is_read_is_within_reason_and_each_value_is_read_or_counted((status, headers) in response()) {
+        checks::read(status, &headers, "requests");
     }
 }

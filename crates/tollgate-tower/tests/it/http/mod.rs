@@ -1,6 +1,7 @@
 //! HTTP: the exact fields of responses, and a client that follows them.
 
 mod adaptive;
+mod checks;
 mod heeding;
 mod hostile;
 #[cfg(feature = "keyed")]

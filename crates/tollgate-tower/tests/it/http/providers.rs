@@ -290,6 +290,20 @@ fn retry_after_goes_before_the_reset_and_may_be_in_milliseconds() {
 }
 
 #[test]
+fn a_malformed_time_to_wait_is_counted_in_each_field() {
+    for (fields, ignored) in [
+        (&[("retry-after-ms", "-1")][..], 1),
+        (&[("retry-after-ms", "NaN"), ("retry-after", "2")], 1),
+        (&[("retry-after-ms", "1e30"), ("retry-after", "soon")], 2),
+        (&[("retry-after-ms", "5"), ("retry-after", "not read")], 0),
+    ] {
+        let read = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers(fields), &[], &Unit::Requests);
+        assert_eq!(read.ignored, ignored, "{fields:?}");
+        assert_eq!(Advice::read(OK, &headers(fields), &[], &Unit::Requests).ignored, 0, "not a refusal");
+    }
+}
+
+#[test]
 fn each_limiter_follows_its_own_resource() {
     let fastest = Quota::per_minute(1_000_000).burst(1_000);
     let limiters = [(); 3].map(|()| by_hand(Quota::per_minute(60).burst(1)).0);

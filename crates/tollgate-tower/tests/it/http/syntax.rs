@@ -140,6 +140,19 @@ fn malformed_fields_are_ignored() {
     assert_eq!((told.policies[0].quota, told.policies[0].burst), (5, None));
 }
 
+/// What is read of a response is compared with each other: a server must not choose how long that takes.
+#[test]
+fn more_items_than_any_server_has_are_ignored_and_counted() {
+    let list = |parameter: &str| vec![format!("a;{parameter}=1"); 1_000].join(",");
+    let (policies, limits) = (list("q"), list("r"));
+    let fields = headers(&[("ratelimit-policy", &policies), ("ratelimit", &limits)]);
+    let read = RateLimits::read(Format::Draft11, &fields);
+    assert_eq!((read.policies.len(), read.limits.len()), (32, 32));
+    let status = http::StatusCode::OK;
+    let advice = tollgate_tower::http::Advice::read(status, &fields, &[Format::Draft11], &Unit::Requests);
+    assert_eq!((advice.available, advice.ignored), (Some(1), 2 * 968));
+}
+
 #[test]
 fn x_fields_tell_the_tightest_quota_and_stay_if_they_are_tighter() {
     let builder = Limiter::builder().quota_named("hour", Quota::per_hour(100).stepped());
