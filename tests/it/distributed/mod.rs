@@ -3,6 +3,9 @@
 mod away;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod distant;
+mod far;
+mod fleet;
 mod keeper;
 mod large;
 mod late;
