@@ -58,6 +58,7 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod forecast;
 mod horizon;
 mod leases;
 mod memory;
@@ -74,6 +75,7 @@ mod terms;
 
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub(crate) use forecast::Forecast;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;

@@ -83,6 +83,7 @@ impl State {
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
+        let lost = leases.spares();
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some(front) = self.queue.front() {
@@ -103,6 +104,8 @@ impl State {
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),
+            cost: self.queue.front().map_or(1, |waiter| waiter.cost),
+            lost,
             stuck: self.stuck_front(quota),
         }
     }

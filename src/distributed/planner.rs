@@ -16,7 +16,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Forecast, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -31,6 +31,9 @@ const SECOND: u64 = 1_000 * MILLIS;
 /// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
 /// longer than this.
 const SHARE: u64 = 100 * MILLIS;
+/// A share takes up to this time if it is fewer than `FEW` tokens else.
+const LONG: u64 = 220 * MILLIS;
+const FEW: u64 = 64;
 /// The planner banks as many tokens as are used in this time.
 const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which the pace is computed.
@@ -58,6 +61,18 @@ pub(crate) enum Plan {
     Sleep(u64),
 }
 
+/// What a request is for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// Tokens of claims that wait.
+    want: u64,
+    /// The most tokens of callers to come.
+    soon: u64,
+    /// Tokens to be kept unused: those to be requested, and all.
+    ahead: u64,
+    bank: u64,
+}
+
 /// The limiter's state, as the planner needs it.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -75,6 +90,10 @@ pub(crate) struct View {
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
+    /// The cost of the front claim, or 1.
+    pub(crate) cost: u64,
+    /// Promised tokens that came since the last request and found neither a claim nor space.
+    pub(crate) lost: u64,
     /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
@@ -120,14 +139,19 @@ pub(crate) struct RefillPlanner {
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
     /// denied.
     short: bool,
+    /// The store owed tokens after the last answer: tokens asked for now come later, at the rate.
+    owes: bool,
     vain: bool,
     /// A request is under way.
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
+    /// The instant of the last request for waiters.
+    wanted_at: u64,
     /// Tokens per second.
     pace: u64,
+    forecast: Forecast,
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The tokens of the last answers, oldest first: what the store may have lost.
@@ -161,11 +185,14 @@ impl RefillPlanner {
             horizon: None,
             left: 0,
             short: false,
+            owes: false,
             vain: false,
             is_asking: false,
             total: 0,
             asked_at: 0,
+            wanted_at: 0,
             pace: 0,
+            forecast: Forecast::new(),
             round_trip: 0,
             grants: VecDeque::new(),
             final_return: Arc::default(),
@@ -238,7 +265,11 @@ impl RefillPlanner {
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    return self.ask(view, pace, want, ahead, cushion, counted_on);
+                    let kept = ahead.min(self.fair_allowance());
+                    let most = self.spread().min(self.fair_part(view.now));
+                    let soon = if all { most.saturating_sub(want + kept) } else { 0 };
+                    self.wanted_at = view.now;
+                    return self.ask(view, pace, Needs { want, soon, ahead, bank: cushion }, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
@@ -246,32 +277,41 @@ impl RefillPlanner {
             return match self.allowance {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
+                _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
             };
         }
         let target = cushion.min(self.allowance).max(self.minimum);
-        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
-        if target.max(cushion) > 0 && view.banked <= low {
-            // If the store gives less than wanted, do not repeat the request at once.
-            let again = self.asked_at.saturating_add(SHARE);
-            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
-            if !is_vain || again <= view.now {
-                let target = cushion.max(self.minimum);
-                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
-            }
-            return self.sleep(view, 0, again);
+        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target - target.div_ceil(4));
+        let is_low = target.max(cushion) > 0 && view.banked <= low;
+        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
+        if again <= view.now {
+            let bank = cushion.max(self.minimum);
+            let ahead = bank.saturating_sub(view.banked);
+            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
+        let low = if is_low { 0 } else { low };
         if self.allowance == 0 {
-            return self.sleep(view, low, u64::MAX);
+            return self.sleep(view, low, again);
         }
         if renewal > view.now {
-            return self.sleep(view, low, renewal);
+            return self.sleep(view, low, again.min(renewal));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, 0, 0, cushion, counted_on)
+            self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on)
         }
+    }
+
+    /// When the store may have tokens to be kept unused. If it gave less than wanted, the request is not repeated at once.
+    /// While it owes tokens it gives none: at least until those that it had promised have come.
+    fn may_bank_at(&self, view: &View) -> u64 {
+        let again = self.asked_at.saturating_add(SHARE);
+        if self.minimum > 0 {
+            return if self.vain { again } else { 0 };
+        }
+        let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1));
+        owes_until.max(view.ends.unwrap_or(0)).max(if self.short { again } else { 0 })
     }
 
     fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
@@ -279,27 +319,22 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(
-        &mut self,
-        view: &View,
-        pace: u64,
-        want: u64,
-        ahead: u64,
-        cushion: u64,
-        counted_on: impl FnOnce() -> u64,
-    ) -> Plan {
-        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
+        let Needs { want, soon, ahead, bank } = needs;
+        let wanted = bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
         if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
-        (self.total, self.asked_at) = (view.total, view.now);
+        let per_trip = self.learn(view);
+        // Tokens that the store does not owe come all at once, with the answer.
+        let soon = if self.owes { soon } else { soon.min(per_trip) };
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want,
+            want: want + self.forecast.take(soon, view.cost),
             ahead,
             banked: view.banked,
             allowance: wanted,
@@ -313,7 +348,7 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
-        (self.total, self.asked_at) = (view.total, view.now);
+        self.learn(view);
         Plan::Request(self.final_request())
     }
 
@@ -367,6 +402,7 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
@@ -465,7 +501,38 @@ impl RefillPlanner {
     }
 
     fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
+        self.turn().max(4 * self.round_trip)
+    }
+
+    /// The time of a turn of all nodes near the store: longer if a share would be a few tokens only.
+    fn turn(&self) -> u64 {
+        let few = self.terms.amount();
+        let time = (FEW * self.busy) as u128 * self.terms.period() as u128 * 1_000 / few as u128;
+        (time.min(LONG as u128) as u64).max(SHARE)
+    }
+
+    /// The most tokens of one request that is for callers to come, too.
+    fn spread(&self) -> u64 {
+        self.terms.minted_in(self.turn().max(self.round_trip + self.round_trip / 4)) / self.busy
+    }
+
+    /// What this node may request now, if it takes no more than its part of what is minted while the store owes tokens,
+    /// and an eighth to grow. So a node that can forecast less than the others is not left behind.
+    fn fair_part(&self, now: u64) -> u64 {
+        if !self.owes {
+            return u64::MAX;
+        }
+        let elapsed = now.saturating_sub(self.wanted_at);
+        self.terms.minted_in(elapsed + elapsed / 8).div_ceil(self.busy)
+    }
+
+    /// Records the claims and losses since the last request. Returns how many tokens were claimed in a round trip.
+    fn learn(&mut self, view: &View) -> u64 {
+        let came = ahead(view.total, self.total).max(0) as u64;
+        let elapsed = view.now.saturating_sub(self.asked_at).max(self.round_trip).max(1);
+        self.forecast.record(came, view.lost, self.spread());
+        (self.total, self.asked_at) = (view.total, view.now);
+        (came as u128 * self.round_trip as u128 / elapsed as u128) as u64
     }
 
     fn pace_at(&self, view: &View) -> u64 {

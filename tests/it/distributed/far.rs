@@ -1,59 +1,76 @@
 //! Figures of fleets in simulated time: the rate that is reached, requests to the store, and waits.
 
 use super::fleet::{FAR, Figures, Fleet, HOT};
+use super::fleets::FLEETS;
+use super::law::Ledger;
+use super::nodes::{consume_for, limiter, millis};
+use super::way::{Cut, Way};
+use tokio::time::sleep;
+use tollgate::Quota;
+use tollgate::distributed::{MemoryStore, Outage};
 
-/// The fleets of docs/BENCHMARKS.md.
-#[rustfmt::skip]
-const FLEETS: &[(&str, Fleet)] = &[
-    ("hot", HOT),
-    ("hot, 2 ms", Fleet { latencies: &[1; 4], ..HOT }),
-    ("hot, 20 ms", Fleet { latencies: &[10; 4], ..HOT }),
-    ("hot, 100 callers a node", Fleet { callers: 100, ..HOT }),
-    ("hot, 16 nodes", Fleet { latencies: &[0; 16], ..HOT }),
-    ("hot, 2 nodes", Fleet { latencies: &[0; 2], ..HOT }),
-    ("hot, 1 node", Fleet { latencies: &[0; 1], ..HOT }),
-    ("hot, 10,000 tokens/s", Fleet { rate: 10_000, burst: 1_000, ..HOT }),
-    ("hot, 1 caller a node", Fleet { callers: 1, ..HOT }),
-    ("hot, burst 1", Fleet { burst: 1, ..HOT }),
-    ("hot, burst 1, 100 callers", Fleet { burst: 1, callers: 100, ..HOT }),
-    ("hot, work 1 ms", Fleet { work: 1, ..HOT }),
-    ("hot, work 2 ms", Fleet { work: 2, ..HOT }),
-    ("hot, work 5 ms", Fleet { work: 5, ..HOT }),
-    ("hot, work 10 ms", Fleet { work: 10, ..HOT }),
-    ("hot, work 20 ms", Fleet { work: 20, ..HOT }),
-    ("hot, work 28 ms", Fleet { work: 28, ..HOT }),
-    ("hot, work 60 ms", Fleet { work: 60, ..HOT }),
-    ("hot, hiccups to 30 ms", Fleet { hiccups: 30, ..HOT }),
-    ("hot, hiccups to 100 ms", Fleet { hiccups: 100, ..HOT }),
-    ("1 busy, 7 quiet", Fleet { latencies: &[0; 8], quiet: 7, ..HOT }),
-    ("4 busy, 4 quiet", Fleet { latencies: &[0; 8], quiet: 4, ..HOT }),
-    ("turns of 50 ms", Fleet { turns: 50, ..HOT }),
-    ("turns of 200 ms", Fleet { turns: 200, ..HOT }),
-    ("turns of 500 ms", Fleet { turns: 500, ..HOT }),
-    ("turns of 2 s", Fleet { turns: 2_000, ..HOT }),
-    ("far", FAR),
-    ("far, burst 1,000", Fleet { burst: 1_000, ..FAR }),
-    ("far, cost 10", Fleet { cost: 10, rate: 20_000, burst: 2_000, ..FAR }),
-    ("far, 1 caller a node", Fleet { callers: 1, ..FAR }),
-    ("far, 16 nodes", Fleet { latencies: &[100; 16], rate: 8_000, burst: 800, ..FAR }),
-    ("far, burst 1", Fleet { burst: 1, ..FAR }),
-    ("far, 1 busy, 7 quiet", Fleet { latencies: &[100; 8], callers: 400, quiet: 7, ..FAR }),
-    ("far, turns of 500 ms", Fleet { turns: 500, ..FAR }),
-    ("far, turns of 2 s", Fleet { turns: 2_000, ..FAR }),
-    ("far, hiccups to 100 ms", Fleet { hiccups: 100, ..FAR }),
-    ("far, work 150 ms", Fleet { work: 150, ..FAR }),
-    ("far, work 250 ms", Fleet { work: 250, ..FAR }),
-    ("far, work 600 ms", Fleet { work: 600, ..FAR }),
-    ("one far node", Fleet { latencies: &[0, 0, 0, 100], ..FAR }),
-    ("one far node, hot", Fleet { latencies: &[1, 1, 1, 100], ..HOT }),
-];
+/// Prints the table of docs/BENCHMARKS.md, and judges each row.
+#[tokio::test(start_paused = true)]
+async fn no_fleet_is_worse_off_than_without_tokens_asked_for_ahead() {
+    println!("{:24} {:>5} {:>6} {:>8} {:>6} {:>6}", "fleet", "rate", "trips", "fairness", "wait", "quiet");
+    let mut wrong = Vec::new();
+    for row in FLEETS {
+        let figures = row.fleet.run().await;
+        let Figures { rate, trips, fairness, wait, quiet, excess } = figures;
+        println!("{:24} {rate:>5.3} {trips:>6.1} {fairness:>8.2} {wait:>6.0} {quiet:>6.0}", row.name);
+        // One token in 64 may be lost, and a share once.
+        if rate < row.rate - 0.018 || trips > row.trips + 1.0 || excess > 1e-6 {
+            wrong.push(format!("{} {figures:?}", row.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
 
 #[tokio::test(start_paused = true)]
-async fn table() {
-    let only = std::env::var("FLEET").unwrap_or_default();
-    println!("{:28} {:>6} {:>7} {:>8} {:>8} {:>8} {:>6}", "fleet", "rate", "trips", "fairness", "wait", "quiet", "excess");
-    for (name, fleet) in FLEETS.iter().filter(|(name, _)| name.contains(&only)) {
-        let Figures { rate, trips, fairness, wait, quiet, excess } = fleet.run().await;
-        println!("{name:28} {rate:>6.3} {trips:>7.1} {fairness:>8.2} {wait:>8.1} {quiet:>8.1} {excess:>6.1}");
+async fn a_fleet_far_from_its_store_reaches_the_rate_and_its_callers_wait_for_one_round_trip() {
+    for fleet in [FAR, Fleet { burst: 1_000, ..FAR }, Fleet { cost: 10, rate: 20_000, burst: 2_000, ..FAR }] {
+        let figures = fleet.run().await;
+        assert!(figures.rate >= 0.95 && figures.fairness >= 0.9, "{fleet:?} {figures:?}");
+        assert!(figures.wait <= 240.0 && figures.excess <= 0.0, "{fleet:?} {figures:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_quota_takes_twenty_requests_per_thousand_tokens_at_most() {
+    for latencies in [&[0; 4], &[1; 4], &[10; 4]] {
+        let figures = Fleet { latencies, ..HOT }.run().await;
+        assert!(figures.trips <= 20.0 && figures.rate >= 0.99, "{latencies:?} {figures:?}");
+        assert!(figures.fairness >= 0.9 && figures.excess <= 0.0, "{latencies:?} {figures:?}");
+    }
+}
+
+/// The others have the whole rate after the time that docs/distributed.md states. Their answers may get lost, too.
+#[tokio::test(start_paused = true)]
+async fn the_others_have_the_rate_of_a_node_that_crashes() {
+    for (fleet, bound) in [(HOT, 275), (FAR, 1_400)] {
+        let store = MemoryStore::new();
+        store.set_latency(millis(fleet.latencies[0]));
+        let quota = Quota::per_second(fleet.rate).burst(fleet.burst);
+        let (ledger, time) = (Ledger::default(), millis(20_000));
+        let mut nodes = Vec::new();
+        for _ in fleet.latencies {
+            let way = Way::to(&store, Outage::Wait);
+            let node = limiter(&way, quota);
+            let call = || tokio::spawn(consume_for(node.clone(), 1, time, ledger.clone()));
+            nodes.push((way, (0..2 * fleet.callers).map(|_| call()).collect::<Vec<_>>()));
+        }
+        sleep(millis(8_000)).await;
+        store.lose_answers(2);
+        sleep(millis(4_000)).await;
+        let (way, callers) = nodes.pop().unwrap();
+        way.cut(Cut::Silent);
+        callers.iter().for_each(|caller| caller.abort());
+        sleep(millis(bound)).await;
+        let before = ledger.total();
+        sleep(millis(3_000)).await;
+        let came = ledger.total() - before;
+        assert!(came * 100 >= 3 * fleet.rate * 97, "{came} of {}", 3 * fleet.rate);
+        let excess = ledger.excess(fleet.rate, fleet.burst) - ((fleet.latencies[0] + 1) * fleet.rate) as f64 / 1e3;
+        assert!(excess <= 0.0, "{excess}");
     }
 }

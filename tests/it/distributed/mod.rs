@@ -6,6 +6,7 @@ mod conformance;
 mod distant;
 mod far;
 mod fleet;
+mod fleets;
 mod keeper;
 mod large;
 mod late;
