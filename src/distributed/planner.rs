@@ -4,7 +4,7 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once.
+//!   the store at once. If a request has all that waiters lack, it is also for callers to come: see [`Forecast`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -16,42 +16,18 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Forecast, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
 use crate::error::QuotaConflict;
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-const MILLIS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MILLIS;
-/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
-/// longer than this.
-const SHARE: u64 = 100 * MILLIS;
-/// A share takes up to this time if it is fewer than `FEW` tokens else.
-const LONG: u64 = 220 * MILLIS;
-const FEW: u64 = 64;
-/// The planner banks as many tokens as are used in this time.
-const AHEAD: u64 = 250 * MILLIS;
-/// The shortest time over which the pace is computed.
-const GLANCE: u64 = 100 * MILLIS;
+mod sizes;
+
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
-
-/// The answers whose tokens are remembered singly; those before are added up.
-const MOST_GRANTS: usize = 16;
-
-/// The tokens of one answer.
-#[derive(Clone, Copy, Debug)]
-struct Granted {
-    /// The number of the request.
-    number: u64,
-    tokens: u64,
-    /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
-    until: u64,
-}
 
 /// The next action of the refill task.
 #[derive(Debug)]
@@ -151,11 +127,12 @@ pub(crate) struct RefillPlanner {
     wanted_at: u64,
     /// Tokens per second.
     pace: u64,
+    /// Tokens for callers that are still to come.
     forecast: Forecast,
     /// Nanoseconds, on average.
     round_trip: u64,
-    /// The tokens of the last answers, oldest first: what the store may have lost.
-    grants: VecDeque<Granted>,
+    /// The tokens of the last answers: what the store may have lost.
+    pub(crate) grants: Grants,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -194,7 +171,7 @@ impl RefillPlanner {
             pace: 0,
             forecast: Forecast::new(),
             round_trip: 0,
-            grants: VecDeque::new(),
+            grants: Grants::default(),
             final_return: Arc::default(),
         }
     }
@@ -225,7 +202,7 @@ impl RefillPlanner {
     /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
     /// each time before the next answer, and with it the tokens that waiters count on.
     fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
+        self.round_trip + self.round_trip.max(TTL / 3) + sizes::SHARE <= TTL - TTL / 64
     }
 
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -266,8 +243,7 @@ impl RefillPlanner {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
                     let kept = ahead.min(self.fair_allowance());
-                    let most = self.spread().min(self.fair_part(view.now));
-                    let soon = if all { most.saturating_sub(want + kept) } else { 0 };
+                    let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
                     self.wanted_at = view.now;
                     return self.ask(view, pace, Needs { want, soon, ahead, bank: cushion }, counted_on);
                 }
@@ -281,7 +257,7 @@ impl RefillPlanner {
             };
         }
         let target = cushion.min(self.allowance).max(self.minimum);
-        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target - target.div_ceil(4));
+        let low = (target / 4).max(sizes::scale(pace, 2 * self.round_trip)).min(target - target.div_ceil(4));
         let is_low = target.max(cushion) > 0 && view.banked <= low;
         let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
         if again <= view.now {
@@ -306,7 +282,7 @@ impl RefillPlanner {
     /// When the store may have tokens to be kept unused. If it gave less than wanted, the request is not repeated at once.
     /// While it owes tokens it gives none: at least until those that it had promised have come.
     fn may_bank_at(&self, view: &View) -> u64 {
-        let again = self.asked_at.saturating_add(SHARE);
+        let again = self.asked_at.saturating_add(sizes::SHARE);
         if self.minimum > 0 {
             return if self.vain { again } else { 0 };
         }
@@ -417,32 +393,6 @@ impl RefillPlanner {
         is_sound
     }
 
-    /// Remembers the `tokens` granted by the answer to request `number`, the last of which comes at `ends`.
-    pub(crate) fn note_grant(&mut self, number: u64, tokens: u64, ends: u64, now: u64) {
-        self.grants.retain(|grant| grant.until > now);
-        if tokens == 0 || self.grants.back().is_some_and(|last| last.number == number) {
-            return;
-        }
-        let until = ends.saturating_add(self.terms.filling_time());
-        self.grants.push_back(Granted { number, tokens, until });
-        if self.grants.len() > MOST_GRANTS
-            && let Some(oldest) = self.grants.pop_front()
-            && let Some(next) = self.grants.front_mut()
-        {
-            next.tokens += oldest.tokens;
-            next.until = next.until.max(oldest.until);
-        }
-    }
-
-    /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a
-    /// bucket could still lack, and forgets them.
-    pub(crate) fn take_lost_grants(&mut self, before: u64, now: u64) -> u64 {
-        let is_lost = |grant: &&Granted| grant.number > before && grant.until > now;
-        let lost = self.grants.iter().filter(is_lost).map(|grant| grant.tokens).sum();
-        self.grants.clear();
-        lost
-    }
-
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
     pub(crate) fn miss(&mut self, cost: u64) {
         self.called |= cost > self.minimum;
@@ -484,75 +434,6 @@ impl RefillPlanner {
         (self.low, self.called) = (None, false);
         self.waker.take()
     }
-
-    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
-    fn fair_allowance(&self) -> u64 {
-        if !self.renews_in_time() {
-            return 0;
-        }
-        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
-    }
-
-    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
-    /// soon, or of half of those available.
-    pub(crate) fn share(&self) -> u64 {
-        let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
-    }
-
-    fn share_time(&self) -> u64 {
-        self.turn().max(4 * self.round_trip)
-    }
-
-    /// The time of a turn of all nodes near the store: longer if a share would be a few tokens only.
-    fn turn(&self) -> u64 {
-        let few = self.terms.amount();
-        let time = (FEW * self.busy) as u128 * self.terms.period() as u128 * 1_000 / few as u128;
-        (time.min(LONG as u128) as u64).max(SHARE)
-    }
-
-    /// The most tokens of one request that is for callers to come, too.
-    fn spread(&self) -> u64 {
-        self.terms.minted_in(self.turn().max(self.round_trip + self.round_trip / 4)) / self.busy
-    }
-
-    /// What this node may request now, if it takes no more than its part of what is minted while the store owes tokens,
-    /// and an eighth to grow. So a node that can forecast less than the others is not left behind.
-    fn fair_part(&self, now: u64) -> u64 {
-        if !self.owes {
-            return u64::MAX;
-        }
-        let elapsed = now.saturating_sub(self.wanted_at);
-        self.terms.minted_in(elapsed + elapsed / 8).div_ceil(self.busy)
-    }
-
-    /// Records the claims and losses since the last request. Returns how many tokens were claimed in a round trip.
-    fn learn(&mut self, view: &View) -> u64 {
-        let came = ahead(view.total, self.total).max(0) as u64;
-        let elapsed = view.now.saturating_sub(self.asked_at).max(self.round_trip).max(1);
-        self.forecast.record(came, view.lost, self.spread());
-        (self.total, self.asked_at) = (view.total, view.now);
-        (came as u128 * self.round_trip as u128 / elapsed as u128) as u64
-    }
-
-    fn pace_at(&self, view: &View) -> u64 {
-        let came = ahead(view.total, self.total).max(0) as u64;
-        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
-        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
-        now.max(self.pace / 2 + now / 2)
-    }
-
-    /// The target number of banked tokens at this pace.
-    fn cushion(&self, pace: u64) -> u64 {
-        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
-        let is_idle = scale(pace, TTL) == 0;
-        soon + u64::from(self.left > 0 && !is_idle)
-    }
-}
-
-/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
-fn scale(pace: u64, nanos: u64) -> u64 {
-    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
 
 /// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.

@@ -29,17 +29,8 @@ pub struct Fleet {
 }
 
 /// Four nodes next to a store with one hot quota.
-pub const HOT: Fleet = Fleet {
-    rate: 1_000,
-    burst: 100,
-    latencies: &[0; 4],
-    callers: 8,
-    cost: 1,
-    work: 0,
-    turns: 0,
-    quiet: 0,
-    hiccups: 0,
-};
+pub const HOT: Fleet =
+    Fleet { rate: 1_000, burst: 100, latencies: &[0; 4], callers: 8, cost: 1, work: 0, turns: 0, quiet: 0, hiccups: 0 };
 /// 100 ms to the store and 100 ms back.
 pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
 
