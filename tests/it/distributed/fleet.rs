@@ -26,11 +26,28 @@ pub struct Fleet {
     pub quiet: usize,
     /// Now and then all callers of a node stand still for up to this time, as the threads of a process do on a busy machine.
     pub hiccups: u64,
+    /// Messages between nodes and the store take up to this time longer, and one answer in `losses` is lost.
+    pub jitter: u64,
+    pub losses: u32,
+    /// One claim in so many is given up if it waits for 30 ms.
+    pub hasty: u32,
 }
 
 /// Four nodes next to a store with one hot quota.
-pub const HOT: Fleet =
-    Fleet { rate: 1_000, burst: 100, latencies: &[0; 4], callers: 8, cost: 1, work: 0, turns: 0, quiet: 0, hiccups: 0 };
+pub const HOT: Fleet = Fleet {
+    rate: 1_000,
+    burst: 100,
+    latencies: &[0; 4],
+    callers: 8,
+    cost: 1,
+    work: 0,
+    turns: 0,
+    quiet: 0,
+    hiccups: 0,
+    jitter: 0,
+    losses: 0,
+    hasty: 0,
+};
 /// 100 ms to the store and 100 ms back.
 pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
 
@@ -77,7 +94,8 @@ impl Fleet {
         let loud = self.latencies.len() - self.quiet;
         let mut nodes = Vec::new();
         for (index, latency) in self.latencies.iter().enumerate() {
-            let node = limiter(&Distant::new(&store, millis(*latency)), quota);
+            let connection = Distant::new(&store, millis(*latency), index as u64);
+            let node = limiter(&connection.unreliable(millis(self.jitter), self.losses), quota);
             let callers = if index < loud { self.callers } else { 1 };
             let calls = (0..callers).map(|caller| {
                 let call = Arc::clone(&world).call(index, caller, node.clone(), index >= loud);
@@ -100,7 +118,7 @@ impl Fleet {
         let sum: u64 = tokens.iter().sum();
         let mut waits = world.waits.lock().unwrap();
         waits.sort();
-        let late = self.latencies.iter().max().unwrap() + 1;
+        let late = self.latencies.iter().max().unwrap() + self.jitter + 1;
         let loud = || tokens[..loud].iter().copied();
         Figures {
             rate: sum as f64 / self.rate as f64 / (END - WARM).as_secs_f64(),
@@ -126,9 +144,14 @@ impl World {
             }
             sleep_until(self.began + self.resumes(node, turns)).await;
             let asked = Instant::now();
-            let claim = timeout_at(self.began + END, limiter.consume(cost)).await;
-            if claim.is_err() || self.began.elapsed() >= END {
+            let is_hasty = self.fleet.hasty > 0 && random.u32(..self.fleet.hasty) == 0;
+            let patience = if is_hasty { asked + millis(30) } else { self.began + END };
+            let claim = timeout_at(patience.min(self.began + END), limiter.consume(cost)).await;
+            if self.began.elapsed() >= END {
                 return tokens;
+            }
+            if claim.is_err() {
+                continue;
             }
             self.ledger.note(cost);
             if self.began.elapsed() >= WARM {
