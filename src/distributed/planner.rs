@@ -279,15 +279,18 @@ impl RefillPlanner {
         }
     }
 
-    /// When the store may have tokens to be kept unused. If it gave less than wanted, the request is not repeated at once.
-    /// While it owes tokens it gives none: at least until those that it had promised have come.
+    /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
+    /// While it owes tokens it gives none: at least until those that it had promised have come. But a store that has lost
+    /// its data owes none, and the node has to notice that before long.
     fn may_bank_at(&self, view: &View) -> u64 {
         let again = self.asked_at.saturating_add(sizes::SHARE);
         if self.minimum > 0 {
             return if self.vain { again } else { 0 };
         }
-        let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1));
-        owes_until.max(view.ends.unwrap_or(0)).max(if self.short { again } else { 0 })
+        let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1)).max(view.ends.unwrap_or(0));
+        let share_time = self.share_time();
+        let at_last = self.asked_at.saturating_add(share_time + share_time / 4);
+        owes_until.min(at_last).max(if self.short { again } else { 0 })
     }
 
     fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
