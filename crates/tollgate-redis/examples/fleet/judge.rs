@@ -9,6 +9,9 @@ use std::ops::Deref;
 const EPOCH: u64 = SECOND / 4;
 /// The shares of all nodes are the tokens of this time, or of four round trips.
 const SHARE: u64 = SECOND / 10;
+/// If a share would have fewer tokens than `FEW`, they are those of up to this time.
+const LONGEST_SHARE: u64 = SECOND * 22 / 100;
+const FEW: u64 = 64;
 
 pub(crate) struct Verdict {
     /// When the first node sent its first request. The store did not exist before that.
@@ -100,7 +103,7 @@ fn share_of(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64
     };
     let trip = recent().map(|lease| lease.took).max().unwrap_or(0);
     let busy = recent().map(|lease| lease.busy).min().unwrap_or(1).max(1);
-    let time = SHARE.max(4 * trip);
+    let time = (FEW * busy * SECOND / law.rate).clamp(SHARE, LONGEST_SHARE).max(4 * trip);
     // A share is a token at least.
     let share = (time / busy).max(SECOND.div_ceil(law.rate));
     let bound = (time / 4).max(2 * trip) + share * logs.len() as u64 + trip;
@@ -154,10 +157,10 @@ mod tests {
             let verdict = judge(&Law { rate: 1_000, burst: 100 }, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
             let kill = verdict.kill.as_ref().unwrap();
             assert_eq!((kill.at, kill.promised, kill.lost), (1_000 * MS, (until - 1_000) * MS, 40));
-            // 25 ms before the end of a share, two shares of 50 ms, and a round trip.
-            assert_eq!(kill.bound, 126 * MS);
+            // 32 ms before the end of a share, two shares of 64 tokens, and a round trip.
+            assert_eq!(kill.bound, 161 * MS);
             verdict.is_kept()
         };
-        assert_eq!([1_000, 1_126, 1_127].map(kept), [true, true, false]);
+        assert_eq!([1_000, 1_161, 1_162].map(kept), [true, true, false]);
     }
 }
