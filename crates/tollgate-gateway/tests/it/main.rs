@@ -15,6 +15,9 @@ mod admission;
 mod balancing;
 mod conformance;
 mod connecting;
+#[cfg(feature = "redis")]
+mod distributed;
+mod dry_run;
 mod encrypting;
 mod ending;
 mod forwarding;
@@ -31,8 +34,9 @@ mod pricing;
 mod process;
 mod proxying;
 mod raw;
+#[cfg(feature = "redis")]
+mod redis;
 mod refusing;
-mod rehearsing;
 mod reloading;
 mod restarting;
 mod routes;

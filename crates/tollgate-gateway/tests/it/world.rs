@@ -146,6 +146,7 @@ impl TestGateway {
         self.gateway.limits.clients.listed.tick();
         self.gateway.limits.clients.unlisted.tick();
         self.gateway.limits.rules.tick();
+        self.gateway.limits.distributed.tick();
         self.gateway.limits.all.tick();
     }
 
