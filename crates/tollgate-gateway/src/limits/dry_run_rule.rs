@@ -40,13 +40,13 @@ impl DryRunRule {
         builders: &Builders,
     ) -> Result<Self, ConfigError> {
         let fixed = &config.load().fixed;
-        let shared = rule.quota.map(|quota| {
+        let shared = rule.quota.map(|quota| -> Result<_, ConfigError> {
             let builder = SavedLevel::restore_to(level, builders.limiter()).quota(quota);
             let limiter = builder.max_waiting(fixed.max_waiting.value).dry_run().build()?;
             let meter = Meter::new(name.as_str(), &limiter).expect("a new limiter has no meter");
             Ok((limiter, meter))
         });
-        let clients = rule.each.map(|quota| {
+        let clients = rule.each.map(|quota| -> Result<_, ConfigError> {
             let builder = builders.keyed().quota(quota).max_keys(fixed.max_keys.value);
             let limiter = builder.max_waiting(fixed.max_waiting.value).dry_run().build()?;
             let meter = Meter::new(format!("{name} each"), &limiter).expect("a new limiter has no meter");

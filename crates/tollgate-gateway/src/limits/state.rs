@@ -83,9 +83,9 @@ impl State {
     }
 
     /// How many limits there are: of all requests, of rules, and of clients.
-    pub(crate) fn count(&self) -> usize {
-        let clients = self.rule_clients.iter().flatten().map(KeyedState::len).sum::<usize>();
-        self.listed.len() + self.unlisted.len() + clients + self.rules.len()
+    pub(crate) fn count(&self) -> u64 {
+        let clients: u64 = self.rule_clients.iter().flatten().map(KeyedState::len).sum();
+        self.listed.len() + self.unlisted.len() + clients + self.rules.len() as u64
     }
 
     /// Uses the digests of keys that this state uses, unless the process has digests already.
