@@ -10,12 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE,
-    TRANSFER_ENCODING, UPGRADE,
-};
+use axum::http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
+use axum::http::{HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -28,9 +25,9 @@ use crate::body::timeout_body::TimeoutBody;
 use crate::body::upload::{Progress, Upload};
 use crate::config::Config;
 use crate::http::conformance;
+use crate::http::hop_by_hop::drop_hop_by_hop;
 use crate::http::http2;
 use crate::http::local_reply;
-use crate::http::token_list::has_token;
 use crate::limits::Limits;
 use crate::request::outcome::Outcome;
 use crate::telemetry::log;
@@ -42,9 +39,6 @@ use crate::upstream::connector::{self, HttpClient, UpstreamProtocol, chain, is_t
 use crate::upstream::target::Target;
 use settling_body::NotSent;
 use tunnel::UpgradeRequest;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// The clients for the upstreams, shared by all connections.
 #[derive(Clone)]
@@ -292,62 +286,4 @@ fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response 
     let mut response = local_reply::problem(status, why);
     response.extensions_mut().insert(outcome);
     response
-}
-
-/// RFC 9110, 7.6.1: the headers that concern this connection only, and all that `Connection` names. `TE: trailers`
-/// concerns both hops and stays.
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let wants_trailers = has_token(headers, &TE, "trailers");
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        .collect();
-    let always = [
-        CONNECTION,
-        KEEP_ALIVE,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        PROXY_CONNECTION,
-        TE,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ];
-    for name in named.iter().chain(&always) {
-        headers.remove(name);
-    }
-    if wants_trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let line = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
-        lines.iter().map(line).collect()
-    }
-
-    #[test]
-    fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
-        let mut seen = headers(&[
-            ("connection", "close, X-Own"),
-            ("connection", "keep-alive"),
-            ("x-own", "1"),
-            ("keep-alive", "timeout=5"),
-            ("te", "deflate, Trailers"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "websocket"),
-            ("proxy-authorization", "Basic x"),
-            ("accept", "*/*"),
-        ]);
-        drop_hop_by_hop(&mut seen);
-        assert_eq!(seen, headers(&[("te", "trailers"), ("accept", "*/*")]));
-    }
 }

@@ -146,7 +146,9 @@ impl Admission {
         let own = left.spend(limits.clients.of(client).consume(client, *cost).within(*max_wait)).await;
         let own = RefundOnDrop(Some(own.map_err(|why| Rejected::by_own(as_own_refusal(why)))?));
         let key_distributed = match &distributed {
-            Some(quotas) => Box::pin(quotas.admit_key(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?,
+            Some(quotas) => {
+                Box::pin(quotas.admit_key(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
+            }
             None => DistributedGrants::default(),
         };
         let tokens = match estimate {
@@ -160,7 +162,9 @@ impl Admission {
             Box::pin(limits.rules.admit(client, charges, &mut left)).await.map_err(Rejected::by_rule)?
         };
         let all_distributed = match &distributed {
-            Some(quotas) => Box::pin(quotas.admit_all(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?,
+            Some(quotas) => {
+                Box::pin(quotas.admit_all(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
+            }
             None => DistributedGrants::default(),
         };
         let all = limits.fair_queue.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;

@@ -15,13 +15,13 @@ pub(crate) mod version;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tollgate::{ConfigError, ConsumeError, OwnedGrant, OwnedKeyedGrant};
 use tollgate::distributed::StoreError;
+use tollgate::{ConfigError, ConsumeError, OwnedGrant, OwnedKeyedGrant};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::builders::Builders;
-use super::rule_client_limits::RuleKey;
 use super::refusing_limit::RefusingLimit;
+use super::rule_client_limits::RuleKey;
 use super::time_left::TimeLeft;
 use crate::config::Config;
 use crate::request::client::Client;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::distributed::KEY;
-use super::rule_client_limits::RuleKey;
 use super::refusing_limit::RefusingLimit;
+use super::rule_client_limits::RuleKey;
 use crate::request::client::Client;
 use crate::request::name::Name;
 

@@ -133,7 +133,9 @@ impl Rules {
             RefusingLimit::Rule(name) => {
                 self.shared(*name).map(|shared| RateLimits::of(&shared.limiter.snapshot(), &terms)).unwrap_or_default()
             }
-            RefusingLimit::DistributedClient(_) | RefusingLimit::Distributed(_) => self.distributed.rate_limits(refused_by),
+            RefusingLimit::DistributedClient(_) | RefusingLimit::Distributed(_) => {
+                self.distributed.rate_limits(refused_by)
+            }
         }
     }
 

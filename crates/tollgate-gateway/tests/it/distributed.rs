@@ -156,22 +156,33 @@ fn what_cannot_be_distributed_is_refused_with_what_to_write() {
             "leave out `distributed` until `dry_run` is false",
         ),
         (
-            limits(&format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}unlisted = \"by-key\"\ndistributed = true\n"), server),
+            limits(
+                &format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}unlisted = \"by-key\"\ndistributed = true\n"),
+                server,
+            ),
             "all gateways need one `secret`",
         ),
         (
-            limits(&format!("quota = \"99999999999/s, burst 9\"\ndistributed = true\nmax_wait = \"1s\"\n{KEYS}"), server),
+            limits(
+                &format!("quota = \"99999999999/s, burst 9\"\ndistributed = true\nmax_wait = \"1s\"\n{KEYS}"),
+                server,
+            ),
             "cannot be distributed exactly",
         ),
         (
             limits(
-                &format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}[[routes]]\npath = \"/a\"\nin_flight = 3\ndistributed = true\n"),
+                &format!(
+                    "quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}[[routes]]\npath = \"/a\"\nin_flight = 3\ndistributed = true\n"
+                ),
                 server,
             ),
             "`distributed` has no effect without a quota",
         ),
         (
-            limits(&format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}[[routes]]\npath = \"/a\"\ndistributed = true\n"), server),
+            limits(
+                &format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}[[routes]]\npath = \"/a\"\ndistributed = true\n"),
+                server,
+            ),
             "`distributed` has no effect without a quota",
         ),
         (

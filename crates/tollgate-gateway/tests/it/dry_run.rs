@@ -100,7 +100,10 @@ fn what_cannot_be_in_dry_run_is_refused_with_what_to_write() {
     for (settings, expected) in [
         ("dry_run = true\nin_flight = 3", "leave out `dry_run` or `in_flight`"),
         ("[[networks]]\ncidr = \"10.0.0.0/8\"\ndry_run = true", "`dry_run` has no effect without a quota"),
-        ("[[networks]]\ncidr = \"10.0.0.0/8\"\nrefuse = true\ndry_run = true", "`dry_run` has no effect without a quota"),
+        (
+            "[[networks]]\ncidr = \"10.0.0.0/8\"\nrefuse = true\ndry_run = true",
+            "`dry_run` has no effect without a quota",
+        ),
     ] {
         let said = problem(&route(settings));
         assert!(said.contains(expected) && said.contains("^^^^"), "{expected}: {said}");

@@ -91,7 +91,8 @@ async fn a_restart_fills_no_bucket_of_a_rule() {
     process.signal("TERM");
     assert!(process.ended().0.success());
     // A larger quota of the route leaves that of each key as it is.
-    let process = Process::start("rules", address, &limits.replace("1/d, burst 4", "9/ms").replace("1/d, burst 6", "9/ms"));
+    let process =
+        Process::start("rules", address, &limits.replace("1/d, burst 4", "9/ms").replace("1/d, burst 6", "9/ms"));
     process.says("restored", 1).await;
     for (key, expected) in [("ann", 429), ("bob", 200), ("bob", 429), ("the-key-of-shop", 200)] {
         assert_eq!(status(&process, "/reports", key).await, expected, "{key}");

@@ -42,11 +42,14 @@ impl RedisTable {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let name = self.name.as_ref();
         if name.is_empty() || name.len() > 100 || !name.bytes().all(is_plain) {
-            let what = format!("`{name}` is not a name: write one like \"shop-gateways\", of letters, digits, `-`, `_`, `.`");
+            let what =
+                format!("`{name}` is not a name: write one like \"shop-gateways\", of letters, digits, `-`, `_`, `.`");
             return wrong(self.name.span(), what);
         }
         if let Some(secret) = self.secret.as_ref().filter(|secret| secret.as_ref().len() < SHORTEST_SECRET) {
-            let what = format!("the secret has less than {SHORTEST_SECRET} characters: write random ones, the same for all gateways");
+            let what = format!(
+                "the secret has less than {SHORTEST_SECRET} characters: write random ones, the same for all gateways"
+            );
             return wrong(secret.span(), what);
         }
         let fixed = RedisFixed {
@@ -122,12 +125,14 @@ pub(super) fn check_distributed<'a>(
 ) -> Result<bool, Problem> {
     let Some(distributed) = distributed.filter(|distributed| *distributed.as_ref()) else { return Ok(false) };
     if dry_run {
-        let what = "a quota that all gateways share cannot be tried out: leave out `distributed` until `dry_run` is false";
+        let what =
+            "a quota that all gateways share cannot be tried out: leave out `distributed` until `dry_run` is false";
         return Err(source.problem(Some(distributed.span()), what));
     }
     let mut quotas = quotas.into_iter().peekable();
     if quotas.peek().is_none() {
-        let what = "`distributed` has no effect without a quota: write one here. Tokens in flight are counted by each gateway";
+        let what =
+            "`distributed` has no effect without a quota: write one here. Tokens in flight are counted by each gateway";
         return Err(source.problem(Some(distributed.span()), what));
     }
     for quota in quotas {

@@ -54,7 +54,8 @@ impl RuleTable<'_> {
             return Err(source.problem(Some(cap), what));
         }
         if let Some(distributed) = self.distributed.filter(|_| name.as_str().len() > LONGEST_NAME) {
-            let what = format!("the name of a distributed limit has at most {LONGEST_NAME} bytes: write a shorter `name`");
+            let what =
+                format!("the name of a distributed limit has at most {LONGEST_NAME} bytes: write a shorter `name`");
             return Err(source.problem(Some(distributed.span()), what));
         }
         Ok(self.rule())
