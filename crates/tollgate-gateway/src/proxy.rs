@@ -183,7 +183,7 @@ impl Proxy {
         let response =
             response.map(|body| Body::new(TimeoutBody::new(CompleteBody::of(body, version), idle).map_err(broken)));
         match selected.into_active() {
-            Some(busy) => ToBody.hold(response, Some(busy)).map(Body::new),
+            Some(active) => ToBody.hold(response, Some(active)).map(Body::new),
             None => response,
         }
     }

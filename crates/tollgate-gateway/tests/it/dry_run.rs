@@ -1,7 +1,7 @@
 //! Quotas in dry run: they refuse no request, and the metrics have what they would have refused.
 
 use super::app::config::Config;
-use super::world::*;
+use super::fixture::*;
 
 use reqwest::StatusCode;
 use std::path::Path;
@@ -16,27 +16,27 @@ fn limits(dry_run: bool) -> String {
 #[tokio::test]
 async fn quotas_of_keys_in_dry_run_refuse_no_request_and_report_what_they_would() {
     let (upstream, address) = Upstream::start().await;
-    let world = TestGateway::before(upstream, address, &limits(true)).await;
-    let status = async |key: &str| world.get("/", key).send().await.unwrap().status();
-    let upload = async |key: &str| world.get("/", key).body("a body").send().await.unwrap().status();
-    for key in ["k-ann", "stranger"] {
+    let fixture = TestGateway::before(upstream, address, &limits(true)).await;
+    let status = async |key: &str| fixture.get("/", key).send().await.unwrap().status();
+    let upload = async |key: &str| fixture.get("/", key).body("a body").send().await.unwrap().status();
+    for key in ["k-ann", "unlisted"] {
         for _ in 0..4 {
             assert_eq!(status(key).await, StatusCode::OK);
         }
         // The wait of a request with a body is looked at before the body is read.
         assert_eq!(upload(key).await, StatusCode::OK);
     }
-    let metrics = world.page("/metrics").await;
+    let metrics = fixture.page("/metrics").await;
     for key in ["listed", "unlisted"] {
         let series = format!("rate_limit_would_refuse_total{{key=\"{key}\",reason=\"too_late\"}} 3");
         assert!(metrics.contains(&series), "{metrics}");
     }
     let change = |dry_run| {
         let path = Path::new("gateway.toml");
-        world.gateway.limits.change(Config::parse(path, &file(address, &limits(dry_run))).unwrap(), path).unwrap();
+        fixture.gateway.limits.change(Config::parse(path, &file(address, &limits(dry_run))).unwrap(), path).unwrap();
     };
     change(false);
-    for key in ["k-ann", "stranger"] {
+    for key in ["k-ann", "unlisted"] {
         assert_eq!([status(key).await, upload(key).await], [StatusCode::TOO_MANY_REQUESTS; 2]);
     }
     change(true);
@@ -53,26 +53,26 @@ fn route(settings: &str) -> String {
 
 #[tokio::test]
 async fn a_route_in_dry_run_refuses_no_request_and_reports_what_it_would() {
-    let world = TestGateway::new(&route("dry_run = true")).await;
-    let status = async |key: &str| world.get("/reports", key).send().await.unwrap().status().as_u16();
+    let fixture = TestGateway::new(&route("dry_run = true")).await;
+    let status = async |key: &str| fixture.get("/reports", key).send().await.unwrap().status().as_u16();
     for key in ["ann", "ann", "ann", "bob", "bob"] {
         assert_eq!(status(key).await, 200, "{key}");
     }
-    let metrics = world.page("/metrics").await;
+    let metrics = fixture.page("/metrics").await;
     for (limit, count) in [("route /reports each", 1), ("route /reports", 2)] {
         let series = format!("rate_limit_would_refuse_total{{key=\"{limit}\",reason=\"too_late\"}} {count}\n");
         assert!(metrics.contains(&series), "{series} is not in {metrics}");
     }
     // Enforced, the quota of the route goes on with its level, and those of its clients begin full.
-    change(&world, &route("")).unwrap();
+    change(&fixture, &route("")).unwrap();
     assert_eq!(status("cid").await, 429);
-    change(&world, &route("").replace("1/h, burst 3", "1000/s")).unwrap();
-    world.advance(SECOND);
+    change(&fixture, &route("").replace("1/h, burst 3", "1000/s")).unwrap();
+    fixture.advance(SECOND);
     for (key, expected) in [("ann", 200), ("ann", 200), ("ann", 429)] {
         assert_eq!(status(key).await, expected, "{key}");
     }
     // And in dry run again.
-    change(&world, &route("dry_run = true")).unwrap();
+    change(&fixture, &route("dry_run = true")).unwrap();
     assert_eq!(status("ann").await, 200);
 }
 
@@ -80,17 +80,17 @@ async fn a_route_in_dry_run_refuses_no_request_and_reports_what_it_would() {
 async fn a_request_that_an_enforced_limit_refuses_takes_no_tokens_of_a_dry_run() {
     // The limit of all comes after those of routes, and admits one request.
     let text = route("dry_run = true").replacen("1000/s", "1/h, burst 1", 1);
-    let world = TestGateway::new(&text).await;
+    let fixture = TestGateway::new(&text).await;
     let mut statuses = Vec::new();
     for key in ["ann", "bob", "cid", "dan", "eve"] {
-        statuses.push(world.get("/reports", key).send().await.unwrap().status().as_u16());
+        statuses.push(fixture.get("/reports", key).send().await.unwrap().status().as_u16());
     }
     assert_eq!(statuses, [200, 429, 429, 429, 429]);
-    change(&world, &text.replace("dry_run = true", "").replace("1/h, burst 1", "1000/s, burst 9")).unwrap();
-    world.advance(SECOND);
+    change(&fixture, &text.replace("dry_run = true", "").replace("1/h, burst 1", "1000/s, burst 9")).unwrap();
+    fixture.advance(SECOND);
     statuses.clear();
     for key in ["ann", "bob", "cid"] {
-        statuses.push(world.get("/reports", key).send().await.unwrap().status().as_u16());
+        statuses.push(fixture.get("/reports", key).send().await.unwrap().status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 429], "one token was used");
 }

@@ -7,7 +7,7 @@ mod streams;
 use super::app::llm::event_scanner::EventScanner;
 use super::app::llm::usage_scanner::UsageScanner;
 use super::app::request::name::Name;
-use super::world::*;
+use super::fixture::*;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -83,33 +83,33 @@ fn limits(llm: &str, max_wait: &str) -> String {
     )
 }
 
-async fn world(llm: &str, max_wait: &str) -> (TestGateway, Provider) {
+async fn fixture(llm: &str, max_wait: &str) -> (TestGateway, Provider) {
     let (provider, address) = Provider::start().await;
     (TestGateway::before(Upstream::default(), address, &limits(llm, max_wait)).await, provider)
 }
 
 /// The tokens that were granted under a limit, less those that were refunded.
-fn taken(world: &TestGateway, limit: &str) -> u64 {
-    let snapshot = world.gateway.limits.rules.shared(Name::new(limit)).unwrap().limiter.snapshot();
+fn taken(fixture: &TestGateway, limit: &str) -> u64 {
+    let snapshot = fixture.gateway.limits.rules.shared(Name::new(limit)).unwrap().limiter.snapshot();
     snapshot.granted - snapshot.refunded
 }
 
 /// Debts included.
-fn level(world: &TestGateway, limit: &str) -> (u64, u64) {
-    let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
+fn level(fixture: &TestGateway, limit: &str) -> (u64, u64) {
+    let shared = fixture.gateway.limits.rules.shared(Name::new(limit)).unwrap();
     (shared.limiter.available(), shared.limiter.deficiency())
 }
 
-async fn landed(world: &TestGateway, limit: &str) {
-    let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
+async fn landed(fixture: &TestGateway, limit: &str) {
+    let shared = fixture.gateway.limits.rules.shared(Name::new(limit)).unwrap();
     until("nothing is in flight", || shared.limiter.snapshot().in_flight == Some(0)).await;
-    until("nothing is in flight", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    until("nothing is in flight", || fixture.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
-fn ask(world: &TestGateway, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
-    world.client.post(format!("http://{}{CHAT}", world.address)).header("x-api-key", "a").body(body)
+fn ask(fixture: &TestGateway, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+    fixture.client.post(format!("http://{}{CHAT}", fixture.address)).header("x-api-key", "a").body(body)
 }
 
-async fn send(world: &TestGateway, body: &Value) -> reqwest::Response {
-    ask(world, body.to_string()).send().await.unwrap()
+async fn send(fixture: &TestGateway, body: &Value) -> reqwest::Response {
+    ask(fixture, body.to_string()).send().await.unwrap()
 }

@@ -9,7 +9,7 @@ use super::app::request::client::Client;
 use super::app::request::name::Name;
 use super::app::telemetry::access_log::{AccessLog, Lines};
 use super::app::telemetry::stats::Stats;
-use super::world::{MILLI, SECOND, file};
+use super::fixture::{MILLI, SECOND, file};
 
 use std::path::Path;
 use std::sync::Arc;

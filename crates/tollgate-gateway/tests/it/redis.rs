@@ -1,6 +1,6 @@
 //! A redis-server for one test, on a free port of the loopback interface. It ends with the test.
 
-use super::world::{HANG_LIMIT, MILLI};
+use super::fixture::{HANG_LIMIT, MILLI};
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

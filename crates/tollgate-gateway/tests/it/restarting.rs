@@ -2,8 +2,8 @@
 //! state or the new one.
 
 use super::app::limits::state::State;
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use reqwest::StatusCode;
 use std::path::{Path, PathBuf};

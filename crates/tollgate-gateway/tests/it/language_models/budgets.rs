@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn models_and_keys_have_budgets_of_their_own() {
-    let (world, provider) = world(
+    let (fixture, provider) = fixture(
         "bytes_per_token = 1_000\nkey_quota = \"1/h, burst 5000\"\n[[llm.models]]\nname = \"big-*\"\n\
          quota = \"1/h, burst 1500\"\n[[llm.models]]\nname = \"big-x\"\nquota = \"1/h, burst 9000\"\nkey_quota = \"1/h, burst 2500\"\n"
             .replace("key_quota = \"1/h, burst 5000\"\n", "quota = \"1/h, burst 20000\"\nkey_quota = \"1/h, burst 5000\"\n")
@@ -26,7 +26,7 @@ async fn models_and_keys_have_budgets_of_their_own() {
         if expected == ok {
             provider.answer(200, &[], &json!({}));
         }
-        let response = send(&world, &json!({ "model": model, "max_tokens": most })).await;
+        let response = send(&fixture, &json!({ "model": model, "max_tokens": most })).await;
         assert_eq!(response.status(), expected, "{model} {most}");
         if expected != ok {
             let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
@@ -35,33 +35,33 @@ async fn models_and_keys_have_budgets_of_their_own() {
         }
         response.bytes().await.unwrap();
     }
-    landed(&world, "llm").await;
-    assert_eq!((taken(&world, "llm"), taken(&world, "model big-*")), (5_000, 1_500));
+    landed(&fixture, "llm").await;
+    assert_eq!((taken(&fixture, "llm"), taken(&fixture, "model big-*")), (5_000, 1_500));
 }
 
 #[tokio::test]
 async fn the_limits_of_the_provider_delay_requests_that_wait() {
-    let (world, provider) = world(&following("60000/m, burst 10000"), "1h").await;
+    let (fixture, provider) = fixture(&following("60000/m, burst 10000"), "1h").await;
     let body = json!({ "model": "m", "max_tokens": 99 });
     provider.answer(
         429,
         &[("retry-after", "20"), ("x-ratelimit-limit-tokens", "30000"), ("x-ratelimit-remaining-tokens", "0")],
         &json!({}),
     );
-    let refused = send(&world, &body).await;
+    let refused = send(&fixture, &body).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     refused.bytes().await.unwrap();
-    let tokens = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
-    let requests = world.gateway.limits.rules.shared(Name::new("model m requests")).unwrap();
+    let tokens = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let requests = fixture.gateway.limits.rules.shared(Name::new("model m requests")).unwrap();
     assert_eq!([&tokens, &requests].map(|shared| shared.limiter.snapshot().paused_for), [Some(20 * SECOND); 2]);
     provider.answer(200, &[], &json!({}));
-    let waits = tokio::spawn(ask(&world, body.to_string()).send());
+    let waits = tokio::spawn(ask(&fixture, body.to_string()).send());
     until("it waits", || tokens.fair_queue.waiting() == 1).await;
-    world.advance(20 * SECOND - MILLI);
+    fixture.advance(20 * SECOND - MILLI);
     short_pause().await;
     assert_eq!(provider.came.lock().unwrap().len(), 1, "the provider is left alone");
     // The pause of both limits is over, and then tokens come.
-    world.advance(MILLI + SECOND);
+    fixture.advance(MILLI + SECOND);
     assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
     // The provider allows less than the file: half of the rate, and no more than it says is left.
     provider.answer(
@@ -73,9 +73,9 @@ async fn the_limits_of_the_provider_delay_requests_that_wait() {
         ],
         &json!({ "usage": { "total_tokens": 100 } }),
     );
-    world.advance(60 * SECOND);
-    send(&world, &body).await.bytes().await.unwrap();
-    landed(&world, "model m").await;
+    fixture.advance(60 * SECOND);
+    send(&fixture, &body).await.bytes().await.unwrap();
+    landed(&fixture, "model m").await;
     let quota = tokens.limiter.snapshot().quotas[0].quota;
     assert_eq!((quota.amount(), quota.period()), (30_000, 60 * SECOND));
     assert!(tokens.limiter.available() <= 100, "{}", tokens.limiter.available());
@@ -89,17 +89,17 @@ fn following(quota: &str) -> String {
 
 #[tokio::test]
 async fn a_refusal_without_limits_empties_no_bucket_and_models_without_a_limit_are_not_followed() {
-    let (world, provider) =
-        world(&format!("quota = \"1/h, burst 10000\"\n{}", following("1/h, burst 5000")), "0s").await;
+    let (fixture, provider) =
+        fixture(&format!("quota = \"1/h, burst 10000\"\n{}", following("1/h, burst 5000")), "0s").await;
     let slow = [("x-ratelimit-limit-tokens", "600"), ("x-ratelimit-remaining-tokens", "0"), ("retry-after", "9")];
     for (model, status, headers) in [("m", 429, &[][..]), ("m", 503, &[]), ("other", 429, &slow), ("other", 200, &slow)]
     {
         provider.answer(status, headers, &json!({ "usage": { "total_tokens": 0 } }));
-        send(&world, &json!({ "model": model, "max_tokens": 99 })).await.bytes().await.unwrap();
-        landed(&world, "llm").await;
-        assert_eq!((level(&world, "llm").0, level(&world, "model m").0), (10_000, 5_000), "{model} {status}");
+        send(&fixture, &json!({ "model": model, "max_tokens": 99 })).await.bytes().await.unwrap();
+        landed(&fixture, "llm").await;
+        assert_eq!((level(&fixture, "llm").0, level(&fixture, "model m").0), (10_000, 5_000), "{model} {status}");
         for limit in ["llm", "model m", "model m requests"] {
-            let shared = world.gateway.limits.rules.shared(Name::new(limit)).unwrap();
+            let shared = fixture.gateway.limits.rules.shared(Name::new(limit)).unwrap();
             assert_eq!(shared.limiter.snapshot().paused_for, None, "{limit}");
         }
     }
@@ -108,50 +108,50 @@ async fn a_refusal_without_limits_empties_no_bucket_and_models_without_a_limit_a
 #[tokio::test]
 async fn the_quota_of_the_file_returns_without_responses_and_with_each_change_of_the_file() {
     let llm = following("60000/m, burst 10000");
-    let (world, provider) = world(&llm, "1h").await;
-    let shared = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let (fixture, provider) = fixture(&llm, "1h").await;
+    let shared = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
     let amount = || shared.limiter.snapshot().quotas[0].quota.amount();
     let ask = async || {
         let slow = [("x-ratelimit-limit-tokens", "600"), ("x-ratelimit-remaining-tokens", "500")];
         provider.answer(200, &[&slow[..], &[("x-ratelimit-reset-tokens", "10s")]].concat(), &json!({}));
-        send(&world, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
-        landed(&world, "model m").await;
+        send(&fixture, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
+        landed(&fixture, "model m").await;
     };
     ask().await;
     assert_eq!(amount(), 600);
-    change(&world, &limits(&llm, "1h")).unwrap();
+    change(&fixture, &limits(&llm, "1h")).unwrap();
     assert_eq!(amount(), 60_000);
     ask().await;
     assert_eq!(amount(), 600);
-    world.advance(601 * SECOND);
+    fixture.advance(601 * SECOND);
     provider.answer(200, &[], &json!({}));
-    send(&world, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
+    send(&fixture, &json!({ "model": "m", "max_tokens": 9 })).await.bytes().await.unwrap();
     assert_eq!(amount(), 60_000);
 }
 
 #[tokio::test]
 async fn a_limit_of_all_models_counts_requests_that_name_none() {
     let llm = "bytes_per_token = 1_000\n[[llm.models]]\nname = \"*\"\nquota = \"1/h, burst 1500\"\n";
-    let (world, provider) = world(llm, "0s").await;
+    let (fixture, provider) = fixture(llm, "0s").await;
     provider.answer(200, &[], &json!({}));
-    assert_eq!(send(&world, &json!({ "max_tokens": 999 })).await.status(), StatusCode::OK);
-    assert_eq!(send(&world, &json!({ "max_tokens": 999 })).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(send(&fixture, &json!({ "max_tokens": 999 })).await.status(), StatusCode::OK);
+    assert_eq!(send(&fixture, &json!({ "max_tokens": 999 })).await.status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
 #[tokio::test]
 async fn a_request_that_waits_for_its_model_holds_no_tokens_of_all_models() {
     let llm = "quota = \"1/h, burst 10000\"\nbytes_per_token = 1_000\n[[llm.models]]\nname = \"m\"\n\
                quota = \"100/s, burst 100\"\n";
-    let (world, provider) = world(llm, "1h").await;
+    let (fixture, provider) = fixture(llm, "1h").await;
     let body = json!({ "model": "m", "max_tokens": 99 });
     provider.answer(200, &[], &json!({}));
-    send(&world, &body).await.bytes().await.unwrap();
-    landed(&world, "llm").await;
-    let waits = tokio::spawn(ask(&world, body.to_string()).send());
-    let model = world.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    send(&fixture, &body).await.bytes().await.unwrap();
+    landed(&fixture, "llm").await;
+    let waits = tokio::spawn(ask(&fixture, body.to_string()).send());
+    let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
     until("it waits", || model.fair_queue.waiting() == 1).await;
-    assert_eq!(level(&world, "llm").0, 9_900);
+    assert_eq!(level(&fixture, "llm").0, 9_900);
     provider.answer(200, &[], &json!({}));
-    world.advance(SECOND);
+    fixture.advance(SECOND);
     assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
 }

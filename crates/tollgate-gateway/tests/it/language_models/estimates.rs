@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn a_request_is_estimated_and_settled_by_its_usage() {
-    let (world, provider) =
-        world("quota = \"1/h, burst 100000\"\ndefault_output = 500\nbytes_per_token = 4\n", "0s").await;
+    let (fixture, provider) =
+        fixture("quota = \"1/h, burst 100000\"\ndefault_output = 500\nbytes_per_token = 4\n", "0s").await;
     let mut expected = 100_000;
     for (fields, usage, tokens) in [
         // OpenAI's chat completions and responses, Anthropic's messages.
@@ -30,25 +30,25 @@ async fn a_request_is_estimated_and_settled_by_its_usage() {
                 .unwrap_or(500);
         let estimate = most + body.len().div_ceil(4) as u64;
         let chunks = provider.stream(200, &[("content-type", "application/json; charset=utf-8")]);
-        let mut response = ask(&world, body).send().await.unwrap();
+        let mut response = ask(&fixture, body).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(level(&world, "llm").0, expected - estimate, "{fields}: it has what it is estimated at");
+        assert_eq!(level(&fixture, "llm").0, expected - estimate, "{fields}: it has what it is estimated at");
         chunks.unbounded_send(Ok(json!({ "choices": ["x"], "usage": usage }).to_string().into())).unwrap();
         drop(chunks);
         while response.chunk().await.unwrap().is_some() {}
-        landed(&world, "llm").await;
+        landed(&fixture, "llm").await;
         expected -= if tokens == 0 { estimate } else { tokens };
-        assert_eq!(level(&world, "llm").0, expected, "{fields}");
+        assert_eq!(level(&fixture, "llm").0, expected, "{fields}");
     }
-    assert_eq!(taken(&world, "llm"), 100_000 - expected);
-    let all = world.gateway.limits.all.snapshot();
+    assert_eq!(taken(&fixture, "llm"), 100_000 - expected);
+    let all = fixture.gateway.limits.all.snapshot();
     assert_eq!(all.granted - all.refunded, 6, "requests cost 1 in the limit of all");
     assert!(provider.came.lock().unwrap().iter().all(|(headers, _)| headers["accept-encoding"] == "identity"));
 }
 
 #[tokio::test]
 async fn what_the_provider_refuses_costs_nothing_and_what_cannot_be_read_the_estimate() {
-    let (world, provider) = world("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
     let json = ("content-type", "application/json");
     let mut expected = 0;
     for (status, headers, tokens) in [
@@ -64,18 +64,18 @@ async fn what_the_provider_refuses_costs_nothing_and_what_cannot_be_read_the_est
         let usage = if status == 200 { "{\"usage\":{\"total_tokens\":5}}" } else { "{\"error\":1}" };
         chunks.unbounded_send(Ok(usage.into())).unwrap();
         drop(chunks);
-        let response = send(&world, &json!({ "max_tokens": 100 })).await;
+        let response = send(&fixture, &json!({ "max_tokens": 100 })).await;
         assert_eq!(response.status(), status);
         response.bytes().await.unwrap();
-        landed(&world, "llm").await;
+        landed(&fixture, "llm").await;
         expected += tokens;
-        assert_eq!(taken(&world, "llm"), expected, "{status} {headers:?}");
+        assert_eq!(taken(&fixture, "llm"), expected, "{status} {headers:?}");
     }
 }
 
 #[tokio::test]
 async fn hostile_requests_are_refused_before_they_take_a_token() {
-    let (world, _provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
+    let (fixture, _provider) = fixture("quota = \"1/h, burst 10000\"\n", "0s").await;
     let deep = format!("{{\"x\":{}1{},\"max_tokens\":-1}}", "[".repeat(400_000), "]".repeat(400_000));
     for (body, expected) in [
         (format!("{{\"x\":\"{}\"}}", "x".repeat(10 << 20)), 413),
@@ -99,14 +99,14 @@ async fn hostile_requests_are_refused_before_they_take_a_token() {
         ("x".to_owned(), 400),
     ] {
         let start = body.chars().take(60).collect::<String>();
-        let status = ask(&world, body).send().await.map(|response| response.status().as_u16());
+        let status = ask(&fixture, body).send().await.map(|response| response.status().as_u16());
         // A client that still sends may see its connection closed.
         assert!(status.as_ref().map_or(expected == 413, |status| *status == expected), "{start}: {status:?}");
     }
-    let compressed = ask(&world, "{}").header("content-encoding", "gzip").send().await.unwrap();
+    let compressed = ask(&fixture, "{}").header("content-encoding", "gzip").send().await.unwrap();
     assert_eq!(compressed.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    landed(&world, "llm").await;
-    assert_eq!(taken(&world, "llm"), 0);
+    landed(&fixture, "llm").await;
+    assert_eq!(taken(&fixture, "llm"), 0);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn wrong_settings_of_models_are_refused_with_their_line() {
 
 #[tokio::test]
 async fn no_request_chooses_its_own_price() {
-    let (world, provider) = world("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
     let mut expected = 100_000;
     for (path, body, tokens) in [
         // Fields that the upstream of this path does not follow only raise the estimate.
@@ -155,23 +155,23 @@ async fn no_request_chooses_its_own_price() {
         ("completions", json!({ "max_tokens": 7, "prompt": [1, 2, 3] }), 8),
     ] {
         provider.answer(200, &[], &json!({}));
-        let url = format!("http://{}/v1/{path}", world.address);
-        let response = world.client.post(url).header("x-api-key", "a").body(body.to_string()).send().await.unwrap();
+        let url = format!("http://{}/v1/{path}", fixture.address);
+        let response = fixture.client.post(url).header("x-api-key", "a").body(body.to_string()).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{path} {body}");
         response.bytes().await.unwrap();
-        landed(&world, "llm").await;
+        landed(&fixture, "llm").await;
         expected -= tokens;
-        assert_eq!(level(&world, "llm").0, expected, "{path} {body}");
+        assert_eq!(level(&fixture, "llm").0, expected, "{path} {body}");
     }
 }
 
 #[tokio::test]
 async fn a_request_without_a_body_takes_no_tokens_whatever_its_response_says() {
-    let (world, provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 10000\"\n", "0s").await;
     provider.answer(200, &[], &json!({ "usage": { "total_tokens": 900 } }));
-    assert_eq!(world.get("/v1/responses/1", "a").send().await.unwrap().status(), StatusCode::OK);
-    landed(&world, "llm").await;
-    assert_eq!(taken(&world, "llm"), 0);
+    assert_eq!(fixture.get("/v1/responses/1", "a").send().await.unwrap().status(), StatusCode::OK);
+    landed(&fixture, "llm").await;
+    assert_eq!(taken(&fixture, "llm"), 0);
 }
 
 #[tokio::test]
@@ -179,16 +179,16 @@ async fn a_request_that_was_not_sent_takes_no_tokens() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nowhere = listener.local_addr().unwrap();
     drop(listener);
-    let world =
+    let fixture =
         TestGateway::before(Upstream::default(), nowhere, &limits("quota = \"1/h, burst 10000\"\n", "0s")).await;
-    assert_eq!(send(&world, &json!({})).await.status(), StatusCode::BAD_GATEWAY);
-    landed(&world, "llm").await;
-    assert_eq!(taken(&world, "llm"), 0);
+    assert_eq!(send(&fixture, &json!({})).await.status(), StatusCode::BAD_GATEWAY);
+    landed(&fixture, "llm").await;
+    assert_eq!(taken(&fixture, "llm"), 0);
 }
 
 #[tokio::test]
 async fn the_connection_may_not_name_the_encodings_that_are_accepted() {
-    let (world, _provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
-    let request = ask(&world, "{}").header("connection", "x, Accept-Encoding").header("accept-encoding", "br");
+    let (fixture, _provider) = fixture("quota = \"1/h, burst 10000\"\n", "0s").await;
+    let request = ask(&fixture, "{}").header("connection", "x, Accept-Encoding").header("accept-encoding", "br");
     assert_eq!(request.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
 }

@@ -78,10 +78,10 @@ fn hostile_responses_are_scanned_in_bounded_memory() {
 
 #[tokio::test]
 async fn a_stream_is_passed_on_as_it_comes_and_settled_at_its_end() {
-    let (world, provider) = world("quota = \"1/h, burst 10000\"\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 10000\"\n", "0s").await;
     for (number, (stream, tokens)) in EVENTS.into_iter().enumerate() {
         let chunks = provider.stream(200, &[("content-type", "text/event-stream")]);
-        let mut response = send(&world, &json!({ "stream": true, "max_tokens": 2_000 })).await;
+        let mut response = send(&fixture, &json!({ "stream": true, "max_tokens": 2_000 })).await;
         let mut seen = Vec::new();
         for part in stream.as_bytes().chunks(50) {
             chunks.unbounded_send(Ok(part.to_vec().into())).unwrap();
@@ -95,14 +95,14 @@ async fn a_stream_is_passed_on_as_it_comes_and_settled_at_its_end() {
         assert_eq!(seen, stream.as_bytes());
         drop(chunks);
         assert!(response.chunk().await.unwrap().is_none());
-        landed(&world, "llm").await;
-        assert_eq!(taken(&world, "llm"), tokens * (number as u64 + 1));
+        landed(&fixture, "llm").await;
+        assert_eq!(taken(&fixture, "llm"), tokens * (number as u64 + 1));
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_is_cut_off_stays_at_its_estimate_or_above() {
-    let (world, provider) = world("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 100000\"\nbytes_per_token = 1_000\n", "0s").await;
     let usage = |tokens: u64| format!("data: {{\"usage\":{{\"total_tokens\":{tokens}}}}}\n\n");
     let mut expected = 0;
     for (events, is_upstreams_doing, tokens) in [
@@ -115,7 +115,7 @@ async fn a_stream_that_is_cut_off_stays_at_its_estimate_or_above() {
         (usage(7) + "data: [DONE]\n\n", false, 7),
     ] {
         let chunks = provider.stream(200, &[("content-type", "text/event-stream")]);
-        let mut response = send(&world, &json!({ "stream": true, "max_tokens": 100 })).await;
+        let mut response = send(&fixture, &json!({ "stream": true, "max_tokens": 100 })).await;
         chunks.unbounded_send(Ok(format!(": hello\n\n{events}").into())).unwrap();
         let mut seen = 0;
         while seen < 9 + events.len() {
@@ -126,18 +126,18 @@ async fn a_stream_that_is_cut_off_stays_at_its_estimate_or_above() {
             assert!(response.chunk().await.is_err());
         }
         drop(response);
-        landed(&world, "llm").await;
+        landed(&fixture, "llm").await;
         drop(chunks);
         expected += tokens;
-        assert_eq!(taken(&world, "llm"), expected, "{events}");
+        assert_eq!(taken(&fixture, "llm"), expected, "{events}");
     }
 }
 
 /// Over any time: what was granted, less what was refunded, is at most the burst and what the rate has brought.
 #[tokio::test]
 async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
-    let (world, provider) = world("quota = \"1000/s, burst 3000\"\nbytes_per_token = 1_000\n", "1h").await;
-    let shared = world.gateway.limits.rules.shared(Name::new("llm")).unwrap();
+    let (fixture, provider) = fixture("quota = \"1000/s, burst 3000\"\nbytes_per_token = 1_000\n", "1h").await;
+    let shared = fixture.gateway.limits.rules.shared(Name::new("llm")).unwrap();
     let mut elapsed = 0;
     for round in 0..8_u64 {
         let requests: Vec<_> = (0..6)
@@ -150,12 +150,12 @@ async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
                 if number % 2 == 0 {
                     chunks.unbounded_send(Err(io::Error::other("cut off"))).unwrap();
                 }
-                let request = ask(&world, json!({ "stream": true, "max_tokens": 399 }).to_string());
+                let request = ask(&fixture, json!({ "stream": true, "max_tokens": 399 }).to_string());
                 tokio::spawn(async move { request.send().await.map(reqwest::Response::bytes) })
             })
             .collect();
         while !requests.iter().all(tokio::task::JoinHandle::is_finished) {
-            world.advance(SECOND / 5);
+            fixture.advance(SECOND / 5);
             elapsed += 200;
             short_pause().await;
             let snapshot = shared.limiter.snapshot();
@@ -168,7 +168,7 @@ async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
             }
         }
     }
-    landed(&world, "llm").await;
+    landed(&fixture, "llm").await;
     assert_eq!(shared.fair_queue.waiting(), 0);
     let all = shared.limiter.snapshot();
     assert!(all.granted - all.refunded >= 8 * 3 * 400, "cut off streams stay at their estimate: {all:?}");
@@ -176,14 +176,14 @@ async fn the_budget_law_holds_over_streams_of_which_half_are_cut_off() {
 
 #[tokio::test]
 async fn a_stream_without_usage_costs_a_token_for_each_event() {
-    let (world, provider) = world("quota = \"1/h, burst 10000\"\nbytes_per_token = 1_000\n", "0s").await;
+    let (fixture, provider) = fixture("quota = \"1/h, burst 10000\"\nbytes_per_token = 1_000\n", "0s").await;
     for (events, tokens) in [(3, 10), (100, 101)] {
-        let before = taken(&world, "llm");
+        let before = taken(&fixture, "llm");
         let chunks = provider.stream(200, &[("content-type", "text/event-stream")]);
         chunks.unbounded_send(Ok(": x\n\ndata: {\"choices\":[]}\n\n".repeat(events).into())).unwrap();
         drop(chunks);
-        send(&world, &json!({ "max_tokens": 9 })).await.bytes().await.unwrap();
-        landed(&world, "llm").await;
-        assert_eq!(taken(&world, "llm") - before, tokens);
+        send(&fixture, &json!({ "max_tokens": 9 })).await.bytes().await.unwrap();
+        landed(&fixture, "llm").await;
+        assert_eq!(taken(&fixture, "llm") - before, tokens);
     }
 }
