@@ -41,7 +41,6 @@ use settling_body::NotSent;
 use tunnel::UpgradeRequest;
 
 /// The clients for the upstreams, shared by all connections.
-#[derive(Clone)]
 pub(crate) struct UpstreamClients {
     /// Their configuration contains the upstreams.
     limits: Arc<Limits>,
@@ -58,7 +57,7 @@ struct ProxyInner {
     peer: SocketAddr,
     /// The scheme of the URLs that its client uses.
     scheme: &'static str,
-    upstream: UpstreamClients,
+    upstream: Arc<UpstreamClients>,
 }
 
 impl UpstreamClients {
@@ -71,14 +70,14 @@ impl UpstreamClients {
     }
 
     /// The proxy for a connection from `peer`, which uses URLs of this scheme.
-    pub(crate) fn proxy(&self, peer: SocketAddr, scheme: &'static str) -> Proxy {
-        Proxy(Arc::new(ProxyInner { peer, scheme, upstream: self.clone() }))
+    pub(crate) fn proxy(self: &Arc<Self>, peer: SocketAddr, scheme: &'static str) -> Proxy {
+        Proxy(Arc::new(ProxyInner { peer, scheme, upstream: Arc::clone(self) }))
     }
 }
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let UpstreamClients { limits, client, for_tunnels } = &self.0.upstream;
+        let UpstreamClients { limits, client, for_tunnels } = &*self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
         let Some(mut selected) = config.upstreams.select() else {

@@ -24,6 +24,7 @@ mod fixture;
 mod forwarding;
 mod frames;
 mod http2;
+mod idle;
 mod key_sources;
 mod language_models;
 mod logging;

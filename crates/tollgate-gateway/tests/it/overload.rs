@@ -76,7 +76,7 @@ struct Seen {
 async fn run(keys: &str, made_up: usize) -> Seen {
     let limits = limits(keys);
     let peer = "127.0.0.1:1".parse().unwrap();
-    let proxy = UpstreamClients::new(Arc::clone(&limits)).proxy(peer, "http");
+    let proxy = Arc::new(UpstreamClients::new(Arc::clone(&limits))).proxy(peer, "http");
     let connection = Arc::new(Connection {
         peer,
         limits,
