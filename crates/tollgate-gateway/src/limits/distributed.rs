@@ -141,12 +141,6 @@ impl Distributed {
         self.with_current(DistributedQuotas::publish);
     }
 
-    /// Serves the queues, where the clock is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.with_current(DistributedQuotas::tick);
-    }
-
     /// Refuses all requests that wait, and all later ones.
     pub(crate) fn close(&self) {
         self.with_current(DistributedQuotas::close);

@@ -106,13 +106,6 @@ impl RuleClientLimits {
         Ok([Meter::new("rules-listed", &self.listed)?, Meter::new("rules-unlisted", &self.unlisted)?])
     }
 
-    /// Serves the queues, where the clock is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.listed.tick();
-        self.unlisted.tick();
-    }
-
     pub(crate) fn close(&self) {
         self.listed.close();
         self.unlisted.close();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use tollgate::metrics::{AlreadyMetered, Meter};
 use tollgate::state::LimiterState;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Quota};
@@ -197,22 +197,20 @@ impl Rules {
         self.dry_runs.publish();
     }
 
+    /// The limits that clients share, by name.
+    pub(crate) fn all_shared(&self) -> Guard<Arc<HashMap<Name, Arc<SharedLimit>>>> {
+        self.shared.load()
+    }
+
     /// The levels of all quotas, except of those in dry run.
     pub(crate) fn levels(&self) -> Vec<(Name, LimiterState)> {
-        let shared = self.shared.load();
+        let shared = self.all_shared();
         let levels = shared.iter().filter_map(|(name, shared)| Some((*name, shared.limiter.state().ok()?)));
         levels.collect()
     }
 
     pub(crate) fn client_limiters(&self) -> [&KeyedLimiter<RuleKey>; 2] {
         self.clients.limiters()
-    }
-
-    /// Serves the queues, where the clock is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.clients.tick();
-        self.shared.load().values().for_each(|shared| shared.limiter.tick());
     }
 
     /// Refuses all requests that wait, and all later ones.

@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::Hash;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
 use siphasher::sip::SipHasher13;
 use tollgate::KeyedLimiter;
-use tollgate::state::{KeyedState, LimiterState, StateError};
+use tollgate::state::{KeyedState, LimiterState, StateError, StateKey};
 
 use super::Limits;
 use super::rule_client_limits::{RuleKey, SavedClients};
@@ -160,9 +161,9 @@ pub(crate) fn write(to: &mut impl Write, limits: &Limits) -> io::Result<()> {
     Ok(())
 }
 
-fn write_keyed<K: tollgate::state::StateKey>(to: &mut impl Write, limiters: [&KeyedLimiter<K>; 2]) -> io::Result<()>
+fn write_keyed<K>(to: &mut impl Write, limiters: [&KeyedLimiter<K>; 2]) -> io::Result<()>
 where
-    K: std::hash::Hash + Eq + Clone,
+    K: StateKey + Hash + Eq + Clone,
 {
     limiters.into_iter().try_for_each(|limiter| limiter.save().map_err(io::Error::other)?.write_to(to))
 }

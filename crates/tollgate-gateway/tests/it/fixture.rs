@@ -145,8 +145,9 @@ impl TestGateway {
         self.clock.advance(by);
         self.gateway.limits.clients.listed.tick();
         self.gateway.limits.clients.unlisted.tick();
-        self.gateway.limits.rules.tick();
-        self.gateway.limits.distributed.tick();
+        let rules = &self.gateway.limits.rules;
+        rules.client_limiters().iter().for_each(|limiter| limiter.tick());
+        rules.all_shared().values().for_each(|shared| shared.limiter.tick());
         self.gateway.limits.all.tick();
     }
 

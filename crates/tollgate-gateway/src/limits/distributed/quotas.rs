@@ -42,8 +42,6 @@ struct DistributedLimit {
     limiter: Limiter,
     meter: Meter,
     turns: FairQueue,
-    #[cfg(test)]
-    turn_limiter: Limiter,
 }
 
 struct DistributedClients {
@@ -144,11 +142,6 @@ impl DistributedQuotas {
         self.shared.values().for_each(|limit| limit.meter.publish());
     }
 
-    #[cfg(test)]
-    pub(super) fn tick(&self) {
-        self.shared.values().for_each(|limit| limit.turn_limiter.tick());
-    }
-
     pub(super) fn close(&self) {
         self.clients.limiter.close();
         self.shared.values().for_each(|limit| limit.limiter.close());
@@ -163,17 +156,10 @@ impl DistributedLimit {
         config: &Arc<ArcSwap<Config>>,
         builders: &Builders,
     ) -> Result<Self, ConfigError> {
-        let turn_limiter = builders.limiter().quota(unlimited()).max_in_flight(TURNS).classes().build()?;
-        let turns = FairQueue::of_rule(&turn_limiter, config, [(); 2].map(|()| builders.keyed()))?;
+        let places = builders.limiter().quota(unlimited()).max_in_flight(TURNS).classes().build()?;
+        let turns = FairQueue::of_rule(&places, config, [(); 2].map(|()| builders.keyed()))?;
         let meter = Meter::new(format!("{name} distributed"), &limiter).expect("a new limiter has no meter");
-        Ok(Self {
-            quota,
-            limiter,
-            meter,
-            turns,
-            #[cfg(test)]
-            turn_limiter,
-        })
+        Ok(Self { quota, limiter, meter, turns })
     }
 }
 
