@@ -5,6 +5,7 @@ pub(crate) mod file;
 pub(crate) mod log_destination;
 pub(crate) mod options;
 pub(crate) mod problem;
+pub(crate) mod redis;
 pub(crate) mod timeouts;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::upstream::backends::Backends;
 use crate::upstream::connector::UpstreamProtocol;
 use log_destination::Destination;
 use problem::{Located, Problem};
+use redis::{Redis, RedisFixed};
 use timeouts::Timeouts;
 
 /// A checked configuration.
@@ -42,6 +44,8 @@ pub(crate) struct Config {
     /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
     pub(crate) quota: Quota,
+    /// Whether all gateways share `quota`.
+    pub(crate) is_distributed: bool,
     pub(crate) in_flight: Option<u64>,
     pub(crate) keys: Keys,
     /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
@@ -51,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) llm: Option<Arc<Llm>>,
     /// The limits of routes and blocks of addresses.
     pub(crate) rules: RuleSet,
+    /// The server of the quotas that all gateways share, if there are any.
+    pub(crate) redis: Option<Redis>,
 }
 
 /// The settings that are read at the start only.
@@ -71,6 +77,7 @@ pub(crate) struct Fixed {
     pub(crate) max_keys: Located<u64>,
     /// How many tokens each key may have in flight.
     pub(crate) key_in_flight: Located<Option<u64>>,
+    pub(crate) redis: Located<Option<RedisFixed>>,
     /// Whether every response reports the remaining tokens, or only refusals.
     pub(crate) reports_always: Located<bool>,
     /// The file that keeps the levels of all buckets over a restart; `None` if they begin full.
@@ -116,6 +123,7 @@ impl Config {
             ("state_every", new.state_every.line, new.state_every.value != old.state_every.value),
             ("access_log", new.access_log.line, new.access_log.value != old.access_log.value),
             ("access_log_query", new.access_log_query.line, new.access_log_query.value != old.access_log_query.value),
+            ("[redis]", new.redis.line, new.redis.value != old.redis.value),
             ("rate_limit_fields", new.reports_always.line, new.reports_always.value != old.reports_always.value),
         ];
         let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };

@@ -151,7 +151,7 @@ impl Gateway {
 struct Clients {
     limits: Arc<Limits>,
     counters: Arc<Counters>,
-    upstream: UpstreamClients,
+    upstream: Arc<UpstreamClients>,
     addresses: ConnectionLimit,
     /// The permits of the requests of HTTP/2 connections.
     requests: Arc<Semaphore>,
@@ -171,7 +171,7 @@ impl Clients {
         let (stats, access_log) = (Arc::clone(stats), access_log.clone());
         let addresses = ConnectionLimit::new(limits.config().fixed.max_connections_per_address.value);
         let requests = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        let upstream = UpstreamClients::new(Arc::clone(&limits));
+        let upstream = Arc::new(UpstreamClients::new(Arc::clone(&limits)));
         Self { upstream, limits, counters, addresses, requests, stats, access_log }
     }
 

@@ -2,13 +2,20 @@
 
 pub(crate) mod builders;
 pub(crate) mod client_limits;
+pub(crate) mod distributed;
+pub(crate) mod dry_run_rule;
+pub(crate) mod dry_runs;
 pub(crate) mod fair_queue;
 pub(crate) mod limit;
 pub(crate) mod reason;
+pub(crate) mod refusing_limit;
 pub(crate) mod rule_client_limits;
+pub(crate) mod rule_grants;
 pub(crate) mod rules;
+pub(crate) mod saved_level;
 pub(crate) mod shared_limit;
 pub(crate) mod state;
+pub(crate) mod state_keys;
 pub(crate) mod time_left;
 
 use std::path::Path;
@@ -17,16 +24,18 @@ use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
-use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
+use tollgate::{Builder, KeyedBuilder, KeyedLimiter, Limiter};
 
 use crate::config::Config;
 use crate::config::problem::Problem;
-use crate::request::client::Client;
+use crate::request::client::{Client, use_secret};
 use builders::Builders;
 use client_limits::ClientLimits;
+use distributed::version::check_version;
+use distributed::{BuildError, Distributed};
 use fair_queue::FairQueue;
 use rules::Rules;
-use state::State;
+use state::{RuleStates, State};
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
 /// set later, and so that the tokens in flight are counted.
@@ -43,6 +52,8 @@ pub(crate) struct Limits {
     pub(crate) fair_queue: FairQueue,
     /// The limits of routes, blocks of addresses and models.
     pub(crate) rules: Rules,
+    /// The quotas that all gateways share, if there are any. Each has a limit of this gateway in front of it.
+    pub(crate) distributed: Arc<Distributed>,
     /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
@@ -52,41 +63,49 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(config: Config) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: Config) -> Result<Self, BuildError> {
         Self::with(config, &Builders::default())
     }
 
     /// Continues from `state`. Quotas that have changed since keep their tokens, as after a change of the file.
-    pub(crate) fn restored(config: Config, state: State) -> Result<Self, ConfigError> {
+    pub(crate) fn restored(config: Config, mut state: State) -> Result<Self, BuildError> {
         state.use_secret();
-        let (now, State { all, listed, unlisted, .. }) = (SystemTime::now(), state);
+        let now = SystemTime::now();
+        let rules = state.take_rules(now);
+        let State { all, listed, unlisted, .. } = state;
         let all = Limiter::builder().restore(all, now);
         let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
-        let limits = Self::of(config, all, each, &Builders::default())?;
+        let limits = Self::of(config, all, each, rules, &Builders::default())?;
         limits.clients.forget_removed_quotas(&limits.config());
         Ok(limits)
     }
 
-    pub(crate) fn with(config: Config, builders: &Builders) -> Result<Self, ConfigError> {
-        Self::of(config, builders.limiter(), [(); 2].map(|()| builders.keyed()), builders)
+    pub(crate) fn with(config: Config, builders: &Builders) -> Result<Self, BuildError> {
+        Self::of(config, builders.limiter(), [(); 2].map(|()| builders.keyed()), RuleStates::default(), builders)
     }
 
-    /// Builds the limits from builders: of all requests; of each listed key and unlisted client; of the others.
+    /// Builds the limits: of all requests and of each listed key and unlisted client from builders, those of rules from
+    /// their states.
     fn of(
         config: Config,
         all: Builder,
         each: [KeyedBuilder<Client>; 2],
+        rule_states: RuleStates,
         builders: &Builders,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, BuildError> {
+        if let Some(secret) = config.redis.as_ref().and_then(|redis| redis.fixed.secret.as_ref()) {
+            use_secret(secret);
+        }
         let cap = config.in_flight.unwrap_or(UNCAPPED);
         let all = all.quota(config.quota).max_in_flight(cap).classes().build()?;
         let clients = ClientLimits::new(&config, each)?;
         let reports_always = config.fixed.reports_always.value;
         let config = Arc::new(ArcSwap::from_pointee(config));
         let fair_queue = FairQueue::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
-        let rules = Rules::new(&config, builders)?;
+        let distributed = Arc::new(Distributed::new(&config, builders)?);
+        let rules = Rules::new(&config, builders, &distributed, rule_states)?;
         let (changes, changed) = (Mutex::default(), Notify::new());
-        Ok(Self { all, clients, reports_always, fair_queue, rules, config, changes, changed })
+        Ok(Self { all, clients, reports_always, fair_queue, rules, distributed, config, changes, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -100,6 +119,9 @@ impl Limits {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
+        if let (Err(what), Some(redis)) = (check_version(&old, &new), &new.redis) {
+            return Err(Problem::at_line(path, redis.quota_version.line, what));
+        }
         let checked = "the configuration was checked";
         self.clients.change(&old, &new);
         self.fair_queue.change(&old, &new);
@@ -113,6 +135,7 @@ impl Limits {
         self.rules.change(&old, &new);
         self.config.store(Arc::new(new));
         self.rules.renew();
+        self.distributed.renew(&old);
         self.changed.notify_one();
         Ok(())
     }
@@ -126,6 +149,7 @@ impl Limits {
     pub(crate) fn close(&self) {
         self.clients.close();
         self.rules.close();
+        self.distributed.close();
         self.all.close();
     }
 }

@@ -177,9 +177,9 @@ fn restored(config: Config, path: Option<&Path>) -> Result<Limits, Failure> {
     let Some(path) = path else { return Ok(Limits::new(config)?) };
     match State::read(path) {
         Ok(Some(state)) => {
-            let keys = state.listed.len() + state.unlisted.len();
+            let count = state.count();
             let limits = Limits::restored(config, state)?;
-            eprintln!("gateway: restored the levels of {keys} keys from {}", path.display());
+            eprintln!("gateway: restored {count} levels from {}", path.display());
             return Ok(limits);
         }
         Ok(None) => eprintln!("gateway: no state yet in {}: all buckets are full", path.display()),

@@ -10,12 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE,
-    TRANSFER_ENCODING, UPGRADE,
-};
+use axum::http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
+use axum::http::{HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -28,9 +25,9 @@ use crate::body::timeout_body::TimeoutBody;
 use crate::body::upload::{Progress, Upload};
 use crate::config::Config;
 use crate::http::conformance;
+use crate::http::hop_by_hop::drop_hop_by_hop;
 use crate::http::http2;
 use crate::http::local_reply;
-use crate::http::token_list::has_token;
 use crate::limits::Limits;
 use crate::request::outcome::Outcome;
 use crate::telemetry::log;
@@ -43,11 +40,7 @@ use crate::upstream::target::Target;
 use settling_body::NotSent;
 use tunnel::UpgradeRequest;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
 /// The clients for the upstreams, shared by all connections.
-#[derive(Clone)]
 pub(crate) struct UpstreamClients {
     /// Their configuration contains the upstreams.
     limits: Arc<Limits>,
@@ -64,7 +57,7 @@ struct ProxyInner {
     peer: SocketAddr,
     /// The scheme of the URLs that its client uses.
     scheme: &'static str,
-    upstream: UpstreamClients,
+    upstream: Arc<UpstreamClients>,
 }
 
 impl UpstreamClients {
@@ -77,14 +70,14 @@ impl UpstreamClients {
     }
 
     /// The proxy for a connection from `peer`, which uses URLs of this scheme.
-    pub(crate) fn proxy(&self, peer: SocketAddr, scheme: &'static str) -> Proxy {
-        Proxy(Arc::new(ProxyInner { peer, scheme, upstream: self.clone() }))
+    pub(crate) fn proxy(self: &Arc<Self>, peer: SocketAddr, scheme: &'static str) -> Proxy {
+        Proxy(Arc::new(ProxyInner { peer, scheme, upstream: Arc::clone(self) }))
     }
 }
 
 impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
-        let UpstreamClients { limits, client, for_tunnels } = &self.0.upstream;
+        let UpstreamClients { limits, client, for_tunnels } = &*self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
         let Some(mut selected) = config.upstreams.select() else {
@@ -189,7 +182,7 @@ impl Proxy {
         let response =
             response.map(|body| Body::new(TimeoutBody::new(CompleteBody::of(body, version), idle).map_err(broken)));
         match selected.into_active() {
-            Some(busy) => ToBody.hold(response, Some(busy)).map(Body::new),
+            Some(active) => ToBody.hold(response, Some(active)).map(Body::new),
             None => response,
         }
     }
@@ -292,62 +285,4 @@ fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response 
     let mut response = local_reply::problem(status, why);
     response.extensions_mut().insert(outcome);
     response
-}
-
-/// RFC 9110, 7.6.1: the headers that concern this connection only, and all that `Connection` names. `TE: trailers`
-/// concerns both hops and stays.
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let wants_trailers = has_token(headers, &TE, "trailers");
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        .collect();
-    let always = [
-        CONNECTION,
-        KEEP_ALIVE,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        PROXY_CONNECTION,
-        TE,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ];
-    for name in named.iter().chain(&always) {
-        headers.remove(name);
-    }
-    if wants_trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let line = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
-        lines.iter().map(line).collect()
-    }
-
-    #[test]
-    fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
-        let mut seen = headers(&[
-            ("connection", "close, X-Own"),
-            ("connection", "keep-alive"),
-            ("x-own", "1"),
-            ("keep-alive", "timeout=5"),
-            ("te", "deflate, Trailers"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "websocket"),
-            ("proxy-authorization", "Basic x"),
-            ("accept", "*/*"),
-        ]);
-        drop_hop_by_hop(&mut seen);
-        assert_eq!(seen, headers(&[("te", "trailers"), ("accept", "*/*")]));
-    }
 }

@@ -84,6 +84,12 @@ impl Advice {
                 };
                 ("costs more than could ever be granted", change)
             }
+            Reason::Store => (
+                "Redis cannot be reached, or another gateway has another quota there",
+                "look at `rate_limit_store_errors_total`, and at `quota_version` in the files of all gateways; \
+                 `redis.outage` says what happens meanwhile"
+                    .to_owned(),
+            ),
             Reason::Ending => ("the gateway is ending", "nothing: it is being stopped".to_owned()),
             Reason::Unknown => {
                 ("its key is not listed", "list the key under `keys.listed`, or change `keys.unlisted`".to_owned())

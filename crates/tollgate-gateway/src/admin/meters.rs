@@ -70,6 +70,7 @@ impl Meters {
         self.each.iter().chain(&self.fair_queue).for_each(Meter::publish);
         self.parts.iter().for_each(Meter::publish);
         limits.rules.publish();
+        limits.distributed.publish();
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {

@@ -35,7 +35,7 @@ impl Saver {
         // It contains addresses, and digests of keys with their secret.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         let mut file = BufWriter::new(file);
-        write(&mut file, &self.limits.all, [&self.limits.clients.listed, &self.limits.clients.unlisted])?;
+        write(&mut file, &self.limits)?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&temporary, &self.path)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -7,6 +7,7 @@ mod health;
 mod keys;
 mod llm;
 mod networks;
+mod redis;
 mod rewording;
 mod routes;
 mod rules;
@@ -19,8 +20,10 @@ use tollgate::Quota;
 use toml::Spanned;
 
 use super::problem::{Located, Problem, Source};
+use super::redis::Redis;
 use super::timeouts::Timeouts;
 use super::{Config, Fixed};
+use crate::request::keys::Unlisted;
 use crate::request::networks::Networks;
 use crate::request::route::Routes;
 use crate::request::rule::RuleSet;
@@ -34,6 +37,7 @@ use health::HealthTable;
 use keys::KeysTable;
 use llm::{LlmTable, check_llm};
 use networks::NetworkTable;
+use redis::{DistributedLimits, RedisTable, check_distributed};
 use rewording::reword;
 use routes::{Bounds, RouteTable};
 use tls::{TlsTable, check_roots};
@@ -102,6 +106,7 @@ struct File {
     #[serde(default = "default_query")]
     access_log_query: Spanned<bool>,
     quota: Spanned<Quota>,
+    distributed: Option<Spanned<bool>>,
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
     rate_limit_fields: Spanned<Fields>,
@@ -112,6 +117,7 @@ struct File {
     #[serde(default)]
     networks: Vec<NetworkTable>,
     llm: Option<Spanned<LlmTable>>,
+    redis: Option<Spanned<RedisTable>>,
 }
 
 /// Which responses have `RateLimit` fields.
@@ -151,7 +157,8 @@ impl File {
         self.check_quota(source)?;
         let timeouts = self.timeouts(source)?;
         let body_buffer = check_buffer(source, &self.body_buffer)?;
-        let fixed = self.fixed(source)?;
+        let redis = self.redis(source)?;
+        let fixed = self.fixed(source, redis.as_ref())?;
         let key_in_flight = self.keys.as_ref().in_flight.clone();
         let keys_span = self.keys.span();
         let keys = self.keys.into_inner().check(source, keys_span)?;
@@ -187,6 +194,7 @@ impl File {
             max_wait: self.max_wait.as_ref().0,
             timeouts,
             grace: self.grace.as_ref().0,
+            is_distributed: check_distributed(source, self.distributed.as_ref(), false, [&self.quota])?,
             quota: self.quota.into_inner(),
             in_flight: self.in_flight.map(Spanned::into_inner),
             keys,
@@ -194,11 +202,23 @@ impl File {
             networks,
             llm,
             rules,
+            redis,
         })
     }
 
     fn named(&self) -> impl Iterator<Item = &PathBuf> {
         self.tls.iter().map(Spanned::as_ref).flat_map(TlsTable::files)
+    }
+
+    /// The server of the quotas that all gateways share, if there are any.
+    fn redis(&self, source: &Source<'_>) -> Result<Option<Redis>, Problem> {
+        let (mut limits, keys) = (DistributedLimits::default(), self.keys.as_ref());
+        limits.note(self.distributed.as_ref(), false);
+        limits.note(keys.distributed.as_ref(), true);
+        self.routes.iter().for_each(|route| limits.note(route.distributed.as_ref(), route.key_quota.is_some()));
+        self.networks.iter().for_each(|network| limits.note(network.distributed.as_ref(), false));
+        self.llm.iter().for_each(|llm| llm.as_ref().note_distributed(&mut limits));
+        limits.check_redis(source, self.redis.as_ref(), keys.unlisted == Unlisted::ByKey)
     }
 
     fn check_quota(&self, source: &Source<'_>) -> Result<(), Problem> {
@@ -217,7 +237,7 @@ impl File {
         })
     }
 
-    fn fixed(&self, source: &Source<'_>) -> Result<Fixed, Problem> {
+    fn fixed(&self, source: &Source<'_>, redis: Option<&Redis>) -> Result<Fixed, Problem> {
         let connections = self.max_connections.iter().chain([&self.max_connections_per_address]);
         connections.into_iter().try_for_each(|connections| check_connections(source, connections))?;
         let address = |address: &Spanned<Address>| source.at(address.clone()).map(|Address(address)| address);
@@ -232,6 +252,7 @@ impl File {
             max_waiting: source.at(self.max_waiting.clone()),
             max_keys: source.at(self.keys.as_ref().max_keys.clone()),
             key_in_flight: at_optional(source, self.keys.as_ref().in_flight.clone()),
+            redis: at_optional(source, self.redis.clone()).map(|_| redis.map(|redis| redis.fixed.clone())),
             reports_always: source.at(self.rate_limit_fields.clone()).map(|fields| fields == Fields::Always),
             state: at_optional(source, self.state.clone()),
             state_every: Located {

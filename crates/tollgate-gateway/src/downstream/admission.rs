@@ -15,7 +15,9 @@ use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 
 use super::connection::Connection;
-use crate::limits::rules::{RefusingLimit, RuleGrants};
+use crate::limits::distributed::DistributedGrants;
+use crate::limits::refusing_limit::RefusingLimit;
+use crate::limits::rule_grants::RuleGrants;
 use crate::limits::time_left::TimeLeft;
 use crate::llm::estimate::Estimate;
 use crate::request::client::Client;
@@ -56,7 +58,7 @@ pub(crate) struct Admitted {
 #[derive(Debug)]
 pub(crate) struct Rejected {
     pub(crate) by: Outcome,
-    /// The limit, if `by` is `RefusedRule`.
+    /// The limit, if it is none of this gateway's own of the client or of all.
     pub(crate) refused_by: Option<RefusingLimit>,
     pub(crate) why: Refused,
 }
@@ -70,10 +72,19 @@ impl Rejected {
         Self { by: Outcome::RefusedAll, refused_by: None, why: why.into() }
     }
 
+    fn by_distributed((refused_by, why): (RefusingLimit, ConsumeError)) -> Self {
+        let by = match refused_by {
+            RefusingLimit::DistributedClient(_) => Outcome::RefusedEach,
+            _ => Outcome::RefusedAll,
+        };
+        Self { by, refused_by: Some(refused_by), why: why.into() }
+    }
+
     fn by_rule((refused_by, why): (RefusingLimit, ConsumeError)) -> Self {
         let why = match refused_by {
             RefusingLimit::Client(_) => as_own_refusal(why),
-            RefusingLimit::Rule(_) => why.into(),
+            // Other gateways may hold these up, and their server too.
+            RefusingLimit::Rule(_) | RefusingLimit::Distributed(_) | RefusingLimit::DistributedClient(_) => why.into(),
         };
         Self { by: Outcome::RefusedRule, refused_by: Some(refused_by), why }
     }
@@ -126,12 +137,20 @@ impl Admission {
         passed
     }
 
+    /// Parts that most requests do not need are in boxes, so that the futures of the others are small.
     async fn pass(&self, connection: &Arc<Connection>) -> Result<Admitted, Rejected> {
         let Self { client, cost, charges, estimate, max_wait, .. } = self;
         let limits = &*connection.limits;
         let mut left = TimeLeft::new(*max_wait);
+        let distributed = limits.distributed.is_used().then_some(&*limits.distributed);
         let own = left.spend(limits.clients.of(client).consume(client, *cost).within(*max_wait)).await;
         let own = RefundOnDrop(Some(own.map_err(|why| Rejected::by_own(as_own_refusal(why)))?));
+        let key_distributed = match &distributed {
+            Some(quotas) => {
+                Box::pin(quotas.admit_key(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
+            }
+            None => DistributedGrants::default(),
+        };
         let tokens = match estimate {
             Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.charges(*client), &mut left)).await,
             None => Ok(RuleGrants::default()),
@@ -140,12 +159,19 @@ impl Admission {
         let of_rules = if charges.is_empty() {
             RuleGrants::default()
         } else {
-            // In a box: most requests have no rules, and their futures stay small.
             Box::pin(limits.rules.admit(client, charges, &mut left)).await.map_err(Rejected::by_rule)?
+        };
+        let all_distributed = match &distributed {
+            Some(quotas) => {
+                Box::pin(quotas.admit_all(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
+            }
+            None => DistributedGrants::default(),
         };
         let all = limits.fair_queue.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
+        key_distributed.used();
+        all_distributed.used();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
         let in_flight = (limits.clients.is_capped.then(of_key), of_rules.used(), all);
         Ok(Admitted { in_flight, tokens: tokens.used() })

@@ -124,10 +124,9 @@ where
 
     fn spawn(&self, permit: OwnedSemaphorePermit, stream: TcpStream, peer: SocketAddr) {
         let Some(session) = (self.make_session)(peer) else { return };
-        let session = session.run(stream, peer, self.stop.subscribe());
-        let (reserve, ended) = (Arc::clone(&self.reserve), Arc::clone(&self.ended));
+        let (stop, reserve, ended) = (self.stop.subscribe(), Arc::clone(&self.reserve), Arc::clone(&self.ended));
         tokio::spawn(async move {
-            session.await;
+            session.run(stream, peer, stop).await;
             reserve.refill();
             drop(permit);
             ended.notify_one();

@@ -11,9 +11,8 @@ use axum::body::Body;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -22,18 +21,18 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use super::http1::serve_http1;
 use super::server::HttpService;
 use super::stream_permits::StreamPermits;
 use super::streams::{StreamResponseBody, Streams};
 use crate::body::complete_body::CompleteBody;
 use crate::config::timeouts::Timeouts;
 use crate::http::local_reply;
-use crate::proxy::tunnel::PendingTunnel;
 use crate::telemetry::connection_counts;
 use crate::telemetry::log;
 
 /// The largest head, and the most that is read ahead of a body.
-const MAX_READ: usize = 64 << 10;
+pub(super) const MAX_READ: usize = 64 << 10;
 /// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
 /// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have room for each of
 /// their requests, so those whose bodies wait hold back no other.
@@ -107,48 +106,6 @@ async fn no_request(has_begun: &AtomicBool, timeout: Duration) {
     tokio::time::sleep(timeout).await;
     if has_begun.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
-    }
-}
-
-async fn serve_http1<S: HttpService>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    service: S,
-    timeouts: Timeouts,
-    mut stop: watch::Receiver<()>,
-    has_begun: Arc<AtomicBool>,
-) {
-    let pending_tunnel = PendingTunnel::default();
-    let own = pending_tunnel.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        has_begun.store(true, Ordering::Relaxed);
-        if request.extensions().get::<OnUpgrade>().is_some() {
-            request.extensions_mut().insert(own.clone());
-        }
-        // The service is always ready.
-        service.clone().call(request.map(Body::new))
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.idle)
-        .max_buf_size(MAX_READ)
-        .max_header_size(MAX_READ)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    let mut connection = pin!(connection);
-    // A connection that ends with an error was ended by its client.
-    let is_over = tokio::select! {
-        _ = connection.as_mut() => true,
-        _ = stop.changed() => false,
-    };
-    if !is_over {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
-    } else if let Some(tunnel) = pending_tunnel.take() {
-        tokio::select! {
-            () = tunnel => {}
-            // A tunnel has no last request to wait for.
-            _ = stop.changed() => {}
-        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::distributed::KEY;
+use super::refusing_limit::RefusingLimit;
 use super::rule_client_limits::RuleKey;
-use super::rules::RefusingLimit;
 use crate::request::client::Client;
 use crate::request::name::Name;
 
@@ -22,6 +23,10 @@ pub(crate) enum Limit {
     Each(Name),
     /// That of the clients within one of these which share a bucket.
     EachOverflow(Name),
+    /// A quota that all gateways share.
+    Distributed(Name),
+    /// The quota of each client that all gateways share: of its key, or within a rule.
+    DistributedEach(Name),
     /// A block of addresses that is not admitted.
     Block(Name),
 }
@@ -32,6 +37,8 @@ impl Limit {
             RefusingLimit::Rule(name) => Self::Rule(name),
             RefusingLimit::Client(RuleKey { rule, client: Client::Overflow }) => Self::EachOverflow(rule),
             RefusingLimit::Client(RuleKey { rule, .. }) => Self::Each(rule),
+            RefusingLimit::Distributed(name) => Self::Distributed(name),
+            RefusingLimit::DistributedClient(RuleKey { rule, .. }) => Self::DistributedEach(rule),
         }
     }
 }
@@ -45,6 +52,9 @@ impl fmt::Display for Limit {
             Self::All => f.write_str("all"),
             Self::Rule(name) | Self::Block(name) => write!(f, "{name}"),
             Self::Each(rule) => write!(f, "{rule} each"),
+            Self::Distributed(name) => write!(f, "{name} distributed"),
+            Self::DistributedEach(rule) if rule.as_str() == KEY => write!(f, "{rule} distributed"),
+            Self::DistributedEach(rule) => write!(f, "{rule} each distributed"),
             Self::EachOverflow(rule) => write!(f, "{rule} overflow"),
         }
     }

@@ -31,6 +31,8 @@ pub(crate) enum Reason {
     Blocked,
     /// Its cost could never be granted.
     TooLarge,
+    /// The server of the quotas that all gateways share cannot be reached, or has another quota.
+    Store,
     /// The gateway ends.
     Ending,
     /// Its key is not listed.
@@ -40,7 +42,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::OwnQuota,
         Self::OwnQueue,
         Self::OwnInFlight,
@@ -53,6 +55,7 @@ impl Reason {
         Self::RuleWait,
         Self::Blocked,
         Self::TooLarge,
+        Self::Store,
         Self::Ending,
         Self::Unknown,
         Self::Invalid,
@@ -72,6 +75,7 @@ impl Reason {
             Self::RuleWait => "rule_wait",
             Self::Blocked => "blocked",
             Self::TooLarge => "too_large",
+            Self::Store => "store",
             Self::Ending => "ending",
             Self::Unknown => "unknown_key",
             Self::Invalid => "invalid",
@@ -99,6 +103,7 @@ impl Reason {
             Refused::InLine(ConsumeError::TooLarge { .. }) | Refused::AtOnce(TryAcquireError::TooLarge { .. }) => {
                 Self::TooLarge
             }
+            Refused::InLine(ConsumeError::Unreachable | ConsumeError::QuotaConflict(_)) => Self::Store,
             Refused::InLine(ConsumeError::QueueFull { .. }) => queue,
             Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Queue, .. })) => queue,
             Refused::InLine(ConsumeError::TimedOut { .. }) => late,

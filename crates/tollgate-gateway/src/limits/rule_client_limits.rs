@@ -1,9 +1,11 @@
 //! The limits of each client within a rule.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use tollgate::metrics::{AlreadyMetered, Meter};
+use tollgate::state::KeyedState;
 use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, OwnedKeyedGrant, Quota};
 
 use super::builders::Builders;
@@ -21,6 +23,9 @@ pub(crate) struct RuleKey {
     pub(crate) client: Client,
 }
 
+/// A saved state, when the wall clock shows this time.
+pub(crate) type SavedClients = (KeyedState<RuleKey>, SystemTime);
+
 /// The buckets of all parts.
 pub(crate) struct RuleClientLimits {
     /// Of listed keys, and of the unlisted clients of a rule that share a bucket because there are too many of them. The
@@ -31,16 +36,30 @@ pub(crate) struct RuleClientLimits {
 }
 
 impl RuleClientLimits {
-    pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, ConfigError> {
+    /// Builds the limits, which continue from `states`: of listed keys, and of unlisted clients.
+    pub(crate) fn new(
+        config: &Arc<ArcSwap<Config>>,
+        states: Option<[SavedClients; 2]>,
+        builders: &Builders,
+    ) -> Result<Self, ConfigError> {
         let build = |bounded: KeyedBuilder<RuleKey>| {
             let current = Arc::clone(config);
             let quota_by = move |key: &RuleKey| quota_of(&current.load(), key);
             bounded.quota_by(quota_by).max_waiting(config.load().fixed.max_waiting.value).build()
         };
+        let [listed, unlisted] = match states {
+            Some(states) => states.map(|(state, now)| builders.keyed().restore(state.convert(), now)),
+            None => [(); 2].map(|()| builders.keyed()),
+        };
         Ok(Self {
-            listed: build(builders.keyed().unbounded_keys())?,
-            unlisted: build(builders.keyed().max_keys(config.load().fixed.max_keys.value))?,
+            listed: build(listed.unbounded_keys())?,
+            unlisted: build(unlisted.max_keys(config.load().fixed.max_keys.value))?,
         })
+    }
+
+    /// The limiters of listed keys and of unlisted clients.
+    pub(crate) fn limiters(&self) -> [&KeyedLimiter<RuleKey>; 2] {
+        [&self.listed, &self.unlisted]
     }
 
     /// Waits for the tokens of the client of `charge`. An unlisted client for which there is no place takes them from the
@@ -87,20 +106,13 @@ impl RuleClientLimits {
         Ok([Meter::new("rules-listed", &self.listed)?, Meter::new("rules-unlisted", &self.unlisted)?])
     }
 
-    /// Serves the queues, where the clock is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.listed.tick();
-        self.unlisted.tick();
-    }
-
     pub(crate) fn close(&self) {
         self.listed.close();
         self.unlisted.close();
     }
 }
 
-/// Requests that still wait for a rule that the file does not have any more wait no longer.
+/// Requests that still wait for a rule that the file does not have any more, or that is in dry run, wait no longer.
 fn quota_of(config: &Config, key: &RuleKey) -> Quota {
-    config.rules.get(&key.rule).and_then(|rule| rule.each).unwrap_or_else(unlimited)
+    config.rules.get(&key.rule).filter(|rule| !rule.dry_run).and_then(|rule| rule.each).unwrap_or_else(unlimited)
 }

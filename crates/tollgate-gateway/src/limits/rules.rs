@@ -4,14 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use tollgate::metrics::{AlreadyMetered, Meter};
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, OwnedKeyedGrant, Quota};
+use tollgate::state::LimiterState;
+use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::builders::Builders;
+use super::distributed::Distributed;
+use super::dry_runs::DryRuns;
+use super::refusing_limit::RefusingLimit;
 use super::rule_client_limits::{RuleClientLimits, RuleKey};
+use super::rule_grants::RuleGrants;
+use super::saved_level::SavedLevel;
 use super::shared_limit::SharedLimit;
+use super::state::RuleStates;
 use super::time_left::TimeLeft;
 use crate::config::Config;
 use crate::request::client::Client;
@@ -22,37 +29,30 @@ pub(crate) struct Rules {
     /// By name. Rules that only limit each client have none.
     shared: ArcSwap<HashMap<Name, Arc<SharedLimit>>>,
     clients: RuleClientLimits,
+    distributed: Arc<Distributed>,
+    dry_runs: DryRuns,
     config: Arc<ArcSwap<Config>>,
     builders: Builders,
 }
 
-/// The limit that refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefusingLimit {
-    /// That of one client within a rule.
-    Client(RuleKey),
-    /// That of a rule.
-    Rule(Name),
-}
-
-/// The tokens that a request has of its rules. If they are dropped before they are [used](Self::used), they are given
-/// back.
-#[derive(Default)]
-pub(crate) struct RuleGrants {
-    clients: Vec<OwnedKeyedGrant<RuleKey>>,
-    shared: Vec<OwnedKeyedGrant<Client>>,
-    is_used: bool,
-}
-
 impl Rules {
-    pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, ConfigError> {
+    /// Builds the limits, which continue from `states`.
+    pub(crate) fn new(
+        config: &Arc<ArcSwap<Config>>,
+        builders: &Builders,
+        distributed: &Arc<Distributed>,
+        RuleStates { mut levels, clients }: RuleStates,
+    ) -> Result<Self, ConfigError> {
         let mut shared = HashMap::new();
         for (name, rule) in config.load().rules.iter().filter(|(_, rule)| is_shared(rule)) {
-            shared.insert(*name, Arc::new(SharedLimit::new(*name, rule, config, builders)?));
+            let limit = SharedLimit::new(*name, rule, levels.remove(name), config, builders)?;
+            shared.insert(*name, Arc::new(limit));
         }
         Ok(Self {
             shared: ArcSwap::from_pointee(shared),
-            clients: RuleClientLimits::new(config, builders)?,
+            clients: RuleClientLimits::new(config, clients, builders)?,
+            dry_runs: DryRuns::new(config, builders)?,
+            distributed: Arc::clone(distributed),
             config: Arc::clone(config),
             builders: builders.clone(),
         })
@@ -72,7 +72,9 @@ impl Rules {
             let granted = self.clients.admit(charge, left).await;
             grants.clients.push(granted.map_err(|(key, why)| (RefusingLimit::Client(key), why))?);
         }
+        grants.distributed = self.distributed.admit_rules(client, charges, left).await?;
         // Caps last: a request that waits for tokens holds no place in flight.
+        let own = charges;
         let mut charges: Vec<&Charge> = charges.iter().collect();
         charges.sort_by_key(|charge| self.is_capped(charge.rule));
         for charge in charges {
@@ -81,6 +83,7 @@ impl Rules {
             let granted = left.spend(shared.fair_queue.admit(client, charge.cost, max_wait)).await;
             grants.shared.push(granted.map_err(|why| (RefusingLimit::Rule(charge.rule), why))?);
         }
+        grants.dry_runs = self.dry_runs.note(own, left.get());
         Ok(grants)
     }
 
@@ -88,7 +91,7 @@ impl Rules {
     fn check_fits(&self, charges: &[Charge], max_wait: Duration) -> Result<(), (RefusingLimit, ConsumeError)> {
         let config = self.config.load();
         for Charge { rule: name, client, cost } in charges {
-            let Some(rule) = config.rules.get(name) else { continue };
+            let Some(rule) = config.rules.get(name).filter(|rule| !rule.dry_run) else { continue };
             let key = RefusingLimit::Client(RuleKey { rule: *name, client: *client });
             for (refused_by, quota) in [(key, rule.each), (RefusingLimit::Rule(*name), rule.quota)] {
                 if let Some(most) = quota.map(|quota| most_within(&quota, max_wait)).filter(|most| cost > most) {
@@ -130,6 +133,9 @@ impl Rules {
             RefusingLimit::Rule(name) => {
                 self.shared(*name).map(|shared| RateLimits::of(&shared.limiter.snapshot(), &terms)).unwrap_or_default()
             }
+            RefusingLimit::DistributedClient(_) | RefusingLimit::Distributed(_) => {
+                self.distributed.rate_limits(refused_by)
+            }
         }
     }
 
@@ -140,16 +146,23 @@ impl Rules {
     /// Panics if a rule of `new` was not checked.
     pub(crate) fn change(&self, old: &Config, new: &Config) {
         let mut all = HashMap::clone(&self.shared.load());
+        // A rule that goes into dry run, or leaves it, keeps the level of its quota.
+        let is_dry = |name: &Name| new.rules.get(name).is_some_and(|rule| rule.dry_run);
+        let dried = all.iter().filter(|(name, _)| is_dry(name));
+        let dried = dried.filter_map(|(name, shared)| Some((*name, SavedLevel::of(&shared.limiter)?)));
+        let mut levels = self.dry_runs.change(new, dried.collect());
         for (name, shared) in &all {
-            // Requests that still wait for a rule that is gone wait no longer.
-            let of = |config: &Config| config.rules.get(name).copied().unwrap_or_default();
+            // Requests that still wait for a rule that is gone, or now in dry run, wait no longer.
+            let of = |config: &Config| config.rules.get(name).copied().filter(is_shared).unwrap_or_default();
             shared.change(&of(old), &of(new));
             shared.fair_queue.change(old, new);
         }
         all.retain(|name, _| new.rules.get(name).is_some_and(is_shared));
         for (name, rule) in new.rules.iter().filter(|(_, rule)| is_shared(rule)) {
-            let build = || SharedLimit::new(*name, rule, &self.config, &self.builders).expect("the rule was checked");
-            all.entry(*name).or_insert_with(|| Arc::new(build()));
+            if !all.contains_key(name) {
+                let limit = SharedLimit::new(*name, rule, levels.remove(name), &self.config, &self.builders);
+                all.insert(*name, Arc::new(limit.expect("the rule was checked")));
+            }
         }
         self.shared.store(Arc::new(all));
     }
@@ -163,12 +176,16 @@ impl Rules {
         self.shared.load().get(&name).cloned()
     }
 
+    fn rule(&self, name: Name) -> Option<Rule> {
+        self.config.load().rules.get(&name).copied()
+    }
+
     fn has_client_quota(&self, name: Name) -> bool {
-        self.config.load().rules.get(&name).is_some_and(|rule| rule.each.is_some())
+        self.rule(name).is_some_and(|rule| rule.each.is_some() && !rule.dry_run)
     }
 
     fn is_capped(&self, name: Name) -> bool {
-        self.config.load().rules.get(&name).is_some_and(|rule| rule.in_flight.is_some())
+        self.rule(name).is_some_and(|rule| rule.in_flight.is_some())
     }
 
     pub(crate) fn meters(&self) -> Result<[Meter<KeyedLimiter<RuleKey>>; 2], AlreadyMetered> {
@@ -177,13 +194,23 @@ impl Rules {
 
     pub(crate) fn publish(&self) {
         self.shared.load().values().for_each(|shared| shared.publish());
+        self.dry_runs.publish();
     }
 
-    /// Serves the queues, where the clock is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.clients.tick();
-        self.shared.load().values().for_each(|shared| shared.limiter.tick());
+    /// The limits that clients share, by name.
+    pub(crate) fn all_shared(&self) -> Guard<Arc<HashMap<Name, Arc<SharedLimit>>>> {
+        self.shared.load()
+    }
+
+    /// The levels of all quotas, except of those in dry run.
+    pub(crate) fn levels(&self) -> Vec<(Name, LimiterState)> {
+        let shared = self.all_shared();
+        let levels = shared.iter().filter_map(|(name, shared)| Some((*name, shared.limiter.state().ok()?)));
+        levels.collect()
+    }
+
+    pub(crate) fn client_limiters(&self) -> [&KeyedLimiter<RuleKey>; 2] {
+        self.clients.limiters()
     }
 
     /// Refuses all requests that wait, and all later ones.
@@ -201,39 +228,5 @@ fn most_within(quota: &Quota, max_wait: Duration) -> u64 {
 }
 
 fn is_shared(rule: &Rule) -> bool {
-    rule.quota.is_some() || rule.in_flight.is_some()
-}
-
-impl RuleGrants {
-    /// Says that the request is forwarded: its tokens are used. Those of whole rules are in flight until this is
-    /// dropped.
-    pub(crate) fn used(mut self) -> Self {
-        self.is_used = true;
-        self
-    }
-
-    /// Sets the real cost in each of the rules.
-    pub(crate) fn settle(&mut self, actual: u64) {
-        self.clients.iter_mut().for_each(|grant| grant.settle(actual));
-        self.shared.iter_mut().for_each(|grant| grant.settle(actual));
-    }
-}
-
-impl Drop for RuleGrants {
-    fn drop(&mut self) {
-        if !self.is_used {
-            self.settle(0);
-        }
-    }
-}
-
-/// The name of the limit in refusals and metrics.
-impl std::fmt::Display for RefusingLimit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Rule(name) => write!(f, "{name}"),
-            Self::Client(RuleKey { rule, client: Client::Overflow }) => write!(f, "{rule} overflow"),
-            Self::Client(RuleKey { rule, .. }) => write!(f, "{rule} each"),
-        }
-    }
+    !rule.dry_run && (rule.quota.is_some() || rule.in_flight.is_some())
 }

@@ -10,6 +10,7 @@ use tollgate::{ConfigError, Limiter};
 use super::UNCAPPED;
 use super::builders::Builders;
 use super::fair_queue::FairQueue;
+use super::saved_level::SavedLevel;
 use crate::config::Config;
 use crate::request::name::Name;
 use crate::request::rule::{Rule, unlimited};
@@ -28,14 +29,17 @@ pub(crate) struct SharedLimit {
 const FOLLOWED_FOR: Duration = Duration::from_secs(600);
 
 impl SharedLimit {
+    /// Builds the limit of `rule`, which continues from `level`.
     pub(crate) fn new(
         name: Name,
         rule: &Rule,
+        level: Option<SavedLevel>,
         config: &Arc<ArcSwap<Config>>,
         builders: &Builders,
     ) -> Result<Self, ConfigError> {
         let (quota, cap) = (rule.quota.unwrap_or_else(unlimited), rule.in_flight.unwrap_or(UNCAPPED));
-        let limiter = builders.limiter().quota(quota).max_in_flight(cap).classes().build()?;
+        let builder = SavedLevel::restore_to(level, builders.limiter());
+        let limiter = builder.quota(quota).max_in_flight(cap).classes().build()?;
         let fair_queue = FairQueue::of_rule(&limiter, config, [(); 2].map(|()| builders.keyed()))?;
         let meter = Meter::new(name.as_str(), &limiter).expect("a new limiter has no meter");
         Ok(Self { limiter, fair_queue, meter, followed: Mutex::default(), builders: builders.clone() })

@@ -1,19 +1,32 @@
 //! The state: the levels of all limits, so that a restart fills no bucket.
+//!
+//! The file has, in this order: the magic bytes and the version; the secret of the digests of keys; the state of the limit
+//! of all; those of listed keys and of unlisted clients; since version 2 also those of listed and unlisted clients within
+//! rules, and of each rule with its name.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::hash::Hash;
 use std::io::{self, BufReader, Read, Write};
-use std::net::IpAddr;
 use std::path::Path;
+use std::time::SystemTime;
 
+use siphasher::sip::SipHasher13;
+use tollgate::KeyedLimiter;
 use tollgate::state::{KeyedState, LimiterState, StateError, StateKey};
-use tollgate::{KeyedLimiter, Limiter};
 
-use crate::request::client::{Client, SECRET, Secret};
+use super::Limits;
+use super::rule_client_limits::{RuleKey, SavedClients};
+use super::saved_level::SavedLevel;
+use crate::request::client::{Client, SECRET, Secret, new_secret};
 use crate::request::name::Name;
 
 const MAGIC: [u8; 8] = *b"tollgate";
 /// After the magic bytes of a limiter comes the version, which is 1. No state of a single limiter begins like this.
-const GATEWAY: [u8; 3] = [0xff, b'g', 1];
+const GATEWAY: [u8; 2] = [0xff, b'g'];
+const VERSION: u8 = 2;
+/// The longest name of a rule, and the longest state of one limiter: a damaged length takes no memory.
+const LONGEST: u32 = 1 << 20;
 
 /// A state that was read and checked.
 pub(crate) struct State {
@@ -21,23 +34,33 @@ pub(crate) struct State {
     pub(crate) all: LimiterState,
     pub(crate) listed: KeyedState<Client>,
     pub(crate) unlisted: KeyedState<Client>,
+    /// Of listed keys and of unlisted clients within rules; `None` in version 1.
+    rule_clients: Option<[KeyedState<RuleKey>; 2]>,
+    rules: Vec<(Name, LimiterState)>,
+}
+
+/// The states of the limits of rules.
+#[derive(Default)]
+pub(crate) struct RuleStates {
+    pub(crate) levels: HashMap<Name, SavedLevel>,
+    pub(crate) clients: Option<[SavedClients; 2]>,
 }
 
 impl State {
     /// Reads a state file; `None` if there is none.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, StateError> {
-        let unreadable = |error: io::Error| StateError::Read { kind: error.kind(), message: error.to_string() };
         match File::open(path) {
             Ok(file) => Self::of(&mut BufReader::new(file)).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(error)),
+            Err(error) => Err(unreadable(&error)),
         }
     }
 
     fn of(from: &mut impl Read) -> Result<Self, StateError> {
-        let (mut head, mut secrets, mut length) = ([0; 11], [[0; 16]; 2], [0; 4]);
+        let (mut head, mut secrets) = ([0; 11], [[0; 16]; 2]);
         read(from, &mut head)?;
-        if head[..8] != MAGIC || head[8..] != GATEWAY {
+        let version = head[10];
+        if head[..8] != MAGIC || head[8..10] != GATEWAY || !(1..=VERSION).contains(&version) {
             return Err(StateError::Foreign);
         }
         for secret in &mut secrets {
@@ -47,94 +70,105 @@ impl State {
         if secrets[0] != secrets[1] {
             return Err(StateError::Damaged { part: "its head" });
         }
-        read(from, &mut length)?;
-        let mut all = Vec::new();
-        let count = from.take(u32::from_le_bytes(length).into()).read_to_end(&mut all);
-        count.map_err(|error| StateError::Read { kind: error.kind(), message: error.to_string() })?;
-        Ok(Self {
-            secret: secrets[0],
-            all: LimiterState::from_bytes(&all)?.convert(),
-            listed: KeyedState::read_from(from)?.convert(),
-            unlisted: KeyedState::read_from(from)?.convert(),
-        })
+        let all = LimiterState::from_bytes(&bytes(from)?)?.convert();
+        let listed = KeyedState::read_from(from)?.convert();
+        let unlisted = KeyedState::read_from(from)?.convert();
+        let mut state = Self { secret: secrets[0], all, listed, unlisted, rule_clients: None, rules: Vec::new() };
+        if version > 1 {
+            state.rule_clients = Some([KeyedState::read_from(from)?, KeyedState::read_from(from)?]);
+            let mut count = [0; 4];
+            read(from, &mut count)?;
+            state.rules = (0..u32::from_le_bytes(count)).map(|_| read_rule(from)).collect::<Result<_, _>>()?;
+        }
+        Ok(state)
+    }
+
+    /// How many limits there are: of all requests, of rules, and of clients.
+    pub(crate) fn count(&self) -> u64 {
+        let clients: u64 = self.rule_clients.iter().flatten().map(KeyedState::len).sum();
+        self.listed.len() + self.unlisted.len() + clients + self.rules.len() as u64
     }
 
     /// Uses the digests of keys that this state uses, unless the process has digests already.
     pub(crate) fn use_secret(&self) {
         let _ = SECRET.set(self.secret);
     }
+
+    /// The states of the limits of rules, when the wall clock shows `now`.
+    pub(crate) fn take_rules(&mut self, now: SystemTime) -> RuleStates {
+        let rules = self.rules.drain(..);
+        RuleStates {
+            levels: rules.map(|(name, state)| (name, SavedLevel::new(state, now))).collect(),
+            clients: self.rule_clients.take().map(|clients| clients.map(|state| (state, now))),
+        }
+    }
+}
+
+fn read_rule(from: &mut impl Read) -> Result<(Name, LimiterState), StateError> {
+    let (name, state, mut sum) = (bytes(from)?, bytes(from)?, [0; 8]);
+    read(from, &mut sum)?;
+    let damaged = StateError::Damaged { part: "the name of a rule" };
+    if u64::from_le_bytes(sum) != checksum(&name) {
+        return Err(damaged);
+    }
+    let name = std::str::from_utf8(&name).map_err(|_| damaged)?;
+    Ok((Name::new(name), LimiterState::from_bytes(&state)?))
+}
+
+/// Reads bytes after their number.
+fn bytes(from: &mut impl Read) -> Result<Vec<u8>, StateError> {
+    let (mut length, mut bytes) = ([0; 4], Vec::new());
+    read(from, &mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > LONGEST {
+        return Err(StateError::Damaged { part: "a length" });
+    }
+    from.take(length.into()).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() < length as usize { Err(StateError::Truncated) } else { Ok(bytes) }
 }
 
 fn read(from: &mut impl Read, to: &mut [u8]) -> Result<(), StateError> {
     from.read_exact(to).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => StateError::Truncated,
-        kind => StateError::Read { kind, message: error.to_string() },
+        _ => unreadable(&error),
     })
 }
 
-/// Writes the states of the limit of all requests, of the listed keys and of the unlisted clients.
-pub(crate) fn write(to: &mut impl Write, all: &Limiter, each: [&KeyedLimiter<Client>; 2]) -> io::Result<()> {
-    let secret = SECRET.get_or_init(crate::request::client::new_secret);
-    let all = all.state().map_err(io::Error::other)?.to_bytes();
-    let length = u32::try_from(all.len()).map_err(io::Error::other)?;
-    for part in [&MAGIC[..], &GATEWAY, secret, secret, &length.to_le_bytes(), &all] {
+fn unreadable(error: &io::Error) -> StateError {
+    StateError::Read { kind: error.kind(), message: error.to_string() }
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    SipHasher13::new().hash(bytes)
+}
+
+/// Writes the states of all limits.
+pub(crate) fn write(to: &mut impl Write, limits: &Limits) -> io::Result<()> {
+    let secret = SECRET.get_or_init(new_secret);
+    for part in [&MAGIC[..], &GATEWAY, &[VERSION], secret, secret] {
         to.write_all(part)?;
     }
-    for keyed in each {
-        keyed.save().map_err(io::Error::other)?.write_to(to)?;
+    write_bytes(to, &limits.all.state().map_err(io::Error::other)?.to_bytes())?;
+    write_keyed(to, [&limits.clients.listed, &limits.clients.unlisted])?;
+    write_keyed(to, limits.rules.client_limiters())?;
+    let rules = limits.rules.levels();
+    to.write_all(&u32::try_from(rules.len()).map_err(io::Error::other)?.to_le_bytes())?;
+    for (name, state) in rules {
+        write_bytes(to, name.as_str().as_bytes())?;
+        write_bytes(to, &state.to_bytes())?;
+        to.write_all(&checksum(name.as_str().as_bytes()).to_le_bytes())?;
     }
     Ok(())
 }
 
-impl StateKey for Client {
-    fn write(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Listed(name) => {
-                to.push(0);
-                to.extend(name.as_str().as_bytes());
-            }
-            Self::Key { digest, shown } => {
-                to.push(1);
-                digest.iter().for_each(|half| half.write(to));
-                to.extend(shown);
-            }
-            Self::Address(address) => {
-                to.push(2);
-                address.write(to);
-            }
-            Self::Overflow => to.push(3),
-        }
-    }
-
-    fn read(from: &[u8]) -> Option<Self> {
-        let (kind, rest) = from.split_first()?;
-        Some(match kind {
-            0 => Self::Listed(Name::new(std::str::from_utf8(rest).ok()?)),
-            1 => {
-                let (first, rest) = rest.split_at_checked(8)?;
-                let (second, shown) = rest.split_at_checked(8)?;
-                Self::Key { digest: [u64::read(first)?, u64::read(second)?], shown: shown.try_into().ok()? }
-            }
-            2 => Self::Address(IpAddr::read(rest)?),
-            3 if rest.is_empty() => Self::Overflow,
-            _ => return None,
-        })
-    }
+fn write_keyed<K>(to: &mut impl Write, limiters: [&KeyedLimiter<K>; 2]) -> io::Result<()>
+where
+    K: StateKey + Hash + Eq + Clone,
+{
+    limiters.into_iter().try_for_each(|limiter| limiter.save().map_err(io::Error::other)?.write_to(to))
 }
 
-#[test]
-fn clients_are_read_as_they_were_written() {
-    let clients = [
-        Client::Listed(Name::new("shop")),
-        Client::Key { digest: [1, u64::MAX], shown: *b"abcd" },
-        Client::Address([127, 0, 0, 1].into()),
-        Client::Address([1, 2, 3, 4, 5, 6, 7, 8].into()),
-        Client::Overflow,
-    ];
-    for client in clients {
-        let mut bytes = Vec::new();
-        client.write(&mut bytes);
-        assert_eq!(Client::read(&bytes), Some(client));
-    }
-    assert_eq!([&[][..], &[1, 2], &[2, 1], &[3, 0], &[9]].map(Client::read), [None; 5]);
+fn write_bytes(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(&u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes())?;
+    to.write_all(bytes)
 }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 
-use crate::limits::rules::RuleGrants;
+use crate::limits::rule_grants::RuleGrants;
 use crate::llm::estimate::Estimate;
 use crate::llm::event_scanner::EventScanner;
 use crate::llm::usage::Usage;

@@ -48,8 +48,8 @@ pub(crate) struct Tunnel {
     upstream: OnUpgrade,
     pending_tunnel: PendingTunnel,
     idle: Duration,
-    /// The upstream is busy to the end of the WebSocket.
-    _busy: Option<Arc<ActiveRequest>>,
+    /// Counts at the upstream to the end of the WebSocket.
+    _active: Option<Arc<ActiveRequest>>,
 }
 
 impl UpgradeRequest {
@@ -82,12 +82,18 @@ impl UpgradeRequest {
     }
 
     /// Makes the response for the client, with a [`Tunnel`] among its extensions.
-    pub(crate) fn accept<B>(self, response: &mut Response<B>, idle: Duration, busy: Option<ActiveRequest>) {
+    pub(crate) fn accept<B>(self, response: &mut Response<B>, idle: Duration, active: Option<ActiveRequest>) {
         let upstream = hyper::upgrade::on(&mut *response);
         Self::write(response.headers_mut());
         response.headers_mut().remove(CONTENT_LENGTH);
         let Self { client, pending_tunnel } = self;
-        response.extensions_mut().insert(Tunnel { client, upstream, pending_tunnel, idle, _busy: busy.map(Arc::new) });
+        response.extensions_mut().insert(Tunnel {
+            client,
+            upstream,
+            pending_tunnel,
+            idle,
+            _active: active.map(Arc::new),
+        });
     }
 }
 

@@ -42,6 +42,13 @@ pub(crate) fn new_secret() -> Secret {
     secret
 }
 
+/// Makes the digests of keys those of all gateways with this secret, unless the process has digests already.
+pub(crate) fn use_secret(secret: &str) {
+    let mut hasher = SipHasher13::new();
+    hasher.write(secret.as_bytes());
+    let _ = SECRET.set(hasher.finish128().as_bytes());
+}
+
 impl Client {
     /// The client of a key that is not listed.
     pub(crate) fn of_key(key: &str) -> Self {

@@ -34,6 +34,8 @@ pub(crate) struct Keys {
     pub(crate) unlisted_quota: Option<Quota>,
     /// Whether the quotas of the clients hold back no request, and only report what they would have done.
     pub(crate) dry_run: bool,
+    /// Whether all gateways share the quotas of the clients.
+    pub(crate) is_distributed: bool,
 }
 
 /// The bucket of a request that has no key, or a key that is not listed.

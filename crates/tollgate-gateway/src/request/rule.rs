@@ -16,6 +16,10 @@ pub(crate) struct Rule {
     pub(crate) in_flight: Option<u64>,
     /// The quota of each client among them.
     pub(crate) each: Option<Quota>,
+    /// Whether all gateways share both quotas.
+    pub(crate) is_distributed: bool,
+    /// Whether the quotas hold back no request, and only report what they would have done.
+    pub(crate) dry_run: bool,
 }
 
 /// All rules, by their names, which refusals and metrics show.

@@ -108,7 +108,7 @@ impl Backends {
 impl Selected {
     /// The target; that of the only upstream if there is no choice.
     pub(crate) fn target<'a>(&'a self, backends: &'a Backends) -> &'a Target {
-        self.0.as_ref().map_or(&backends.all[0].target, |busy| &busy.backend().target)
+        self.0.as_ref().map_or(&backends.all[0].target, |active| &active.backend().target)
     }
 
     pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn the_busier_of_two_is_not_chosen_and_equals_take_turns() {
         let backends = backends(&["http://a", "http://b"], false);
-        let busy = backends.select().unwrap();
+        let active = backends.select().unwrap();
         let host = |selected: &Selected| selected.target(&backends).to_string();
         for _ in 0..50 {
-            assert_ne!(host(&backends.select().unwrap()), host(&busy));
+            assert_ne!(host(&backends.select().unwrap()), host(&active));
         }
-        drop(busy);
+        drop(active);
         let mut selected: Vec<_> = (0..100).map(|_| host(&backends.select().unwrap())).collect();
         selected.sort();
         selected.dedup();
@@ -178,12 +178,12 @@ mod tests {
     fn an_upstream_with_the_same_url_keeps_its_state() {
         let old = backends(&["http://a", "http://b"], true);
         old.all[0].failed(1);
-        let busy = ActiveRequest::new(&old.all[0]);
+        let active = ActiveRequest::new(&old.all[0]);
         let mut new = backends(&["http://c", "http://A"], true);
         new.adopt(&old);
         let seen: Vec<_> = new.statuses().into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect();
         assert_eq!(seen, [(true, 0), (false, 1)]);
-        drop(busy);
+        drop(active);
         assert_eq!(new.all[1].in_flight(), 0);
     }
 

@@ -3,8 +3,8 @@
 //! Checks run all the time here, so the tests wait until a check has had its effect.
 
 use super::app::config::Config;
+use super::fixture::*;
 use super::raw::{Raw, RawUpstream, responding};
-use super::world::*;
 
 use axum::Router;
 use axum::extract::Request;
@@ -29,18 +29,18 @@ fn text(upstreams: &[SocketAddr], tables: &str) -> String {
     one.replace(&format!("{:?}", urls[0]), &format!("{urls:?}"))
 }
 
-async fn world(upstreams: &[SocketAddr], tables: &str) -> TestGateway {
+async fn fixture(upstreams: &[SocketAddr], tables: &str) -> TestGateway {
     TestGateway::of(&text(upstreams, tables)).await
 }
 
-fn change(world: &TestGateway, upstreams: &[SocketAddr], tables: &str) {
+fn change(fixture: &TestGateway, upstreams: &[SocketAddr], tables: &str) {
     let path = Path::new("gateway.toml");
-    world.gateway.limits.change(Config::parse(path, &text(upstreams, tables)).unwrap(), path).unwrap();
+    fixture.gateway.limits.change(Config::parse(path, &text(upstreams, tables)).unwrap(), path).unwrap();
 }
 
 /// Whether each upstream is healthy, and its requests in flight.
-fn statuses(world: &TestGateway) -> Vec<(bool, usize)> {
-    let seen = world.gateway.limits.config().upstreams.statuses();
+fn statuses(fixture: &TestGateway) -> Vec<(bool, usize)> {
+    let seen = fixture.gateway.limits.config().upstreams.statuses();
     seen.into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect()
 }
 
@@ -88,8 +88,8 @@ impl Switch {
     }
 }
 
-async fn post(world: &TestGateway) -> (StatusCode, String) {
-    let request = world.client.post(format!("http://{}/", world.address)).header("x-api-key", "k").body("a body");
+async fn post(fixture: &TestGateway) -> (StatusCode, String) {
+    let request = fixture.client.post(format!("http://{}/", fixture.address)).header("x-api-key", "k").body("a body");
     let answer = request.send().await.unwrap();
     (answer.status(), answer.text().await.unwrap())
 }
@@ -97,28 +97,28 @@ async fn post(world: &TestGateway) -> (StatusCode, String) {
 #[tokio::test]
 async fn an_upstream_whose_checks_fail_is_left_and_returns() {
     let ((ill, a), (well, b)) = (Switch::start().await, Switch::start().await);
-    let world = world(&[a, b], HEALTH).await;
+    let fixture = fixture(&[a, b], HEALTH).await;
     ill.set_ill(true);
-    until("left", || !statuses(&world)[0].0).await;
+    until("left", || !statuses(&fixture)[0].0).await;
     for _ in 0..20 {
-        assert_eq!(post(&world).await, (StatusCode::OK, "a body".to_owned()));
+        assert_eq!(post(&fixture).await, (StatusCode::OK, "a body".to_owned()));
     }
     assert_eq!((ill.requests(), well.requests()), (0, 20));
-    let page = world.page("/metrics").await;
+    let page = fixture.page("/metrics").await;
     for (address, healthy) in [(a, 0), (b, 1)] {
         let line = format!("\ngateway_upstream_healthy{{upstream=\"http://{address}\"}} {healthy}\n");
         assert!(page.contains(&line), "{line}: {page}");
         assert!(page.contains(&format!("\ngateway_upstream_in_flight{{upstream=\"http://{address}\"}} ")), "{page}");
     }
-    let mut events = world.client.get(format!("http://{}/events", world.gateway.admin)).send().await.unwrap();
+    let mut events = fixture.client.get(format!("http://{}/events", fixture.gateway.admin)).send().await.unwrap();
     let (mut said, line) = (String::new(), format!("{{\"url\":\"http://{a}\",\"is_healthy\":false,\"in_flight\":0}}"));
     while !said.contains(&line) {
         said += &String::from_utf8_lossy(&events.chunk().await.unwrap().expect("events go on"));
     }
     ill.set_ill(false);
-    until("returned", || statuses(&world)[0].0).await;
+    until("returned", || statuses(&fixture)[0].0).await;
     while ill.requests() == 0 {
-        assert_eq!(post(&world).await.0, StatusCode::OK);
+        assert_eq!(post(&fixture).await.0, StatusCode::OK);
     }
 }
 
@@ -126,40 +126,40 @@ async fn an_upstream_whose_checks_fail_is_left_and_returns() {
 async fn an_upstream_that_dies_is_left_and_returns_when_it_listens_again() {
     let (_well, well) = Switch::start().await;
     let dead = nowhere().await;
-    let world = world(&[dead, well], HEALTH).await;
-    until("left", || !statuses(&world)[0].0).await;
+    let fixture = fixture(&[dead, well], HEALTH).await;
+    until("left", || !statuses(&fixture)[0].0).await;
     let listener = TcpListener::bind(dead).await.unwrap();
     let router = Router::new().fallback(async || "alive");
     tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, router)));
-    until("returned", || statuses(&world)[0].0).await;
-    while post(&world).await.1 != "alive" {}
+    until("returned", || statuses(&fixture)[0].0).await;
+    while post(&fixture).await.1 != "alive" {}
 }
 
 #[tokio::test]
 async fn a_request_for_which_there_is_no_connection_goes_to_another_upstream_with_its_body() {
     let (well, address) = Switch::start().await;
-    let world = world(&[nowhere().await, address], "").await;
+    let fixture = fixture(&[nowhere().await, address], "").await;
     // Half of them go to the dead upstream first.
     for count in 1..=40 {
-        assert_eq!(post(&world).await, (StatusCode::OK, "a body".to_owned()));
+        assert_eq!(post(&fixture).await, (StatusCode::OK, "a body".to_owned()));
         assert_eq!(well.requests(), count);
     }
     // A longer body, of which a part has not come yet.
     let long = "long ".repeat(50_000);
     for _ in 0..10 {
-        let request = world.client.post(format!("http://{}/", world.address)).body(long.clone());
+        let request = fixture.client.post(format!("http://{}/", fixture.address)).body(long.clone());
         assert!(request.send().await.unwrap().text().await.unwrap() == long);
     }
-    assert_eq!(world.gateway.counters.counts().answered, 50);
+    assert_eq!(fixture.gateway.counters.counts().answered, 50);
 }
 
 #[tokio::test]
 async fn a_request_that_may_have_been_sent_is_not_sent_again() {
     // These read the head, and close the connection.
     let ((a, heads_a), (b, heads_b)) = (responding("").await, responding("").await);
-    let world = world(&[a, b], "").await;
+    let fixture = fixture(&[a, b], "").await;
     for count in 1..=10 {
-        assert_eq!(post(&world).await.0, StatusCode::BAD_GATEWAY);
+        assert_eq!(post(&fixture).await.0, StatusCode::BAD_GATEWAY);
         assert_eq!(heads_a.lock().unwrap().len() + heads_b.lock().unwrap().len(), count);
     }
 }
@@ -168,75 +168,75 @@ async fn a_request_that_may_have_been_sent_is_not_sent_again() {
 async fn failed_connections_count_as_failures_between_checks() {
     let ((first, a), (_well, b)) = (Switch::start().await, Switch::start().await);
     let dead = nowhere().await;
-    let world = world(&[a, b], RARELY).await;
+    let fixture = fixture(&[a, b], RARELY).await;
     until("checked", || first.checks() == 1).await;
     // Without the checks at the start, which would count too.
-    change(&world, &[dead, b], &RARELY.replace("failures = 2", "failures = 3"));
-    while statuses(&world)[0].0 {
-        assert_eq!(post(&world).await.0, StatusCode::OK);
+    change(&fixture, &[dead, b], &RARELY.replace("failures = 2", "failures = 3"));
+    while statuses(&fixture)[0].0 {
+        assert_eq!(post(&fixture).await.0, StatusCode::OK);
     }
-    assert_eq!(world.gateway.counters.counts().failed, 0);
+    assert_eq!(fixture.gateway.counters.counts().failed, 0);
 }
 
 #[tokio::test]
 async fn without_checks_dead_upstreams_are_502() {
-    let world = world(&[nowhere().await, nowhere().await], "").await;
-    assert_eq!(post(&world).await.0, StatusCode::BAD_GATEWAY);
-    assert_eq!(statuses(&world), [(true, 0), (true, 0)]);
+    let fixture = fixture(&[nowhere().await, nowhere().await], "").await;
+    assert_eq!(post(&fixture).await.0, StatusCode::BAD_GATEWAY);
+    assert_eq!(statuses(&fixture), [(true, 0), (true, 0)]);
 }
 
 #[tokio::test]
 async fn without_a_healthy_upstream_the_answer_is_503_at_once() {
-    let world = world(&[nowhere().await, nowhere().await], &HEALTH.replace("2ms", "1500ms")).await;
+    let fixture = fixture(&[nowhere().await, nowhere().await], &HEALTH.replace("2ms", "1500ms")).await;
     // The first checks fail, and then connections.
-    while statuses(&world).iter().any(|seen| seen.0) {
-        assert!([StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE].contains(&post(&world).await.0));
+    while statuses(&fixture).iter().any(|seen| seen.0) {
+        assert!([StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE].contains(&post(&fixture).await.0));
     }
-    let before = world.gateway.counters.counts();
-    let tokens = world.gateway.limits.all.snapshot().granted;
-    let answer = world.get("/", "k").send().await.unwrap();
+    let before = fixture.gateway.counters.counts();
+    let tokens = fixture.gateway.limits.all.snapshot().granted;
+    let answer = fixture.get("/", "k").send().await.unwrap();
     assert_eq!(
         (answer.status(), &answer.headers()["retry-after"]),
         (StatusCode::SERVICE_UNAVAILABLE, &"2".parse().unwrap())
     );
     assert!(answer.text().await.unwrap().contains("no upstream is healthy"));
-    assert_eq!(world.gateway.limits.all.snapshot().granted, tokens, "it does not wait for tokens");
-    let counts = world.gateway.counters.counts();
+    assert_eq!(fixture.gateway.limits.all.snapshot().granted, tokens, "it does not wait for tokens");
+    let counts = fixture.gateway.counters.counts();
     assert_eq!((counts.failed, counts.refused_all, counts.refused_each), (before.failed + 1, 0, 0));
 }
 
 #[tokio::test]
 async fn the_upstream_with_fewer_requests_in_flight_is_chosen_until_a_response_ends() {
     let ((one, a), (two, b)) = (Upstream::start().await, Upstream::start().await);
-    let world = world(&[a, b], "").await;
+    let fixture = fixture(&[a, b], "").await;
     let streams = [one.stream(), two.stream()];
-    let mut response = world.get("/stream", "k").send().await.unwrap();
-    let busy = statuses(&world).iter().position(|seen| seen.1 == 1).expect("one is busy");
+    let mut response = fixture.get("/stream", "k").send().await.unwrap();
+    let busy = statuses(&fixture).iter().position(|seen| seen.1 == 1).expect("one is busy");
     for count in 1..=20 {
-        assert_eq!(world.get("/", "k").send().await.unwrap().text().await.unwrap(), "hello");
+        assert_eq!(fixture.get("/", "k").send().await.unwrap().text().await.unwrap(), "hello");
         assert_eq!([one.count(), two.count()][1 - busy], count);
-        until("the response has ended", || statuses(&world)[1 - busy].1 == 0).await;
+        until("the response has ended", || statuses(&fixture)[1 - busy].1 == 0).await;
     }
-    assert_eq!(statuses(&world)[busy].1, 1);
+    assert_eq!(statuses(&fixture)[busy].1, 1);
     streams[busy].close_channel();
     assert!(response.chunk().await.unwrap().is_none());
-    until("the stream has ended", || statuses(&world)[busy].1 == 0).await;
+    until("the stream has ended", || statuses(&fixture)[busy].1 == 0).await;
 }
 
 #[tokio::test]
 async fn a_websocket_keeps_its_upstream_busy() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = world(&[nowhere().await, address], "[[routes]]\npath = \"/\"\nwebsockets = true\n").await;
+    let fixture = fixture(&[nowhere().await, address], "[[routes]]\npath = \"/\"\nwebsockets = true\n").await;
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
-    let mut client = Raw::sent(world.address, ask).await;
+    let mut client = Raw::sent(fixture.address, ask).await;
     let mut other = upstream.accept().await;
     assert!(other.head().await.contains(&format!("\r\nhost: {address}\r\n")));
     other.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 101 "));
     other.send("down").await;
-    assert_eq!((client.bytes(4).await, statuses(&world)[1].1), ("down".to_owned(), 1));
+    assert_eq!((client.bytes(4).await, statuses(&fixture)[1].1), ("down".to_owned(), 1));
     drop((client, other));
-    until("ended", || statuses(&world)[1].1 == 0).await;
+    until("ended", || statuses(&fixture)[1].1 == 0).await;
 }
 
 #[tokio::test]
@@ -244,21 +244,21 @@ async fn a_change_of_the_file_keeps_the_state_of_upstreams_and_their_requests() 
     let ((ill, a), (_well, b)) = (Switch::start().await, Switch::start().await);
     let (streaming, c) = Upstream::start().await;
     let stream = streaming.stream();
-    let world = world(&[a, c], HEALTH).await;
+    let fixture = fixture(&[a, c], HEALTH).await;
     ill.set_ill(true);
-    until("left", || !statuses(&world)[0].0).await;
-    let _response = world.get("/stream", "k").send().await.unwrap();
-    change(&world, &[b, c, a], HEALTH);
-    assert_eq!(statuses(&world), [(true, 0), (true, 1), (false, 0)]);
+    until("left", || !statuses(&fixture)[0].0).await;
+    let _response = fixture.get("/stream", "k").send().await.unwrap();
+    change(&fixture, &[b, c, a], HEALTH);
+    assert_eq!(statuses(&fixture), [(true, 0), (true, 1), (false, 0)]);
     // The new configuration is checked too.
     ill.set_ill(false);
-    until("returned", || statuses(&world)[2].0).await;
+    until("returned", || statuses(&fixture)[2].0).await;
     stream.close_channel();
-    until("ended", || statuses(&world)[1].1 == 0).await;
+    until("ended", || statuses(&fixture)[1].1 == 0).await;
     // One upstream without checks has no state.
-    change(&world, &[b], "");
-    assert!(statuses(&world).is_empty() && !world.page("/metrics").await.contains("gateway_upstream_healthy"));
-    assert_eq!(post(&world).await.0, StatusCode::OK);
+    change(&fixture, &[b], "");
+    assert!(statuses(&fixture).is_empty() && !fixture.page("/metrics").await.contains("gateway_upstream_healthy"));
+    assert_eq!(post(&fixture).await.0, StatusCode::OK);
 }
 
 #[test]

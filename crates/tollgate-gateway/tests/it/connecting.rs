@@ -1,8 +1,8 @@
 //! Connections: how many there may be, for how long, and what happens when there are too many.
 
+use super::fixture::*;
 use super::process::Process;
 use super::raw::Raw;
-use super::world::*;
 
 use reqwest::StatusCode;
 use tokio::net::TcpSocket;
@@ -18,39 +18,39 @@ async fn response(client: &mut Raw) -> String {
 
 #[tokio::test]
 async fn an_address_has_no_more_connections_than_its_share() {
-    let world = TestGateway::new(&format!("max_connections_per_address = 2\n{LIMITS}")).await;
+    let fixture = TestGateway::new(&format!("max_connections_per_address = 2\n{LIMITS}")).await;
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = Raw::sent(world.address, REQUEST).await;
+        let mut client = Raw::sent(fixture.address, REQUEST).await;
         assert_eq!(response(&mut client).await, "hello");
         clients.push(client);
     }
-    assert_eq!(Raw::to(world.address).await.rest().await, "", "closed at once");
+    assert_eq!(Raw::to(fixture.address).await.rest().await, "", "closed at once");
     // Another address has a share of its own.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let mut other = Raw::from(socket.connect(world.address).await.unwrap());
+    let mut other = Raw::from(socket.connect(fixture.address).await.unwrap());
     other.send(REQUEST).await;
     assert_eq!(response(&mut other).await, "hello");
     // And a connection that ends makes space for the next.
     drop(clients.pop());
     loop {
-        let mut next = Raw::to(world.address).await;
+        let mut next = Raw::to(fixture.address).await;
         // The first ones may come before the gateway has seen the end.
         if next.try_send(REQUEST).await && response(&mut next).await == "hello" {
             break;
         }
     }
-    assert!(world.page("/metrics").await.contains("gateway_connections_refused_total "));
+    assert!(fixture.page("/metrics").await.contains("gateway_connections_refused_total "));
 }
 
 #[tokio::test]
 async fn a_trusted_proxy_has_as_many_connections_as_it_needs() {
     let proxies = "proxies_before = 1\ntrusted_proxies = [\"127.0.0.1\"]\n";
-    let world = TestGateway::new(&format!("max_connections_per_address = 1\n{LIMITS}{proxies}")).await;
+    let fixture = TestGateway::new(&format!("max_connections_per_address = 1\n{LIMITS}{proxies}")).await;
     let mut clients = Vec::new();
     for _ in 0..5 {
-        let mut client = Raw::sent(world.address, REQUEST).await;
+        let mut client = Raw::sent(fixture.address, REQUEST).await;
         assert_eq!(response(&mut client).await, "hello");
         clients.push(client);
     }
@@ -59,9 +59,9 @@ async fn a_trusted_proxy_has_as_many_connections_as_it_needs() {
 /// Time is paused: it moves on when all that could happen has happened.
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_request_ends_soon() {
-    let world = TestGateway::new(LIMITS).await;
+    let fixture = TestGateway::new(LIMITS).await;
     for start in ["", "GET / HTTP/1.1\r\nhost: a\r\n"] {
-        let mut client = Raw::sent(world.address, start).await;
+        let mut client = Raw::sent(fixture.address, start).await;
         let rest = tokio::time::timeout(20 * SECOND, client.rest()).await;
         assert_eq!(rest.as_deref(), Ok(""), "{start:?}");
     }
@@ -69,8 +69,8 @@ async fn a_connection_without_a_request_ends_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_stays_for_the_idle_timeout() {
-    let world = TestGateway::new(&format!("header_timeout = \"1s\"\nidle_timeout = \"5m\"\n{LIMITS}")).await;
-    let mut client = Raw::to(world.address).await;
+    let fixture = TestGateway::new(&format!("header_timeout = \"1s\"\nidle_timeout = \"5m\"\n{LIMITS}")).await;
+    let mut client = Raw::to(fixture.address).await;
     for _ in 0..3 {
         client.send(REQUEST).await;
         assert_eq!(response(&mut client).await, "hello");
@@ -81,12 +81,12 @@ async fn an_idle_connection_stays_for_the_idle_timeout() {
 
 #[tokio::test]
 async fn a_head_has_a_largest_size() {
-    let world = TestGateway::new(LIMITS).await;
-    let mut client = Raw::to(world.address).await;
+    let fixture = TestGateway::new(LIMITS).await;
+    let mut client = Raw::to(fixture.address).await;
     client.try_send(format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(100_000))).await;
     let head = client.head().await;
     assert!(head.is_empty() || head.starts_with("HTTP/1.1 431 "), "{head}");
-    assert_eq!(world.upstream.count(), 0);
+    assert_eq!(fixture.upstream.count(), 0);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn the_admin_address_answers_when_no_more_files_can_be_opened() {
 
 #[tokio::test]
 async fn the_admin_address_answers_to_its_own_names_only() {
-    let world = TestGateway::new(&format!("admin_hosts = [\"Gateway.internal\"]\n{LIMITS}")).await;
+    let fixture = TestGateway::new(&format!("admin_hosts = [\"Gateway.internal\"]\n{LIMITS}")).await;
     for (host, expected) in [
         ("host: 127.0.0.1:9090\r\n", "200"),
         ("host: [::1]\r\n", "200"),
@@ -140,12 +140,12 @@ async fn the_admin_address_answers_to_its_own_names_only() {
                 continue;
             }
             let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{host}\r\n");
-            let answer = Raw::sent(world.gateway.admin, request).await.rest().await;
+            let answer = Raw::sent(fixture.gateway.admin, request).await.rest().await;
             assert_eq!(answer.split(' ').nth(1), Some(expected), "{host}: {answer}");
         }
     }
     let rebound = "GET http://rebound.example/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    assert!(Raw::sent(world.gateway.admin, rebound).await.rest().await.starts_with("HTTP/1.1 421 "));
+    assert!(Raw::sent(fixture.gateway.admin, rebound).await.rest().await.starts_with("HTTP/1.1 421 "));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,10 @@
 //! TLS between clients and the gateway.
 
 use super::app::config::Config;
+use super::fixture::{TestGateway, Upstream, change, file};
 use super::process::Process;
 use super::raw::{Raw, responding};
 use super::tls::Pair;
-use super::world::{TestGateway, Upstream, change, file};
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\
 async fn a_request_over_tls_is_forwarded_and_the_upstream_learns_the_scheme() {
     let (address, heads) = responding(OK).await;
     let pair = Pair::new();
-    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
-    let seen = pair.answer(world.address, REQUEST).await.unwrap();
+    let fixture = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let seen = pair.answer(fixture.address, REQUEST).await.unwrap();
     assert!(seen.starts_with("HTTP/1.1 200 ") && seen.ends_with("ok"), "{seen}");
     let head = heads.lock().unwrap()[0].clone();
     assert!(head.contains("\r\nx-forwarded-proto: https\r\n"), "{head}");
@@ -26,32 +26,32 @@ async fn a_request_over_tls_is_forwarded_and_the_upstream_learns_the_scheme() {
 #[tokio::test]
 async fn protocols_are_negotiated() {
     let pair = Pair::new();
-    let world = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
+    let fixture = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
     for (offered, chosen) in
         [(&["http/1.1", "h2"][..], Some(&b"h2"[..])), (&["http/1.1"], Some(b"http/1.1")), (&[], None)]
     {
-        let stream = pair.connect(world.address, offered).await.unwrap();
+        let stream = pair.connect(fixture.address, offered).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), chosen, "{offered:?}");
     }
-    assert!(pair.connect(world.address, &["spdy/3"]).await.is_err());
+    assert!(pair.connect(fixture.address, &["spdy/3"]).await.is_err());
 }
 
 #[tokio::test]
 async fn a_client_that_speaks_no_tls_gets_no_answer() {
     let pair = Pair::new();
-    let world = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
-    let seen = Raw::sent(world.address, REQUEST).await.bytes_to_end().await;
+    let fixture = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
+    let seen = Raw::sent(fixture.address, REQUEST).await.bytes_to_end().await;
     assert!(!seen.windows(4).any(|part| part == b"HTTP"), "{seen:?}");
-    assert_eq!(world.upstream.count(), 0);
+    assert_eq!(fixture.upstream.count(), 0);
 }
 
 #[tokio::test]
 async fn the_handshake_is_part_of_the_header_timeout() {
     let pair = Pair::new();
-    let world = TestGateway::by_the_clock(&format!("header_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
+    let fixture = TestGateway::by_the_clock(&format!("header_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
     // It ends, whatever was sent of the handshake.
     for part in [&b""[..], b"\x16\x03\x01\x01\x00\x01"] {
-        assert_eq!(Raw::sent(world.address, part).await.rest().await, "");
+        assert_eq!(Raw::sent(fixture.address, part).await.rest().await, "");
     }
 }
 
@@ -84,14 +84,14 @@ async fn a_renewed_certificate_is_used_and_a_wrong_one_is_not() {
 async fn a_file_without_its_table_does_not_end_tls_and_one_with_it_does_not_begin_it() {
     let pair = Pair::new();
     let encrypted = format!("{LIMITS}{}", pair.table());
-    let world = TestGateway::new(&encrypted).await;
-    let said = change(&world, LIMITS).unwrap_err();
+    let fixture = TestGateway::new(&encrypted).await;
+    let said = change(&fixture, LIMITS).unwrap_err();
     assert!(
         said.ends_with("`[tls]` is read at the start only: restart the gateway, or restore the old value"),
         "{said}"
     );
-    assert!(pair.answer(world.address, REQUEST).await.unwrap().starts_with("HTTP/1.1 200 "));
-    change(&world, &encrypted).unwrap();
+    assert!(pair.answer(fixture.address, REQUEST).await.unwrap().starts_with("HTTP/1.1 200 "));
+    change(&fixture, &encrypted).unwrap();
     let plain = TestGateway::new(LIMITS).await;
     let said = change(&plain, &encrypted).unwrap_err();
     assert!(said.contains("line 9: `[tls]` is read at the start only"), "{said}");

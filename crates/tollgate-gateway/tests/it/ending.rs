@@ -1,7 +1,7 @@
 //! Shutdown: every accepted request gets a response.
 
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use reqwest::StatusCode;
 
@@ -45,12 +45,12 @@ async fn waiting_and_forwarded_requests_are_served_and_no_connection_is_accepted
 
 #[tokio::test]
 async fn requests_that_wait_after_the_grace_period_are_refused() {
-    let world =
+    let fixture =
         TestGateway::new(&format!("quota = \"1/s, burst 1\"\nmax_wait = \"1h\"\ngrace = \"100ms\"\n{KEYS}")).await;
-    assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
-    let line: Vec<_> = (0..10).map(|_| world.send("/", "a")).collect();
-    until("all wait", || world.waiting() == (0, 10)).await;
-    let TestGateway { gateway, .. } = world;
+    assert_eq!(fixture.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
+    let line: Vec<_> = (0..10).map(|_| fixture.send("/", "a")).collect();
+    until("all wait", || fixture.waiting() == (0, 10)).await;
+    let TestGateway { gateway, .. } = fixture;
     let counters = std::sync::Arc::clone(&gateway.counters);
     assert!(gateway.shut_down().await, "every request got a response");
     for answer in line {
@@ -64,12 +64,12 @@ async fn requests_that_wait_after_the_grace_period_are_refused() {
 
 #[tokio::test]
 async fn an_endless_response_does_not_delay_the_shutdown() {
-    let world = TestGateway::new(&format!("quota = \"9/s\"\nmax_wait = \"1h\"\ngrace = \"50ms\"\n{KEYS}")).await;
-    let _endless = world.upstream.stream();
-    let mut response = world.get("/stream", "a").send().await.unwrap();
+    let fixture = TestGateway::new(&format!("quota = \"9/s\"\nmax_wait = \"1h\"\ngrace = \"50ms\"\n{KEYS}")).await;
+    let _endless = fixture.upstream.stream();
+    let mut response = fixture.get("/stream", "a").send().await.unwrap();
     // A connection without a request does not count as a request.
-    let _silent = tokio::net::TcpStream::connect(world.address).await.unwrap();
-    let TestGateway { gateway, .. } = world;
+    let _silent = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
+    let TestGateway { gateway, .. } = fixture;
     assert!(!gateway.shut_down().await, "one response was cut off");
     drop(response.chunk());
 }

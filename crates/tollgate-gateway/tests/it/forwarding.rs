@@ -1,7 +1,7 @@
 //! The fields in which proxies say for whom they forward: which the gateway believes, and which the upstream sees.
 
+use super::fixture::*;
 use super::raw::{Raw, responding};
-use super::world::*;
 
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
@@ -12,9 +12,9 @@ const LIMITS: &str =
 /// The fields of a forwarded request that name addresses, hosts or paths.
 async fn forwarded(proxies: &str, fields: impl AsRef<[u8]>) -> Vec<String> {
     let (upstream, heads) = responding("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
-    let world = TestGateway::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
+    let fixture = TestGateway::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
     let request = [b"GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n", fields.as_ref(), b"\r\n"].concat();
-    let answer = Raw::sent(world.address, request).await.rest().await;
+    let answer = Raw::sent(fixture.address, request).await.rest().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let head = heads.lock().unwrap().pop().unwrap();
     let lines = head.lines().skip(1).filter(|line| !line.is_empty() && !line.starts_with("via: "));
@@ -56,8 +56,8 @@ async fn of_a_trusted_proxy_the_upstream_sees_what_it_added() {
 
 #[tokio::test]
 async fn an_address_is_the_same_client_with_and_without_a_port() {
-    let world = TestGateway::new(&format!("{LIMITS}proxies_before = 1\n")).await;
-    let status = async |seen: &str| world.get("/", "").header("x-forwarded-for", seen).send().await.unwrap().status();
+    let fixture = TestGateway::new(&format!("{LIMITS}proxies_before = 1\n")).await;
+    let status = async |seen: &str| fixture.get("/", "").header("x-forwarded-for", seen).send().await.unwrap().status();
     for (same, other) in [
         (["192.0.2.1", "192.0.2.1:4711", "192.0.2.1:4712"], "192.0.2.2:4711"),
         (["[2001:db8::1]:4711", "2001:db8::1", "[2001:db8::2]"], "[2001:db8:0:1::1]:4711"),
@@ -74,10 +74,11 @@ async fn an_address_is_the_same_client_with_and_without_a_port() {
 #[tokio::test]
 async fn only_a_trusted_proxy_names_the_client() {
     for (trusted, third) in [("10.0.0.0/8", StatusCode::TOO_MANY_REQUESTS), ("127.0.0.1/32", StatusCode::OK)] {
-        let world = TestGateway::new(&format!("{LIMITS}proxies_before = 1\ntrusted_proxies = [\"{trusted}\"]\n")).await;
+        let fixture =
+            TestGateway::new(&format!("{LIMITS}proxies_before = 1\ntrusted_proxies = [\"{trusted}\"]\n")).await;
         let mut last = None;
         for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
-            last = Some(world.get("/", "").header("x-forwarded-for", address).send().await.unwrap().status());
+            last = Some(fixture.get("/", "").header("x-forwarded-for", address).send().await.unwrap().status());
         }
         assert_eq!(last, Some(third), "{trusted}");
     }
@@ -87,9 +88,9 @@ async fn only_a_trusted_proxy_names_the_client() {
 #[tokio::test]
 async fn no_byte_of_the_client_hides_the_address_that_a_proxy_appended() {
     let limits = format!("{LIMITS}proxies_before = 1\n[[networks]]\ncidr = \"192.0.2.1\"\nrefuse = true\n");
-    let world = TestGateway::new(&limits).await;
+    let fixture = TestGateway::new(&limits).await;
     for lines in [&[&b"\xff, 192.0.2.1"[..]][..], &[b"198.51.100.9", b"\xff, 192.0.2.1"], &[b"\xff,192.0.2.1"]] {
-        let mut request = world.get("/", "");
+        let mut request = fixture.get("/", "");
         for line in lines {
             request = request.header("x-forwarded-for", HeaderValue::from_bytes(line).unwrap());
         }

@@ -1,9 +1,9 @@
 //! HTTP/2 between clients and the gateway.
 
+use super::fixture::{HANG_LIMIT, TestGateway, Upstream, until};
 use super::frames::{Answer, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RESET, block};
 use super::raw::{RawUpstream, responding};
 use super::tls::Pair;
-use super::world::{HANG_LIMIT, TestGateway, Upstream, until};
 
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
@@ -19,12 +19,12 @@ const POST: [(&str, &str); 4] = [(":method", "POST"), (":scheme", "https"), (":a
 type Client = SendRequest<Bytes>;
 type Connection = tokio::task::JoinHandle<Result<(), h2::Error>>;
 
-async fn connect(world: &TestGateway, pair: &Pair) -> (Client, Connection) {
-    connect_with(world, pair, &Builder::new()).await
+async fn connect(fixture: &TestGateway, pair: &Pair) -> (Client, Connection) {
+    connect_with(fixture, pair, &Builder::new()).await
 }
 
-async fn connect_with(world: &TestGateway, pair: &Pair, builder: &Builder) -> (Client, Connection) {
-    let stream = pair.connect(world.address, &["h2"]).await.unwrap();
+async fn connect_with(fixture: &TestGateway, pair: &Pair, builder: &Builder) -> (Client, Connection) {
+    let stream = pair.connect(fixture.address, &["h2"]).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (client, connection) = builder.handshake(stream).await.unwrap();
     (client.ready().await.unwrap(), tokio::spawn(connection))
@@ -48,8 +48,8 @@ async fn text(mut body: RecvStream) -> Result<String, h2::Error> {
 async fn a_request_becomes_one_of_http_1_1() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
-    let (mut client, _connection) = connect(&world, &pair).await;
+    let fixture = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let (mut client, _connection) = connect(&fixture, &pair).await;
     let request = Request::builder().method(Method::POST).uri("https://real.example:81/x?y");
     let request = request.header("cookie", "a=1").header("cookie", "b=2").header("te", "trailers").body(()).unwrap();
     let (answer, mut body) = client.send_request(request, false).unwrap();
@@ -72,7 +72,7 @@ async fn a_request_becomes_one_of_http_1_1() {
 async fn nothing_is_smuggled_into_the_upstreams_connection() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let fixture = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     let with = |base: [(&'static str, &'static str); 4], more: &[(&'static str, &'static str)]| {
         let names: Vec<_> = more.iter().map(|(name, _)| *name).filter(|name| name.starts_with(':')).collect();
         let kept = base.into_iter().filter(|(name, _)| !names.contains(name));
@@ -111,7 +111,7 @@ async fn nothing_is_smuggled_into_the_upstreams_connection() {
         (with(POST, &[("content-length", "5"), ("content-length", "0")]), Some("hello"), bad()),
         (with(POST, &[("content-length", "+5")]), Some("hello"), bad()),
     ] {
-        let mut frames = Frames::connect(&pair, world.address).await;
+        let mut frames = Frames::connect(&pair, fixture.address).await;
         let ends = if body.is_none() { END_STREAM } else { 0 };
         frames.send(HEADERS, END_HEADERS | ends, 1, &block(&fields)).await;
         if let Some(body) = body {
@@ -122,7 +122,7 @@ async fn nothing_is_smuggled_into_the_upstreams_connection() {
         assert!(seen == expected || seen == Answer::Reset, "{fields:?}: {seen:?}");
         assert_eq!(*heads.lock().unwrap(), [""; 0], "{fields:?}");
     }
-    let mut frames = Frames::connect(&pair, world.address).await;
+    let mut frames = Frames::connect(&pair, fixture.address).await;
     frames.send(HEADERS, END_HEADERS | END_STREAM, 1, &block(&GET)).await;
     assert_eq!(frames.answer(1).await, Answer::Status("200".to_owned()));
     assert_eq!(heads.lock().unwrap().len(), 1);
@@ -132,24 +132,24 @@ async fn nothing_is_smuggled_into_the_upstreams_connection() {
 async fn half_a_body_is_not_taken_for_a_whole_one() {
     let pair = Pair::new();
     let (address, heads) = responding(OK).await;
-    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let fixture = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
     for (count, reason) in [Reason::NO_ERROR, Reason::CANCEL].into_iter().enumerate() {
-        let mut frames = Frames::connect(&pair, world.address).await;
+        let mut frames = Frames::connect(&pair, fixture.address).await;
         frames.send(HEADERS, END_HEADERS, 1, &block(&POST)).await;
         frames.send(DATA, 0, 1, b"half").await;
         frames.send(RESET, 0, 1, &u32::from(reason).to_be_bytes()).await;
-        until("counted", || world.gateway.counters.counts().left == count as u64 + 1).await;
+        until("counted", || fixture.gateway.counters.counts().left == count as u64 + 1).await;
     }
     assert!(heads.lock().unwrap().is_empty());
-    assert_eq!(world.gateway.limits.all.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.gateway.limits.all.snapshot().in_flight, Some(0));
 }
 
 #[tokio::test]
 async fn a_flood_of_resets_ends_the_connection_and_leaves_nothing_in_flight() {
     let pair = Pair::new();
     let (_upstream, address) = RawUpstream::start().await;
-    let world = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
-    let mut frames = Frames::connect(&pair, world.address).await;
+    let fixture = TestGateway::before(Upstream::default(), address, &format!("{LIMITS}{}", pair.table())).await;
+    let mut frames = Frames::connect(&pair, fixture.address).await;
     let (mut stream, headers) = (1, block(&GET));
     while frames.send(HEADERS, END_HEADERS | END_STREAM, stream, &headers).await
         && frames.send(RESET, 0, stream, &u32::from(Reason::CANCEL).to_be_bytes()).await
@@ -158,16 +158,16 @@ async fn a_flood_of_resets_ends_the_connection_and_leaves_nothing_in_flight() {
         assert!(stream < 1_000_000, "it goes on");
         tokio::task::yield_now().await;
     }
-    until("released", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    until("released", || fixture.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
 #[tokio::test]
 async fn requests_of_one_connection_count_like_connections() {
     let pair = Pair::new();
     let limits = format!("max_connections_per_address = 3\n{LIMITS}{}", pair.table());
-    let world = TestGateway::new(&limits).await;
-    let (mut client, _connection) = connect(&world, &pair).await;
-    let streams = [world.upstream.stream(), world.upstream.stream()];
+    let fixture = TestGateway::new(&limits).await;
+    let (mut client, _connection) = connect(&fixture, &pair).await;
+    let streams = [fixture.upstream.stream(), fixture.upstream.stream()];
     let mut open = Vec::new();
     for _ in &streams {
         open.push(client.send_request(get("/stream"), true).unwrap().0.await.unwrap());
@@ -192,9 +192,9 @@ async fn requests_of_one_connection_count_like_connections() {
 async fn a_client_that_takes_nothing_of_a_response_loses_its_stream_only() {
     let pair = Pair::new();
     let limits = format!("client_timeout = \"200ms\"\n{LIMITS}{}", pair.table());
-    let world = TestGateway::by_the_clock(&limits).await;
-    let (mut client, _connection) = connect_with(&world, &pair, Builder::new().initial_window_size(2)).await;
-    let stream = world.upstream.stream();
+    let fixture = TestGateway::by_the_clock(&limits).await;
+    let (mut client, _connection) = connect_with(&fixture, &pair, Builder::new().initial_window_size(2)).await;
+    let stream = fixture.upstream.stream();
     let stalled = client.send_request(get("/stream"), true).unwrap().0.await.unwrap();
     let mut body = stalled.into_body();
     // The library holds the rest of the first part, and the gateway the second.
@@ -202,7 +202,7 @@ async fn a_client_that_takes_nothing_of_a_response_loses_its_stream_only() {
     assert_eq!(body.data().await.unwrap().unwrap(), "he");
     stream.unbounded_send("more").unwrap();
     assert!(body.data().await.unwrap().unwrap_err().is_reset());
-    until("released", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    until("released", || fixture.gateway.limits.all.snapshot().in_flight == Some(0)).await;
     let next = client.send_request(get("/"), true).unwrap().0.await.unwrap();
     assert_eq!(next.status(), StatusCode::OK);
 }
@@ -217,10 +217,10 @@ async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_
     for response in [complete, chunked] {
         let (address, _) = responding(response.leak()).await;
         let limits = format!("client_timeout = \"200ms\"\nin_flight = 1\n{LIMITS}{}", pair.table());
-        let world = TestGateway::before(Upstream::default(), address, &limits).await;
+        let fixture = TestGateway::before(Upstream::default(), address, &limits).await;
         for window in [0, 1, 2_000] {
             let (mut client, _connection) =
-                connect_with(&world, &pair, Builder::new().initial_window_size(window)).await;
+                connect_with(&fixture, &pair, Builder::new().initial_window_size(window)).await;
             let answer = client.send_request(get("/"), true).unwrap().0.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK, "the place of the last response is free");
             let mut body = answer.into_body();
@@ -233,10 +233,10 @@ async fn a_client_that_takes_nothing_of_a_complete_response_has_its_place_until_
             };
             assert!(end.is_some_and(|end| end.unwrap_err().is_reset()), "{window}");
             assert_eq!(taken as u32, window);
-            until("released", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+            until("released", || fixture.gateway.limits.all.snapshot().in_flight == Some(0)).await;
         }
         // A client that takes it gets all of it.
-        let (mut client, _connection) = connect(&world, &pair).await;
+        let (mut client, _connection) = connect(&fixture, &pair).await;
         let answer = client.send_request(get("/"), true).unwrap().0.await.unwrap();
         assert_eq!(text(answer.into_body()).await.unwrap().len(), 5_000);
     }
@@ -248,8 +248,8 @@ async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
     let pair = Pair::new();
     let limits = LIMITS.replace("max_wait = \"1s\"", "max_wait = \"1000h\"");
     let slow = "[keys.listed.slow]\nkey = \"slow\"\nquota = \"1/h, burst 1\"\n";
-    let world = TestGateway::new(&format!("{limits}{slow}{}", pair.table())).await;
-    let (mut client, _connection) = connect(&world, &pair).await;
+    let fixture = TestGateway::new(&format!("{limits}{slow}{}", pair.table())).await;
+    let (mut client, _connection) = connect(&fixture, &pair).await;
     let post = |key: &str| Request::post("https://a/").header("x-api-key", key).body(()).unwrap();
     // It takes the only token.
     let first = client.send_request(post("slow"), true).unwrap().0.await.unwrap();
@@ -261,7 +261,7 @@ async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
         body.send_data(Bytes::from(vec![0; 200_000]), false).unwrap();
         open.push((answer, body));
     }
-    until("all wait", || world.waiting().0 == open.len()).await;
+    until("all wait", || fixture.waiting().0 == open.len()).await;
     client = client.ready().await.unwrap();
     let (answer, mut body) = client.send_request(post("other"), false).unwrap();
     body.send_data(Bytes::from_static(b"hello"), true).unwrap();
@@ -272,8 +272,8 @@ async fn bodies_that_wait_hold_back_no_other_request_of_the_connection() {
 #[tokio::test]
 async fn a_connection_without_requests_ends() {
     let pair = Pair::new();
-    let world = TestGateway::by_the_clock(&format!("idle_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
-    let (mut client, connection) = connect(&world, &pair).await;
+    let fixture = TestGateway::by_the_clock(&format!("idle_timeout = \"100ms\"\n{LIMITS}{}", pair.table())).await;
+    let (mut client, connection) = connect(&fixture, &pair).await;
     assert_eq!(client.send_request(get("/"), true).unwrap().0.await.unwrap().status(), StatusCode::OK);
     connection.await.unwrap().unwrap();
 }
@@ -281,14 +281,14 @@ async fn a_connection_without_requests_ends() {
 #[tokio::test]
 async fn a_shutdown_serves_open_requests_and_accepts_no_more() {
     let pair = Pair::new();
-    let world = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
-    let (mut client, connection) = connect(&world, &pair).await;
-    let stream = world.upstream.stream();
+    let fixture = TestGateway::new(&format!("{LIMITS}{}", pair.table())).await;
+    let (mut client, connection) = connect(&fixture, &pair).await;
+    let stream = fixture.upstream.stream();
     let open = client.send_request(get("/stream"), true).unwrap().0.await.unwrap();
-    let ending = tokio::spawn(world.gateway.shut_down());
+    let ending = tokio::spawn(fixture.gateway.shut_down());
     // The client learns that the connection ends.
     while client.clone().ready().await.is_ok() {
-        tokio::time::sleep(super::world::MILLI).await;
+        tokio::time::sleep(super::fixture::MILLI).await;
     }
     stream.unbounded_send("last").unwrap();
     drop(stream);

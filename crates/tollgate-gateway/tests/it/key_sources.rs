@@ -1,7 +1,7 @@
 //! Keys in the query, and in the claims of tokens.
 
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,25 +17,25 @@ fn limits(place: &str, unlisted: &str) -> String {
     )
 }
 
-async fn status(world: &TestGateway, path: &str, authorization: &str) -> StatusCode {
-    let request = world.client.get(format!("http://{}{path}", world.address));
+async fn status(fixture: &TestGateway, path: &str, authorization: &str) -> StatusCode {
+    let request = fixture.client.get(format!("http://{}{path}", fixture.address));
     request.header("authorization", authorization).send().await.unwrap().status()
 }
 
 #[tokio::test]
 async fn a_key_in_the_query_counts_however_it_is_written() {
-    let world = TestGateway::new(&limits("query = \"api_key\"", "by-key")).await;
+    let fixture = TestGateway::new(&limits("query = \"api_key\"", "by-key")).await;
     for path in ["/?api_key=the%20shop", "/x?a=b&api_key=the+shop", "/?api%5Fkey=the+shop&c"] {
-        assert_eq!(status(&world, path, "").await, OK, "{path}");
+        assert_eq!(status(&fixture, path, "").await, OK, "{path}");
     }
-    assert_eq!(status(&world, "/?api_key=the+shop", "").await, REFUSED);
-    assert_eq!(status(&world, "/?api_key=other", "").await, OK);
-    assert_eq!(status(&world, "/?api_key=other", "").await, REFUSED);
+    assert_eq!(status(&fixture, "/?api_key=the+shop", "").await, REFUSED);
+    assert_eq!(status(&fixture, "/?api_key=other", "").await, OK);
+    assert_eq!(status(&fixture, "/?api_key=other", "").await, REFUSED);
     // Without a key, and with two, the address counts.
-    assert_eq!(status(&world, "/?api_key=the+shop&api_key=fresh", "").await, OK);
-    assert_eq!(status(&world, "/", "").await, REFUSED);
+    assert_eq!(status(&fixture, "/?api_key=the+shop&api_key=fresh", "").await, OK);
+    assert_eq!(status(&fixture, "/", "").await, REFUSED);
     // The query is forwarded as it came.
-    assert_eq!(world.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
+    assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
 }
 
 fn token(payload: &str) -> String {
@@ -48,20 +48,20 @@ fn token(payload: &str) -> String {
 
 #[tokio::test]
 async fn a_claim_of_a_token_is_the_key() {
-    let world = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
+    let fixture = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
     let shop = token("{\"sub\":\"x\",\"client\":\"the shop\"}");
     for _ in 0..3 {
-        assert_eq!(status(&world, "/", &shop).await, OK);
+        assert_eq!(status(&fixture, "/", &shop).await, OK);
     }
-    assert_eq!(status(&world, "/", &shop).await, REFUSED);
+    assert_eq!(status(&fixture, "/", &shop).await, REFUSED);
     // Other tokens of one client are the same client.
-    assert_eq!(status(&world, "/", &token("{\"client\":7,\"iat\":1}")).await, OK);
-    assert_eq!(status(&world, "/", &token("{\"client\":7,\"iat\":2}")).await, REFUSED);
+    assert_eq!(status(&fixture, "/", &token("{\"client\":7,\"iat\":1}")).await, OK);
+    assert_eq!(status(&fixture, "/", &token("{\"client\":7,\"iat\":2}")).await, REFUSED);
     // Malformed tokens share the bucket of the address.
-    assert_eq!(status(&world, "/", &token("{\"client\":[]}")).await, OK);
+    assert_eq!(status(&fixture, "/", &token("{\"client\":[]}")).await, OK);
     let long = token(&format!("{{\"client\":\"the shop\",\"x\":\"{}\"}}", "x".repeat(9_000)));
     for wrong in ["", "Bearer", "Bearer x", "Bearer a.b.c", &token("{"), &token("{}"), &long] {
-        assert_eq!(status(&world, "/", wrong).await, REFUSED, "{wrong}");
+        assert_eq!(status(&fixture, "/", wrong).await, REFUSED, "{wrong}");
     }
 }
 
@@ -71,14 +71,14 @@ async fn without_a_known_key_the_answer_says_where_to_send_it() {
         ("query = \"api_key\"", "in the query parameter api_key", "query=\"api_key\""),
         ("claim = \"client\"", "a known claim client in the header authorization", "Bearer realm"),
     ] {
-        let world = TestGateway::new(&limits(place, "refuse")).await;
-        let refused = world.client.get(format!("http://{}/?api_key=x", world.address));
+        let fixture = TestGateway::new(&limits(place, "refuse")).await;
+        let refused = fixture.client.get(format!("http://{}/?api_key=x", fixture.address));
         let refused = refused.header("authorization", "Bearer x").send().await.unwrap();
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
         assert!(refused.headers()["www-authenticate"].to_str().unwrap().contains(challenge));
         let text = refused.text().await.unwrap();
         assert!(text.contains(hint), "{text}");
-        assert_eq!(status(&world, "/?api_key=the+shop", &token("{\"client\":\"the shop\"}")).await, OK);
+        assert_eq!(status(&fixture, "/?api_key=the+shop", &token("{\"client\":\"the shop\"}")).await, OK);
     }
 }
 
@@ -116,13 +116,13 @@ fn keys_have_one_place() {
 
 #[tokio::test]
 async fn two_keys_are_none_and_the_connection_may_not_take_the_key_away() {
-    let world = TestGateway::new(&limits("header = \"x-api-key\"", "refuse")).await;
-    let shop = || world.get("/", "the shop");
+    let fixture = TestGateway::new(&limits("header = \"x-api-key\"", "refuse")).await;
+    let shop = || fixture.get("/", "the shop");
     assert_eq!(shop().header("x-api-key", "other").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     assert_eq!(shop().header("connection", "X-Api-Key").send().await.unwrap().status(), StatusCode::BAD_REQUEST);
     assert_eq!(shop().send().await.unwrap().status(), OK);
-    let world = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
+    let fixture = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
     let token = token("{\"client\":\"the shop\"}");
-    let twice = world.get("/", "").header("authorization", token).header("connection", "authorization");
+    let twice = fixture.get("/", "").header("authorization", token).header("connection", "authorization");
     assert_eq!(twice.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
 }

@@ -1,7 +1,7 @@
 //! The access log of the program itself.
 
+use super::fixture::{HANG_LIMIT, MILLI, Upstream, file};
 use super::process::Process;
-use super::world::{HANG_LIMIT, MILLI, Upstream, file};
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};

@@ -1,7 +1,7 @@
 //! The metrics of the program itself: the upstream's latency and status, refusals by reason, and buckets.
 
+use super::fixture::{Upstream, serve};
 use super::process::Process;
-use super::world::{Upstream, serve};
 
 use axum::Router;
 use axum::http::StatusCode;

@@ -9,7 +9,7 @@ use super::app::request::client::Client;
 use super::app::request::name::Name;
 use super::app::telemetry::access_log::{AccessLog, Lines};
 use super::app::telemetry::stats::Stats;
-use super::world::{MILLI, SECOND, file};
+use super::fixture::{MILLI, SECOND, file};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ struct Seen {
 async fn run(keys: &str, made_up: usize) -> Seen {
     let limits = limits(keys);
     let peer = "127.0.0.1:1".parse().unwrap();
-    let proxy = UpstreamClients::new(Arc::clone(&limits)).proxy(peer, "http");
+    let proxy = Arc::new(UpstreamClients::new(Arc::clone(&limits))).proxy(peer, "http");
     let connection = Arc::new(Connection {
         peer,
         limits,

@@ -1,7 +1,7 @@
 //! The cost of a request, whichever way its path and its method are written.
 
+use super::fixture::*;
 use super::raw::Raw;
-use super::world::*;
 
 const ROUTES: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"100000/s\"\n\
                       [[routes]]\npath = \"/reports\"\ncost = 10\n\
@@ -11,17 +11,17 @@ const ROUTES: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = 
                       [[routes]]\npath = \"/Caf\u{e9}s\"\ncost = 5\n";
 
 /// The status and the tokens that a request took, by its request line without the version.
-async fn took(world: &TestGateway, line: &str, headers: &str) -> (String, u64) {
-    let granted = || world.gateway.limits.all.snapshot().granted;
+async fn took(fixture: &TestGateway, line: &str, headers: &str) -> (String, u64) {
+    let granted = || fixture.gateway.limits.all.snapshot().granted;
     let before = granted();
     let request = format!("{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n");
-    let answer = Raw::sent(world.address, request).await.rest().await;
+    let answer = Raw::sent(fixture.address, request).await.rest().await;
     (answer.split(' ').nth(1).unwrap_or_default().to_owned(), granted() - before)
 }
 
 #[tokio::test]
 async fn no_spelling_of_a_path_is_cheaper_than_the_path() {
-    let world = TestGateway::new(ROUTES).await;
+    let fixture = TestGateway::new(ROUTES).await;
     for path in [
         "/reports",
         "/reports/weekly",
@@ -68,14 +68,14 @@ async fn no_spelling_of_a_path_is_cheaper_than_the_path() {
         "/x/..\\reports",
         "\\reports",
     ] {
-        let (status, tokens) = took(&world, &format!("GET {path}"), "").await;
+        let (status, tokens) = took(&fixture, &format!("GET {path}"), "").await;
         assert!(tokens >= 10 || status == "400", "{path}: {status}, {tokens} tokens");
     }
 }
 
 #[tokio::test]
 async fn a_path_that_may_mean_less_costs_the_most_that_it_may_mean() {
-    let world = TestGateway::new(ROUTES).await;
+    let fixture = TestGateway::new(ROUTES).await;
     for (path, expected) in [
         ("/status", 0),
         ("/status/x", 0),
@@ -95,24 +95,24 @@ async fn a_path_that_may_mean_less_costs_the_most_that_it_may_mean() {
         ("/caf%C3%A9s", 5),
         ("/CAF%C3%89S", 5),
     ] {
-        let seen = took(&world, &format!("GET {path}"), "").await;
+        let seen = took(&fixture, &format!("GET {path}"), "").await;
         assert_eq!(seen, ("200".to_owned(), expected), "{path}");
     }
     // Too much to read: the highest price of all.
     let nested = format!("/%{}41", "25".repeat(100));
     let long = format!("/{}", "%61".repeat(2_000));
     for path in [nested, long] {
-        assert_eq!(took(&world, &format!("GET {path}"), "").await.1, 10, "{path}");
+        assert_eq!(took(&fixture, &format!("GET {path}"), "").await.1, 10, "{path}");
     }
     // No escape at all: refused.
     for path in ["/%zz", "/x%2", "/%u0072eports"] {
-        assert_eq!(took(&world, &format!("GET {path}"), "").await, ("400".to_owned(), 0), "{path}");
+        assert_eq!(took(&fixture, &format!("GET {path}"), "").await, ("400".to_owned(), 0), "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_method_costs_the_most_that_it_may_mean() {
-    let world = TestGateway::new(ROUTES).await;
+    let fixture = TestGateway::new(ROUTES).await;
     for (line, headers, expected) in [
         ("GET /jobs", "", 4),
         ("HEAD /jobs", "", 4),
@@ -122,7 +122,7 @@ async fn a_method_costs_the_most_that_it_may_mean() {
         ("POST /jobs", "X-Http-Method: delete\r\n", 6),
         ("DELETE /jobs", "x-method-override: GET\r\n", 6),
     ] {
-        assert_eq!(took(&world, line, headers).await, ("200".to_owned(), expected), "{line} {headers}");
+        assert_eq!(took(&fixture, line, headers).await, ("200".to_owned(), expected), "{line} {headers}");
     }
 }
 
@@ -130,9 +130,9 @@ async fn a_method_costs_the_most_that_it_may_mean() {
 #[tokio::test]
 async fn no_field_replaces_the_path() {
     let (upstream, address) = super::raw::RawUpstream::start().await;
-    let world = TestGateway::before(Upstream::default(), address, ROUTES).await;
+    let fixture = TestGateway::before(Upstream::default(), address, ROUTES).await;
     let fields = "X-Original-URL: /reports\r\nx-rewrite-url: /reports\r\nx-yours: 1\r\n";
-    let _client = Raw::sent(world.address, format!("GET /x HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await;
+    let _client = Raw::sent(fixture.address, format!("GET /x HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await;
     let head = upstream.accept().await.head().await;
     assert!(!head.contains("/reports") && head.contains("x-yours: 1\r\n"), "{head}");
 }

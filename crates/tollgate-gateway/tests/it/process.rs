@@ -1,6 +1,6 @@
 //! The gateway as a child process, which can be sent signals.
 
-use super::world::{HANG_LIMIT, MILLI, file};
+use super::fixture::{HANG_LIMIT, MILLI, file};
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};

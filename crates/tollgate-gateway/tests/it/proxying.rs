@@ -1,6 +1,6 @@
 //! Forwarding: streams, headers, and upstreams that fail.
 
-use super::world::*;
+use super::fixture::*;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -25,10 +25,10 @@ async fn before(router: Router) -> TestGateway {
 #[tokio::test]
 async fn bodies_stream_both_ways() {
     // Each chunk comes back before the next one is sent: a proxy that waits for the whole body hangs here.
-    let world = before(Router::new().route("/echo", any(async |request: Request| request.into_body()))).await;
+    let fixture = before(Router::new().route("/echo", any(async |request: Request| request.into_body()))).await;
     let (send, receive) = futures::channel::mpsc::unbounded::<Result<&str, std::io::Error>>();
     let body = reqwest::Body::wrap_stream(receive);
-    let mut response = world.client.post(format!("http://{}/echo", world.address)).body(body).send().await.unwrap();
+    let mut response = fixture.client.post(format!("http://{}/echo", fixture.address)).body(body).send().await.unwrap();
     for chunk in ["one", "two", "three"] {
         send.unbounded_send(Ok(chunk)).unwrap();
         assert_eq!(response.chunk().await.unwrap().unwrap(), chunk);
@@ -39,9 +39,9 @@ async fn bodies_stream_both_ways() {
 
 #[tokio::test]
 async fn a_large_body_comes_back_as_it_was() {
-    let world = before(Router::new().route("/echo", any(async |request: Request| request.into_body()))).await;
+    let fixture = before(Router::new().route("/echo", any(async |request: Request| request.into_body()))).await;
     let sent: Vec<u8> = (0..3_000_000_u32).map(|byte| (byte % 251) as u8).collect();
-    let request = world.client.put(format!("http://{}/echo?of=it", world.address)).body(sent.clone());
+    let request = fixture.client.put(format!("http://{}/echo?of=it", fixture.address)).body(sent.clone());
     assert!(request.send().await.unwrap().bytes().await.unwrap() == sent);
 }
 
@@ -49,13 +49,13 @@ async fn a_large_body_comes_back_as_it_was() {
 async fn the_upstream_sees_who_asked_and_nothing_of_the_hop() {
     let seen = Arc::new(Mutex::new(HeaderMap::new()));
     let note = Arc::clone(&seen);
-    let world = before(Router::new().fallback(move |request: Request| {
+    let fixture = before(Router::new().fallback(move |request: Request| {
         *note.lock().unwrap() = request.headers().clone();
         let headers = [("connection", "x-mine"), ("x-mine", "1"), ("keep-alive", "timeout=1"), ("x-yours", "2")];
         std::future::ready((StatusCode::IM_A_TEAPOT, headers, request.uri().to_string()))
     }))
     .await;
-    let request = world.get("/a//b%2f?c=%20", "k").header("connection", "keep-alive, x-own").header("x-own", "1");
+    let request = fixture.get("/a//b%2f?c=%20", "k").header("connection", "keep-alive, x-own").header("x-own", "1");
     let response = request.header("te", "deflate").header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::IM_A_TEAPOT);
     let headers = response.headers().clone();
@@ -71,12 +71,12 @@ async fn the_upstream_sees_who_asked_and_nothing_of_the_hop() {
     assert_eq!(seen["x-forwarded-for"], "127.0.0.1");
     assert_eq!(
         (seen["x-forwarded-host"].as_bytes(), seen["x-api-key"].as_bytes()),
-        (world.address.to_string().as_bytes(), &b"k"[..])
+        (fixture.address.to_string().as_bytes(), &b"k"[..])
     );
 }
 
-async fn status_of(world: &TestGateway, path: &str) -> (StatusCode, String) {
-    let response = world.get(path, "k").send().await.unwrap();
+async fn status_of(fixture: &TestGateway, path: &str) -> (StatusCode, String) {
+    let response = fixture.get(path, "k").send().await.unwrap();
     (response.status(), response.headers()["content-type"].to_str().unwrap().to_owned())
 }
 
@@ -84,12 +84,15 @@ async fn status_of(world: &TestGateway, path: &str) -> (StatusCode, String) {
 async fn a_failed_upstream_and_a_late_one_have_different_status_codes() {
     let document = "application/problem+json".to_owned();
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = TestGateway::before(Upstream::default(), nobody, OPEN).await;
-    assert_eq!(status_of(&world, "/").await, (StatusCode::BAD_GATEWAY, document.clone()));
+    let fixture = TestGateway::before(Upstream::default(), nobody, OPEN).await;
+    assert_eq!(status_of(&fixture, "/").await, (StatusCode::BAD_GATEWAY, document.clone()));
     let late = serve(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
-    let world = TestGateway::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
-    assert_eq!(status_of(&world, "/").await, (StatusCode::GATEWAY_TIMEOUT, document));
-    assert_eq!((world.gateway.counters.counts().failed, world.gateway.limits.all.snapshot().in_flight), (1, Some(0)));
+    let fixture = TestGateway::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
+    assert_eq!(status_of(&fixture, "/").await, (StatusCode::GATEWAY_TIMEOUT, document));
+    assert_eq!(
+        (fixture.gateway.counters.counts().failed, fixture.gateway.limits.all.snapshot().in_flight),
+        (1, Some(0))
+    );
 }
 
 #[tokio::test]
@@ -103,41 +106,41 @@ async fn a_response_that_breaks_off_breaks_off_for_the_client_too() {
         });
         Body::from_stream(chunks).into_response()
     };
-    let world = before(Router::new().fallback(broken)).await;
-    let response = world.get("/", "k").send().await.unwrap();
+    let fixture = before(Router::new().fallback(broken)).await;
+    let response = fixture.get("/", "k").send().await.unwrap();
     assert!(response.bytes().await.is_err());
-    until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    until("landed", || fixture.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
 #[tokio::test]
 async fn a_request_target_without_a_path_opens_no_tunnel() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = TestGateway::new(OPEN).await;
+    let fixture = TestGateway::new(OPEN).await;
     for (request, expected) in [
         ("CONNECT example.com:443 HTTP/1.1\r\nhost: example.com\r\n\r\n", "HTTP/1.1 501"),
         ("GET http://example.com/x HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n\r\n", "HTTP/1.1 200"),
         ("GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 "),
     ] {
-        let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = vec![0; 12];
         stream.read_exact(&mut answer).await.unwrap();
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.starts_with(expected), "{request:?}: {answer}");
     }
-    let paths: Vec<String> = world.upstream.came.lock().unwrap().iter().map(|(_, path)| path.clone()).collect();
+    let paths: Vec<String> = fixture.upstream.came.lock().unwrap().iter().map(|(_, path)| path.clone()).collect();
     assert_eq!(paths[0], "/x", "forwarded to the configured upstream, whatever host was named");
 }
 
 #[tokio::test]
 async fn no_100_continue_is_sent_to_a_request_that_would_be_refused() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = TestGateway::new(
+    let fixture = TestGateway::new(
         "quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n",
     )
     .await;
     let first_line = async || {
-        let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = vec![0; 12];
@@ -147,7 +150,7 @@ async fn no_100_continue_is_sent_to_a_request_that_would_be_refused() {
     let (answer, mut stream) = first_line().await;
     assert_eq!(answer, "HTTP/1.1 100");
     stream.write_all(b"hello").await.unwrap();
-    until("served", || world.gateway.counters.counts().answered == 1).await;
+    until("served", || fixture.gateway.counters.counts().answered == 1).await;
     let (answer, _stream) = first_line().await;
     assert_eq!(answer, "HTTP/1.1 429");
 }
@@ -161,9 +164,9 @@ async fn trailers_go_through() {
         Response::builder().header("trailer", "x-sum").body(Body::new(body)).unwrap()
     };
     let upstream = serve(Router::new().fallback(with_trailers)).await;
-    let world = TestGateway::before(Upstream::default(), upstream, OPEN).await;
+    let fixture = TestGateway::before(Upstream::default(), upstream, OPEN).await;
     let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
-    let request = axum::http::Request::get(format!("http://{}/", world.address)).header("te", "trailers");
+    let request = axum::http::Request::get(format!("http://{}/", fixture.address)).header("te", "trailers");
     let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();
     let body = response.into_body().collect().await.unwrap();
     assert_eq!(body.trailers().map(|trailers| trailers["x-sum"].clone()), Some("7".parse().unwrap()));

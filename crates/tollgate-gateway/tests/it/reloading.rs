@@ -3,8 +3,8 @@
 use super::app::config::Config;
 use super::app::request::client::Client;
 use super::app::request::name::Name;
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use reqwest::StatusCode;
 use std::path::Path;
@@ -117,17 +117,17 @@ async fn a_malformed_file_is_refused_with_its_line_and_the_old_limits_hold() {
 #[tokio::test]
 async fn waiting_requests_are_retimed_and_none_is_lost() {
     let (upstream, address) = Upstream::start().await;
-    let world = TestGateway::before(upstream, address, &limits("1/s, burst 1")).await;
-    let requests: Vec<_> = (0..11).map(|_| world.send("/", "a")).collect();
-    until("all wait", || world.waiting() == (0, 10)).await;
+    let fixture = TestGateway::before(upstream, address, &limits("1/s, burst 1")).await;
+    let requests: Vec<_> = (0..11).map(|_| fixture.send("/", "a")).collect();
+    until("all wait", || fixture.waiting() == (0, 10)).await;
     let faster = file(address, &limits("10/s, burst 1"));
     let path = Path::new("gateway.toml");
-    world.gateway.limits.change(Config::parse(path, &faster).unwrap(), path).unwrap();
-    world.advance(SECOND / 2);
-    until("served", || world.upstream.count() == 6).await;
+    fixture.gateway.limits.change(Config::parse(path, &faster).unwrap(), path).unwrap();
+    fixture.advance(SECOND / 2);
+    until("served", || fixture.upstream.count() == 6).await;
     short_pause().await;
-    assert_eq!((world.upstream.count(), world.waiting()), (6, (0, 5)));
-    world.advance(SECOND / 2);
+    assert_eq!((fixture.upstream.count(), fixture.waiting()), (6, (0, 5)));
+    fixture.advance(SECOND / 2);
     for request in requests {
         assert_eq!(request.await.unwrap().status(), StatusCode::OK);
     }
@@ -144,34 +144,34 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
             listed.collect::<String>()
         )
     };
-    let world = TestGateway::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
-    let limits = &world.gateway.limits;
+    let fixture = TestGateway::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
+    let limits = &fixture.gateway.limits;
     let of = |name: &str| limits.clients.listed.available(&Client::Listed(Name::new(name)));
     // Unlisted keys take no space from listed ones.
     for key in ["v", "w", "x", "y", "z"] {
-        assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
+        assert_eq!(fixture.get("/", key).send().await.unwrap().status(), StatusCode::OK);
     }
-    change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
-    world.advance(10 * SECOND);
+    change(&fixture, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
+    fixture.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
-    change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
+    change(&fixture, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
     assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "a key with a quota of its own keeps it");
-    let overflow = |world: &TestGateway| world.gateway.limits.clients.listed.quotas(&Client::Overflow);
-    assert_eq!(overflow(&world), Quota::per_second(1).burst(2).into());
-    let all = change(&world, &with(5, &[])).unwrap_err();
+    let overflow = |fixture: &TestGateway| fixture.gateway.limits.clients.listed.quotas(&Client::Overflow);
+    assert_eq!(overflow(&fixture), Quota::per_second(1).burst(2).into());
+    let all = change(&fixture, &with(5, &[])).unwrap_err();
     assert!(
         all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or restore the old value"),
         "{all}"
     );
-    let cap = change(&world, &with(4, &[]).replace("max_keys", "in_flight = 3\nmax_keys")).unwrap_err();
+    let cap = change(&fixture, &with(4, &[]).replace("max_keys", "in_flight = 3\nmax_keys")).unwrap_err();
     assert!(cap.contains("`keys.in_flight` is read at the start only"), "{cap}");
     assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "nothing has changed");
-    change(&world, &with(4, &[]).replace("max_keys", "overflow = \"3/s\"\nmax_keys")).unwrap();
-    assert_eq!(overflow(&world), Quota::per_second(3).into());
+    change(&fixture, &with(4, &[]).replace("max_keys", "overflow = \"3/s\"\nmax_keys")).unwrap();
+    assert_eq!(overflow(&fixture), Quota::per_second(3).into());
     // The common cap can be removed and added.
     let capped = |cap: &str| with(4, &[]).replace("max_wait", &format!("{cap}max_wait"));
-    change(&world, &capped("in_flight = 3\n")).unwrap();
+    change(&fixture, &capped("in_flight = 3\n")).unwrap();
     assert_eq!(limits.all.available(), 3);
-    change(&world, &capped("")).unwrap();
+    change(&fixture, &capped("")).unwrap();
     assert_eq!(limits.all.available(), 9);
 }

@@ -2,8 +2,8 @@
 //! state or the new one.
 
 use super::app::limits::state::State;
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use reqwest::StatusCode;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ async fn a_restart_fills_no_bucket() {
     process.signal("TERM");
     assert!(process.ended().0.success());
     let process = Process::start("restart", address, &limits);
-    process.says("restored the levels of 4 keys", 1).await;
+    process.says("restored 4 levels", 1).await;
     let mut statuses = Vec::new();
     for key in ["a-long-unlisted-key", "a-long-unlisted-key", "the-key-of-shop", "new"] {
         statuses.push(ask(&process, key).await.status());
@@ -60,6 +60,43 @@ async fn a_restart_fills_no_bucket() {
     assert_eq!(statuses, [ok, StatusCode::TOO_MANY_REQUESTS, ok, ok]);
     // Its bucket began with the three tokens of any key, and fills up to four.
     assert_eq!(remaining(&process, "the-key-of-shop").await, 0);
+    drop(process);
+    std::fs::remove_file(state).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_fills_no_bucket_of_a_rule() {
+    let (_upstream, address) = Upstream::start().await;
+    let state = new_state("rules");
+    let rules = "[[routes]]\npath = \"/reports\"\nquota = \"1/d, burst 4\"\nkey_quota = \"1/d, burst 2\"\n\
+                 [[networks]]\ncidr = \"127.0.0.0/8\"\naddress_quota = \"1/d, burst 6\"\n";
+    let limits = format!("{}{rules}", limits(&state, "1h", 100));
+    let status = async |process: &Process, path: &str, key: &str| {
+        let request = reqwest::Client::new().get(format!("http://{}{path}", process.address)).header("x-api-key", key);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let process = Process::start("rules", address, &limits);
+    process.says("no state yet", 1).await;
+    for (key, expected) in [("ann", 200), ("ann", 200), ("ann", 429), ("bob", 200), ("the-key-of-shop", 200)] {
+        assert_eq!(status(&process, "/reports", key).await, expected, "{key}");
+    }
+    process.signal("TERM");
+    assert!(process.ended().0.success());
+    let process = Process::start("rules", address, &limits);
+    process.says("restored", 1).await;
+    // The route has no token left, the address two.
+    for (path, expected) in [("/reports", 429), ("/", 200), ("/", 200), ("/", 429)] {
+        assert_eq!(status(&process, path, "new").await, expected, "{path}");
+    }
+    process.signal("TERM");
+    assert!(process.ended().0.success());
+    // A larger quota of the route leaves that of each key as it is.
+    let process =
+        Process::start("rules", address, &limits.replace("1/d, burst 4", "9/ms").replace("1/d, burst 6", "9/ms"));
+    process.says("restored", 1).await;
+    for (key, expected) in [("ann", 429), ("bob", 200), ("bob", 429), ("the-key-of-shop", 200)] {
+        assert_eq!(status(&process, "/reports", key).await, expected, "{key}");
+    }
     drop(process);
     std::fs::remove_file(state).unwrap();
 }
@@ -74,7 +111,7 @@ async fn a_process_killed_at_any_moment_of_saving_leaves_the_old_state_or_the_ne
     for round in 0..ROUNDS {
         let process = Process::start("killed", address, &limits);
         // Another thread reads standard error, maybe later than the greeting was read.
-        process.says(if round == 0 { "no state yet" } else { "restored the levels" }, 1).await;
+        process.says(if round == 0 { "no state yet" } else { "restored" }, 1).await;
         let first = remaining(&process, "a").await + 1;
         assert!((lowest..=highest).contains(&first), "{first} is not in {lowest}..={highest}, round {round}");
         (highest, lowest) = (first, first - 1);

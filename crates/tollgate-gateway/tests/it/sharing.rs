@@ -1,14 +1,14 @@
 //! How clients share the limit of all requests: listed keys and unlisted clients by weight, each client by itself.
 
 use super::app::config::Config;
+use super::fixture::*;
 use super::raw::Raw;
-use super::world::*;
 
 use reqwest::StatusCode;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Two listed keys, strangers with keys of their own, and quotas that only the limit of all holds back.
+/// Two listed keys, unlisted clients with keys of their own, and quotas that only the limit of all holds back.
 fn limits(all: &str, keys: &str) -> String {
     format!(
         "{all}max_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nunlisted = \"by-key\"\n{keys}\
@@ -56,150 +56,150 @@ impl TestGateway {
 }
 
 fn unlisted_keys(count: usize) -> Vec<String> {
-    (0..count).map(|number| format!("stranger-{number}")).collect()
+    (0..count).map(|number| format!("unlisted-{number}")).collect()
 }
 
 #[tokio::test]
 async fn made_up_keys_do_not_delay_listed_ones() {
-    let world = TestGateway::new(&limits(SLOW, "")).await;
-    world.drain().await;
+    let fixture = TestGateway::new(&limits(SLOW, "")).await;
+    fixture.drain().await;
     let made_up = unlisted_keys(40);
-    let _theirs = world.wait(&made_up.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let _ours = world.wait(&["k-ann", "k-bob", "k-ann", "k-bob"]).await;
-    let metrics = world.page("/metrics").await;
+    let _theirs = fixture.wait(&made_up.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let _ours = fixture.wait(&["k-ann", "k-bob", "k-ann", "k-bob"]).await;
+    let metrics = fixture.page("/metrics").await;
     for waiting in ["all-listed\"} 4", "all-unlisted\"} 40"] {
         assert!(metrics.contains(&format!("rate_limit_waiting{{key=\"{waiting}")), "{waiting}: {metrics}");
     }
-    // The first token may be a stranger's, which was in front already.
-    let [ann, bob] = world.serve(5, ["k-ann", "k-bob"]).await;
+    // The first token may be an unlisted client's, which was in front already.
+    let [ann, bob] = fixture.serve(5, ["k-ann", "k-bob"]).await;
     assert_eq!((ann, bob), (2, 2));
 }
 
 #[tokio::test]
 async fn unlisted_clients_get_what_their_weight_says_and_no_less() {
-    let world = TestGateway::new(&limits(SLOW, "listed_weight = 3\n")).await;
-    world.drain().await;
-    let _ours = world.wait(&["k-ann"; 40]).await;
-    let _theirs = world.wait(&["stranger"; 40]).await;
-    let [ann, stranger] = world.serve(40, ["k-ann", "stranger"]).await;
-    assert!(ann.abs_diff(30) <= 1 && stranger.abs_diff(10) <= 1, "{ann} {stranger}");
+    let fixture = TestGateway::new(&limits(SLOW, "listed_weight = 3\n")).await;
+    fixture.drain().await;
+    let _ours = fixture.wait(&["k-ann"; 40]).await;
+    let _theirs = fixture.wait(&["unlisted"; 40]).await;
+    let [ann, unlisted] = fixture.serve(40, ["k-ann", "unlisted"]).await;
+    assert!(ann.abs_diff(30) <= 1 && unlisted.abs_diff(10) <= 1, "{ann} {unlisted}");
 }
 
 #[tokio::test]
 async fn listed_keys_share_by_their_own_weights() {
-    let world = TestGateway::new(&limits(SLOW, "")).await;
-    world.drain().await;
-    let _ann = world.wait(&["k-ann"; 40]).await;
-    let _bob = world.wait(&["k-bob"; 40]).await;
-    let [ann, bob] = world.serve(40, ["k-ann", "k-bob"]).await;
+    let fixture = TestGateway::new(&limits(SLOW, "")).await;
+    fixture.drain().await;
+    let _ann = fixture.wait(&["k-ann"; 40]).await;
+    let _bob = fixture.wait(&["k-bob"; 40]).await;
+    let [ann, bob] = fixture.serve(40, ["k-ann", "k-bob"]).await;
     assert!(ann.abs_diff(30) <= 1 && bob.abs_diff(10) <= 1, "{ann} {bob}");
 }
 
 #[tokio::test]
 async fn one_client_with_many_requests_is_one_among_the_others() {
-    let world = TestGateway::new(&limits(SLOW, "")).await;
-    world.drain().await;
-    let _many = world.wait(&["greedy"; 30]).await;
-    let _few = world.wait(&["modest", "modest"]).await;
-    let [greedy, modest] = world.serve(5, ["greedy", "modest"]).await;
+    let fixture = TestGateway::new(&limits(SLOW, "")).await;
+    fixture.drain().await;
+    let _many = fixture.wait(&["greedy"; 30]).await;
+    let _few = fixture.wait(&["modest", "modest"]).await;
+    let [greedy, modest] = fixture.serve(5, ["greedy", "modest"]).await;
     assert_eq!((greedy, modest), (3, 2));
 }
 
 #[tokio::test]
 async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
-    let world = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
-    world.drain().await;
-    let _theirs = world.wait(&["stranger", "stranger"]).await;
-    assert_eq!(world.get("/", "other").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    let _ours = world.wait(&["k-ann", "k-ann"]).await;
-    assert_eq!(world.get("/", "k-bob").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    let [ann] = world.serve(3, ["k-ann"]).await;
+    let fixture = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
+    fixture.drain().await;
+    let _theirs = fixture.wait(&["unlisted", "unlisted"]).await;
+    assert_eq!(fixture.get("/", "other").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let _ours = fixture.wait(&["k-ann", "k-ann"]).await;
+    assert_eq!(fixture.get("/", "k-bob").send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let [ann] = fixture.serve(3, ["k-ann"]).await;
     assert_eq!(ann, 2);
-    until("one waits", || world.waiting() == (0, 1)).await;
-    let _again = world.wait(&["k-bob"]).await;
+    until("one waits", || fixture.waiting() == (0, 1)).await;
+    let _again = fixture.wait(&["k-bob"]).await;
 }
 
 /// The body of a request that finds too many others is neither read nor asked for.
 #[tokio::test]
 async fn a_full_queue_refuses_an_upload_before_its_body() {
-    let world = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 1\n"), "")).await;
-    world.drain().await;
-    let _theirs = world.wait(&["stranger"]).await;
+    let fixture = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 1\n"), "")).await;
+    fixture.drain().await;
+    let _theirs = fixture.wait(&["unlisted"]).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\nx-api-key: ";
-    let mut refused = Raw::sent(world.address, format!("{head}other\r\n\r\n")).await;
+    let mut refused = Raw::sent(fixture.address, format!("{head}other\r\n\r\n")).await;
     let answer = refused.head().await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    let mut listed = Raw::sent(world.address, format!("{head}k-ann\r\n\r\n")).await;
+    let mut listed = Raw::sent(fixture.address, format!("{head}k-ann\r\n\r\n")).await;
     assert!(listed.head().await.starts_with("HTTP/1.1 100 "));
-    let counts = world.gateway.counters.counts();
+    let counts = fixture.gateway.counters.counts();
     assert_eq!((counts.refused_all, counts.refused_each), (1, 0));
 }
 
 #[tokio::test]
 async fn the_quota_of_all_unlisted_clients_leaves_the_rest_to_listed_ones() {
-    let world =
+    let fixture =
         TestGateway::new(&limits("quota = \"1000/s, burst 20\"\n", "unlisted_quota = \"10/s, burst 2\"\n")).await;
     let made_up = unlisted_keys(12);
     let made_up: Vec<&str> = made_up.iter().map(String::as_str).collect();
     for key in &made_up[..2] {
-        assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
+        assert_eq!(fixture.get("/", key).send().await.unwrap().status(), StatusCode::OK);
     }
-    let _theirs = world.wait(&made_up[2..]).await;
+    let _theirs = fixture.wait(&made_up[2..]).await;
     // All that the burst has left, at once.
     for _ in 0..18 {
-        assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+        assert_eq!(fixture.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
     }
-    assert_eq!(world.waiting(), (0, 10));
-    world.advance(SECOND / 2);
-    until("served", || (world.upstream.count(), world.waiting()) == (25, (0, 5))).await;
+    assert_eq!(fixture.waiting(), (0, 10));
+    fixture.advance(SECOND / 2);
+    until("served", || (fixture.upstream.count(), fixture.waiting()) == (25, (0, 5))).await;
     short_pause().await;
-    assert_eq!((world.upstream.count(), world.waiting()), (25, (0, 5)));
+    assert_eq!((fixture.upstream.count(), fixture.waiting()), (25, (0, 5)));
 }
 
 #[tokio::test]
 async fn a_change_of_the_shares_applies_to_requests_that_wait_and_keeps_levels() {
     let (upstream, address) = Upstream::start().await;
-    let world = TestGateway::before(upstream, address, &limits(SLOW, "listed_weight = 1\n")).await;
-    world.drain().await;
-    let _ours = world.wait(&["k-ann"; 60]).await;
-    let _theirs = world.wait(&["stranger"; 60]).await;
-    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    let fixture = TestGateway::before(upstream, address, &limits(SLOW, "listed_weight = 1\n")).await;
+    fixture.drain().await;
+    let _ours = fixture.wait(&["k-ann"; 60]).await;
+    let _theirs = fixture.wait(&["unlisted"; 60]).await;
+    let [ann, _] = fixture.serve(20, ["k-ann", "unlisted"]).await;
     assert!(ann.abs_diff(10) <= 1, "{ann}");
     // A wrong file changes nothing.
     let wrong = limits(SLOW, "listed_weight = 4\n").replace("weight = 3", "weight = 0");
-    assert!(world.change(address, &wrong).unwrap_err().contains("`weight` is 0: write one between 1 and 1000000"));
-    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    assert!(fixture.change(address, &wrong).unwrap_err().contains("`weight` is 0: write one between 1 and 1000000"));
+    let [ann, _] = fixture.serve(20, ["k-ann", "unlisted"]).await;
     assert!(ann.abs_diff(10) <= 1, "{ann}");
-    world.change(address, &limits(SLOW, "listed_weight = 4\n")).unwrap();
-    let [ann, _] = world.serve(20, ["k-ann", "stranger"]).await;
+    fixture.change(address, &limits(SLOW, "listed_weight = 4\n")).unwrap();
+    let [ann, _] = fixture.serve(20, ["k-ann", "unlisted"]).await;
     assert!(ann.abs_diff(16) <= 1, "{ann}");
-    assert_eq!(world.waiting(), (0, 60), "none is lost");
+    assert_eq!(fixture.waiting(), (0, 60), "none is lost");
 
     // What is used of the quota of all unlisted clients stays used.
     let (upstream, address) = Upstream::start().await;
-    let world =
+    let fixture =
         TestGateway::before(upstream, address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"10/s, burst 4\"\n"))
             .await;
     for _ in 0..4 {
-        world.drain().await;
+        fixture.drain().await;
     }
-    world.change(address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"20/s, burst 4\"\n")).unwrap();
-    let _theirs = world.wait(&["stranger"; 4]).await;
-    world.advance(SECOND / 10);
-    until("served", || world.waiting() == (0, 2)).await;
-    world.change(address, &limits("quota = \"1000/s\"\n", "")).unwrap();
-    world.advance(MILLI);
-    until("served", || world.waiting() == (0, 0)).await;
+    fixture.change(address, &limits("quota = \"1000/s\"\n", "unlisted_quota = \"20/s, burst 4\"\n")).unwrap();
+    let _theirs = fixture.wait(&["unlisted"; 4]).await;
+    fixture.advance(SECOND / 10);
+    until("served", || fixture.waiting() == (0, 2)).await;
+    fixture.change(address, &limits("quota = \"1000/s\"\n", "")).unwrap();
+    fixture.advance(MILLI);
+    until("served", || fixture.waiting() == (0, 0)).await;
 }
 
 #[tokio::test]
 async fn the_weight_of_a_listed_key_can_change() {
     let (upstream, address) = Upstream::start().await;
-    let world = TestGateway::before(upstream, address, &limits(SLOW, "")).await;
-    world.change(address, &limits(SLOW, "").replace("weight = 3", "weight = 1")).unwrap();
-    world.drain().await;
-    let _ann = world.wait(&["k-ann"; 20]).await;
-    let _bob = world.wait(&["k-bob"; 20]).await;
-    let [ann, bob] = world.serve(20, ["k-ann", "k-bob"]).await;
+    let fixture = TestGateway::before(upstream, address, &limits(SLOW, "")).await;
+    fixture.change(address, &limits(SLOW, "").replace("weight = 3", "weight = 1")).unwrap();
+    fixture.drain().await;
+    let _ann = fixture.wait(&["k-ann"; 20]).await;
+    let _bob = fixture.wait(&["k-bob"; 20]).await;
+    let [ann, bob] = fixture.serve(20, ["k-ann", "k-bob"]).await;
     assert!(ann.abs_diff(10) <= 1 && bob.abs_diff(10) <= 1, "{ann} {bob}");
 }

@@ -2,35 +2,35 @@
 //!
 //! Time is paused: it moves on when all that could happen has happened.
 
+use super::fixture::*;
 use super::raw::{Raw, RawUpstream};
-use super::world::*;
 
 use reqwest::StatusCode;
 
 const LIMITS: &str = "quota = \"100000/s\"\nin_flight = 2\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\n\
                       quota = \"100000/s\"\n";
 
-fn in_flight(world: &TestGateway) -> Option<u64> {
-    world.gateway.limits.all.snapshot().in_flight
+fn in_flight(fixture: &TestGateway) -> Option<u64> {
+    fixture.gateway.limits.all.snapshot().in_flight
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_stalls_after_its_head_gives_its_place_back() {
-    let world = TestGateway::new(LIMITS).await;
-    let stream = world.upstream.stream();
-    let mut response = world.get("/stream", "a").send().await.unwrap();
+    let fixture = TestGateway::new(LIMITS).await;
+    let stream = fixture.upstream.stream();
+    let mut response = fixture.get("/stream", "a").send().await.unwrap();
     stream.unbounded_send("first").unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "first");
-    assert_eq!(in_flight(&world), Some(1));
-    until("released", || in_flight(&world) == Some(0)).await;
+    assert_eq!(in_flight(&fixture), Some(1));
+    until("released", || in_flight(&fixture) == Some(0)).await;
     assert!(response.chunk().await.is_err(), "what is incomplete does not look complete");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_with_pauses_goes_through() {
-    let world = TestGateway::new(LIMITS).await;
-    let stream = world.upstream.stream();
-    let mut response = world.get("/stream", "a").send().await.unwrap();
+    let fixture = TestGateway::new(LIMITS).await;
+    let stream = fixture.upstream.stream();
+    let mut response = fixture.get("/stream", "a").send().await.unwrap();
     for _ in 0..5 {
         tokio::time::sleep(SECOND * 20).await;
         stream.unbounded_send("more").unwrap();
@@ -42,51 +42,51 @@ async fn a_response_with_pauses_goes_through() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_of_its_response_gives_its_place_back() {
-    let world = TestGateway::new(LIMITS).await;
-    let stream = world.upstream.stream();
-    let client = Raw::sent(world.address, "GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").await;
-    until("in flight", || in_flight(&world) == Some(1)).await;
+    let fixture = TestGateway::new(LIMITS).await;
+    let stream = fixture.upstream.stream();
+    let client = Raw::sent(fixture.address, "GET /stream HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    until("in flight", || in_flight(&fixture) == Some(1)).await;
     let much = &*Box::leak("more".repeat(100_000).into_boxed_str());
     for _ in 0..100 {
         stream.unbounded_send(much).unwrap();
     }
-    until("released", || in_flight(&world) == Some(0)).await;
+    until("released", || in_flight(&fixture) == Some(0)).await;
     drop((client, stream));
 }
 
 #[tokio::test(start_paused = true)]
 async fn uploads_that_do_not_come_take_no_place() {
-    let world = TestGateway::new(LIMITS).await;
+    let fixture = TestGateway::new(LIMITS).await;
     let mut uploads = Vec::new();
     for framing in ["content-length: 9", "transfer-encoding: chunked", "content-length: 9\r\nexpect: 100-continue"] {
         let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n");
-        uploads.push(Raw::sent(world.address, head).await);
+        uploads.push(Raw::sent(fixture.address, head).await);
     }
-    until("come", || world.gateway.counters.counts().came == 3).await;
-    assert_eq!((in_flight(&world), world.get("/", "a").send().await.unwrap().status()), (Some(0), StatusCode::OK));
+    until("come", || fixture.gateway.counters.counts().came == 3).await;
+    assert_eq!((in_flight(&fixture), fixture.get("/", "a").send().await.unwrap().status()), (Some(0), StatusCode::OK));
     for mut upload in uploads {
         let mut answer = upload.rest().await;
         answer = answer.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n").to_owned();
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("connection: close"), "{answer}");
     }
-    let counts = world.gateway.counters.counts();
-    assert_eq!((world.upstream.count(), counts.failed, counts.answered), (1, 0, 1));
+    let counts = fixture.gateway.counters.counts();
+    assert_eq!((fixture.upstream.count(), counts.failed, counts.answered), (1, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_small_upload_takes_its_place_when_it_is_complete() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
+    let fixture = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
-    let mut client = Raw::sent(world.address, format!("{head}3\r\none\r\n")).await;
-    until("come", || world.gateway.counters.counts().came == 1).await;
+    let mut client = Raw::sent(fixture.address, format!("{head}3\r\none\r\n")).await;
+    until("come", || fixture.gateway.counters.counts().came == 1).await;
     short_pause().await;
-    assert_eq!(in_flight(&world), Some(0));
+    assert_eq!(in_flight(&fixture), Some(0));
     client.send("3\r\ntwo\r\n0\r\n\r\n").await;
     let mut seen = upstream.accept().await;
     let head = seen.head().await;
     assert!(head.contains("content-length: 6\r\n"), "{head}");
-    assert_eq!((seen.bytes(6).await.as_str(), in_flight(&world)), ("onetwo", Some(1)));
+    assert_eq!((seen.bytes(6).await.as_str(), in_flight(&fixture)), ("onetwo", Some(1)));
     seen.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200 "));
 }
@@ -94,26 +94,26 @@ async fn a_small_upload_takes_its_place_when_it_is_complete() {
 #[tokio::test(start_paused = true)]
 async fn a_large_upload_that_stalls_is_the_clients_fault_and_gives_its_place_back() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
+    let fixture = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 300000\r\n\r\n";
-    let mut client = Raw::sent(world.address, head.to_owned() + &"x".repeat(100_000)).await;
+    let mut client = Raw::sent(fixture.address, head.to_owned() + &"x".repeat(100_000)).await;
     let mut seen = upstream.accept().await;
     assert!(seen.head().await.contains("content-length: 300000\r\n"));
     seen.bytes(100_000).await;
-    assert_eq!(in_flight(&world), Some(1));
-    until("released", || in_flight(&world) == Some(0)).await;
+    assert_eq!(in_flight(&fixture), Some(1));
+    until("released", || in_flight(&fixture) == Some(0)).await;
     let answer = client.head().await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!((seen.rest().await.as_str(), world.gateway.counters.counts().failed), ("", 0));
+    assert_eq!((seen.rest().await.as_str(), fixture.gateway.counters.counts().failed), ("", 0));
 }
 
 /// A slow upload is not a slow upstream, whose time starts with the last part of the request.
 #[tokio::test(start_paused = true)]
 async fn a_large_upload_with_pauses_goes_through() {
     let (upstream, address) = RawUpstream::start().await;
-    let world = TestGateway::before(Upstream::default(), address, LIMITS).await;
+    let fixture = TestGateway::before(Upstream::default(), address, LIMITS).await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100060\r\n\r\n";
-    let mut client = Raw::sent(world.address, head.to_owned() + &"x".repeat(100_000)).await;
+    let mut client = Raw::sent(fixture.address, head.to_owned() + &"x".repeat(100_000)).await;
     let mut seen = upstream.accept().await;
     seen.head().await;
     seen.bytes(100_000).await;

@@ -1,7 +1,7 @@
 //! The first minute: the commands before there is a file, and with a wrong one.
 
+use super::fixture::*;
 use super::process::Process;
-use super::world::*;
 
 use reqwest::StatusCode;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! TLS and HTTP/2 to the upstream, and gRPC.
 
 use super::app::config::certificate;
+use super::fixture::{TestGateway, file};
 use super::tls::Pair;
-use super::world::{TestGateway, file};
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -82,8 +82,8 @@ async fn https_upstreams_are_spoken_to_over_http_2_only_if_the_file_says_so() {
     ] {
         let (address, seen) = start(Some((&pair, offered))).await;
         let settings = format!("{setting}upstream_ca = {:?}\n", pair.certificate);
-        let world = TestGateway::of(&https(address, &settings)).await;
-        let answer = world.get("/", "k").body("a body").send().await.unwrap();
+        let fixture = TestGateway::of(&https(address, &settings)).await;
+        let answer = fixture.get("/", "k").body("a body").send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let via = if expected == Version::HTTP_2 { "2.0 tollgate-gateway" } else { "1.1 tollgate-gateway" };
         assert_eq!(answer.headers()["via"], via);
@@ -97,8 +97,8 @@ async fn an_upstream_that_nobody_vouches_for_sees_no_request() {
     let (pair, other) = (Pair::new(), Pair::new());
     let (address, seen) = start(Some((&pair, &["h2", "http/1.1"]))).await;
     for settings in [String::new(), format!("upstream_ca = {:?}\n", other.certificate)] {
-        let world = TestGateway::of(&https(address, &settings)).await;
-        assert_eq!(world.get("/", "k").send().await.unwrap().status(), StatusCode::BAD_GATEWAY);
+        let fixture = TestGateway::of(&https(address, &settings)).await;
+        assert_eq!(fixture.get("/", "k").send().await.unwrap().status(), StatusCode::BAD_GATEWAY);
         assert!(seen.lock().unwrap().is_empty());
     }
 }
@@ -107,8 +107,8 @@ async fn an_upstream_that_nobody_vouches_for_sees_no_request() {
 async fn grpc_passes_with_its_trailers() {
     let pair = Pair::new();
     let (address, seen) = start(None).await;
-    let world = TestGateway::of(&file(address, &format!("upstream_http2 = true\n{LIMITS}{}", pair.table()))).await;
-    let stream = pair.connect(world.address, &["h2"]).await.unwrap();
+    let fixture = TestGateway::of(&file(address, &format!("upstream_http2 = true\n{LIMITS}{}", pair.table()))).await;
+    let stream = pair.connect(fixture.address, &["h2"]).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
     let call = Request::post("https://a/service/Method").header("content-type", "application/grpc+proto");
@@ -127,8 +127,8 @@ const REFUSING: &str = "quota = \"1/h, burst 1\"\nmax_wait = \"1s\"\n[keys]\nhea
 #[tokio::test]
 async fn a_grpc_call_that_is_not_forwarded_gets_a_grpc_status() {
     let (pair, nowhere) = (Pair::new(), "127.0.0.1:1".parse().unwrap());
-    let world = TestGateway::of(&file(nowhere, &format!("{REFUSING}{}", pair.table()))).await;
-    let stream = pair.connect(world.address, &["h2"]).await.unwrap();
+    let fixture = TestGateway::of(&file(nowhere, &format!("{REFUSING}{}", pair.table()))).await;
+    let stream = pair.connect(fixture.address, &["h2"]).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
     for (key, code) in [("unknown", "16"), ("k", "14"), ("k", "8")] {
@@ -140,7 +140,7 @@ async fn a_grpc_call_that_is_not_forwarded_gets_a_grpc_status() {
         assert_eq!(answer.headers()["cache-control"], "no-store");
         assert!(answer.body().is_end_stream());
     }
-    let counts = world.gateway.counters.counts();
+    let counts = fixture.gateway.counters.counts();
     assert_eq!((counts.unknown, counts.failed, counts.refused_all), (1, 1, 1));
 }
 
@@ -148,15 +148,15 @@ async fn a_grpc_call_that_is_not_forwarded_gets_a_grpc_status() {
 #[tokio::test]
 async fn what_only_says_that_it_is_grpc_gets_the_status_of_http_which_no_cache_keeps() {
     let nowhere = "127.0.0.1:1".parse().unwrap();
-    let world = TestGateway::of(&file(nowhere, REFUSING)).await;
+    let fixture = TestGateway::of(&file(nowhere, REFUSING)).await;
     for (key, status) in
         [("unknown", StatusCode::UNAUTHORIZED), ("k", StatusCode::BAD_GATEWAY), ("k", StatusCode::TOO_MANY_REQUESTS)]
     {
-        let answer = world.get("/", key).header("content-type", "application/grpc").send().await.unwrap();
+        let answer = fixture.get("/", key).header("content-type", "application/grpc").send().await.unwrap();
         assert_eq!((answer.status(), answer.headers().get("grpc-status")), (status, None));
         assert_eq!(answer.headers()["cache-control"], "no-store");
     }
-    let post = world.client.post(format!("http://{}/", world.address)).header("x-api-key", "unknown");
+    let post = fixture.client.post(format!("http://{}/", fixture.address)).header("x-api-key", "unknown");
     let answer = post.header("content-type", "application/grpc").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "gRPC needs HTTP/2");
 }
@@ -166,19 +166,19 @@ async fn what_only_says_that_it_is_grpc_gets_the_status_of_http_which_no_cache_k
 async fn half_a_response_is_not_taken_for_a_whole_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let world = TestGateway::of(&file(address, &format!("upstream_http2 = true\n{LIMITS}"))).await;
+    let fixture = TestGateway::of(&file(address, &format!("upstream_http2 = true\n{LIMITS}"))).await;
     tokio::spawn(async move {
         let mut connection = h2::server::handshake(listener.accept().await.unwrap().0).await.unwrap();
         let (_, mut answer) = connection.accept().await.unwrap().unwrap();
         let mut body = answer.send_response(Response::new(()), false).unwrap();
         body.send_data(Bytes::from_static(b"half"), false).unwrap();
         tokio::spawn(async move {
-            super::world::short_pause().await;
+            super::fixture::short_pause().await;
             body.send_reset(h2::Reason::NO_ERROR);
         });
         while connection.accept().await.is_some() {}
     });
-    let answer = world.get("/", "k").send().await.unwrap();
+    let answer = fixture.get("/", "k").send().await.unwrap();
     assert!(answer.text().await.is_err());
 }
 

@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::super::problem::{Problem, Source};
 use super::checks::{check_cap, check_client_quota, check_weight};
 use super::networks::parse;
+use super::redis::check_distributed;
 use super::values::unlocated;
 use crate::request::forwarding::Proxies;
 use crate::request::key_source::KeySource;
@@ -23,9 +24,10 @@ pub(super) struct KeysTable {
     query: Option<Spanned<String>>,
     claim: Option<Spanned<String>>,
     quota: Spanned<Quota>,
+    pub(super) distributed: Option<Spanned<bool>>,
     pub(super) in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_unlisted")]
-    unlisted: Unlisted,
+    pub(super) unlisted: Unlisted,
     #[serde(default)]
     proxies_before: usize,
     trusted_proxies: Option<Spanned<Vec<Spanned<String>>>>,
@@ -71,6 +73,7 @@ impl KeysTable {
         check_client_quota(source, &self.quota)?;
         self.overflow.iter().try_for_each(|quota| check_client_quota(source, quota))?;
         self.check_unlisted_quota(source)?;
+        let is_distributed = self.check_distributed(source)?;
         check_cap(source, self.in_flight.as_ref())?;
         let listed_weight = check_weight(source, "listed_weight", &self.listed_weight)?;
         let proxies = check_proxies(source, self.proxies_before, self.trusted_proxies)?;
@@ -106,6 +109,7 @@ impl KeysTable {
             weights,
             unlisted_quota,
             dry_run,
+            is_distributed,
         })
     }
 
@@ -133,6 +137,12 @@ impl KeysTable {
             return Err(source.problem(Some(place.span()), what));
         }
         Ok(if self.query.is_some() { KeySource::Query(name.to_owned()) } else { KeySource::Claim(name.to_owned()) })
+    }
+
+    fn check_distributed(&self, source: &Source<'_>) -> Result<bool, Problem> {
+        let listed = self.listed.values().filter_map(|listed| listed.quota.as_ref());
+        let quotas = [&self.quota].into_iter().chain(&self.overflow).chain(listed);
+        check_distributed(source, self.distributed.as_ref(), self.dry_run, quotas)
     }
 
     fn check_unlisted_quota(&self, source: &Source<'_>) -> Result<(), Problem> {

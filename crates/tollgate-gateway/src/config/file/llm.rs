@@ -8,6 +8,7 @@ use tollgate::Quota;
 use toml::Spanned;
 
 use super::super::problem::{Problem, Source};
+use super::redis::DistributedLimits;
 use super::rules::RuleTable;
 use crate::llm::{ALL, Llm, Models, requests_of};
 use crate::request::name::Name;
@@ -19,6 +20,8 @@ use crate::request::rule::{Rule, RuleSet};
 pub(super) struct LlmTable {
     quota: Option<Spanned<Quota>>,
     key_quota: Option<Spanned<Quota>>,
+    distributed: Option<Spanned<bool>>,
+    dry_run: Option<Spanned<bool>>,
     default_output: Option<Spanned<u64>>,
     bytes_per_token: Option<Spanned<u64>>,
     max_estimate: Option<Spanned<u64>>,
@@ -33,9 +36,39 @@ struct ModelTable {
     name: Spanned<String>,
     quota: Option<Spanned<Quota>>,
     key_quota: Option<Spanned<Quota>>,
+    distributed: Option<Spanned<bool>>,
+    dry_run: Option<Spanned<bool>>,
+}
+
+impl ModelTable {
+    fn limits(&self) -> RuleTable<'_> {
+        RuleTable {
+            quota: self.quota.as_ref(),
+            in_flight: None,
+            each: self.key_quota.as_ref(),
+            distributed: self.distributed.as_ref(),
+            dry_run: self.dry_run.as_ref(),
+        }
+    }
 }
 
 impl LlmTable {
+    fn limits(&self) -> RuleTable<'_> {
+        RuleTable {
+            quota: self.quota.as_ref(),
+            in_flight: None,
+            each: self.key_quota.as_ref(),
+            distributed: self.distributed.as_ref(),
+            dry_run: self.dry_run.as_ref(),
+        }
+    }
+
+    /// Notes the limits that all gateways share.
+    pub(super) fn note_distributed(&self, all: &mut DistributedLimits) {
+        all.note(self.distributed.as_ref(), self.key_quota.is_some());
+        self.models.iter().for_each(|model| all.note(model.distributed.as_ref(), model.key_quota.is_some()));
+    }
+
     /// Adds the limits to `rules`.
     pub(super) fn check(self, source: &Source<'_>, max_wait: Duration, rules: &mut RuleSet) -> Result<Llm, Problem> {
         let output = self.default_output.as_ref().map_or(1_000, |output| *output.as_ref());
@@ -47,14 +80,16 @@ impl LlmTable {
         };
         zero(&self.bytes_per_token, "0 bytes per token: write about how many bytes a token has, like 4")?;
         zero(&self.max_estimate, "`max_estimate` is 0: write the most tokens that a request can take, like 128_000")?;
-        let check = |name: Name, quota: Option<&Spanned<Quota>>, key_quota: Option<&Spanned<Quota>>| {
-            let limits = RuleTable { quota, in_flight: None, each: key_quota };
+        let check = |name: Name, limits: RuleTable<'_>| {
+            if limits.is_empty() {
+                limits.check_unused(source)?;
+            }
             limits.check_values(source)?;
             // A request that says nothing has to fit.
             limits.check(source, name, output, max_wait)
         };
         let all = Name::new(ALL);
-        let rule = check(all, self.quota.as_ref(), self.key_quota.as_ref())?;
+        let rule = check(all, self.limits())?;
         rules.insert(all, rule);
         let follows = self.follow_upstream_limits.as_ref().is_some_and(|follows| *follows.as_ref());
         if let Some(follows) = self.follow_upstream_limits.as_ref().filter(|_| follows && self.models.is_empty()) {
@@ -63,14 +98,15 @@ impl LlmTable {
             return Err(source.problem(Some(follows.span()), what));
         }
         let mut models = Models::default();
-        for ModelTable { name, quota, key_quota } in &self.models {
+        for model in &self.models {
+            let name = &model.name;
             let text = name.as_ref().to_lowercase();
             let rule_name = Name::new(&format!("model {}", name.as_ref()));
             if text.trim_end_matches('*').contains('*') || text.trim() != text || text.is_empty() {
                 let what = format!("`{text}` is not a model: write a name, or its beginning and `*` at the end");
                 return Err(source.problem(Some(name.span()), what));
             }
-            let rule = check(rule_name, quota.as_ref(), key_quota.as_ref())?;
+            let rule = check(rule_name, model.limits())?;
             let is_new = match text.strip_suffix('*') {
                 Some(prefix) if models.prefixes.iter().any(|(other, _)| other == prefix) => false,
                 Some(prefix) => {

@@ -18,6 +18,8 @@ pub(super) struct NetworkTable {
     cidr: Spanned<String>,
     quota: Option<Spanned<Quota>>,
     address_quota: Option<Spanned<Quota>>,
+    pub(super) distributed: Option<Spanned<bool>>,
+    dry_run: Option<Spanned<bool>>,
     in_flight: Option<Spanned<u64>>,
     refuse: Option<Spanned<bool>>,
 }
@@ -34,16 +36,21 @@ impl NetworkTable {
     ) -> Result<(), Problem> {
         let network = parse(source, &self.cidr)?;
         let name = Name::new(&format!("network {}", self.cidr.as_ref()));
-        let Self { quota, address_quota, in_flight, .. } = self;
-        let limits = RuleTable { quota: quota.as_ref(), in_flight: in_flight.as_ref(), each: address_quota.as_ref() };
+        let limits = self.limits();
         let refuse = self.refuse.as_ref().filter(|refuse| *refuse.as_ref());
         let block = match refuse {
             Some(refuse) if !limits.is_empty() => {
                 let what = "a block that is refused needs no limits: leave out `refuse`, or the limits";
                 return Err(source.problem(Some(refuse.span()), what));
             }
-            Some(_) => Block::Refused(name),
-            None if limits.is_empty() => Block::Free,
+            Some(_) => {
+                limits.check_unused(source)?;
+                Block::Refused(name)
+            }
+            None if limits.is_empty() => {
+                limits.check_unused(source)?;
+                Block::Free
+            }
             None => {
                 limits.check_values(source)?;
                 rules.insert(name, limits.check(source, name, most, max_wait)?);
@@ -55,6 +62,17 @@ impl NetworkTable {
         }
         let what = format!("`{}` is there twice: write one block with all its limits", self.cidr.as_ref());
         Err(source.problem(Some(self.cidr.span()), what))
+    }
+
+    fn limits(&self) -> RuleTable<'_> {
+        let Self { quota, address_quota, in_flight, distributed, dry_run, .. } = self;
+        RuleTable {
+            quota: quota.as_ref(),
+            in_flight: in_flight.as_ref(),
+            each: address_quota.as_ref(),
+            distributed: distributed.as_ref(),
+            dry_run: dry_run.as_ref(),
+        }
     }
 }
 

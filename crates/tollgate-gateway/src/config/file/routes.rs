@@ -25,7 +25,9 @@ pub(super) struct RouteTable {
     body_buffer: Option<Spanned<u64>>,
     name: Option<Spanned<String>>,
     quota: Option<Spanned<Quota>>,
-    key_quota: Option<Spanned<Quota>>,
+    pub(super) key_quota: Option<Spanned<Quota>>,
+    pub(super) distributed: Option<Spanned<bool>>,
+    dry_run: Option<Spanned<bool>>,
     in_flight: Option<Spanned<u64>>,
     tokens: Option<Spanned<bool>>,
     websockets: Option<Spanned<bool>>,
@@ -85,8 +87,14 @@ impl RouteTable {
     }
 
     fn limits(&self) -> RuleTable<'_> {
-        let Self { quota, key_quota, in_flight, .. } = self;
-        RuleTable { quota: quota.as_ref(), in_flight: in_flight.as_ref(), each: key_quota.as_ref() }
+        let Self { quota, key_quota, in_flight, distributed, dry_run, .. } = self;
+        RuleTable {
+            quota: quota.as_ref(),
+            in_flight: in_flight.as_ref(),
+            each: key_quota.as_ref(),
+            distributed: distributed.as_ref(),
+            dry_run: dry_run.as_ref(),
+        }
     }
 }
 
@@ -111,6 +119,7 @@ impl Bounds<'_> {
         self.check_cost(route.cost).map_err(|why| source.problem(Some(span), why))?;
         let (limits, name) = (table.limits(), table.rule_name(source)?);
         if limits.is_empty() {
+            limits.check_unused(source)?;
             return Ok(route);
         }
         if route.cost == 0 {

@@ -115,10 +115,10 @@ impl TestGateway {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
         let limits = Limits::with(config, &Builders { clock: Some(clock.clone()) }).unwrap();
-        let world = Self::within(upstream, limits, clock).await;
+        let fixture = Self::within(upstream, limits, clock).await;
         // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
-        world.advance(SECOND * 3_600);
-        world
+        fixture.advance(SECOND * 3_600);
+        fixture
     }
 
     async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
@@ -145,7 +145,9 @@ impl TestGateway {
         self.clock.advance(by);
         self.gateway.limits.clients.listed.tick();
         self.gateway.limits.clients.unlisted.tick();
-        self.gateway.limits.rules.tick();
+        let rules = &self.gateway.limits.rules;
+        rules.client_limiters().iter().for_each(|limiter| limiter.tick());
+        rules.all_shared().values().for_each(|shared| shared.limiter.tick());
         self.gateway.limits.all.tick();
     }
 
@@ -183,9 +185,9 @@ pub(crate) fn problem(limits: &str) -> String {
 }
 
 /// Applies another file to a running gateway.
-pub(crate) fn change(world: &TestGateway, limits: &str) -> Result<(), String> {
+pub(crate) fn change(fixture: &TestGateway, limits: &str) -> Result<(), String> {
     let path = Path::new("gateway.toml");
-    let upstream = world.gateway.limits.config().upstreams.all()[0].target.authority.as_str().parse().unwrap();
+    let upstream = fixture.gateway.limits.config().upstreams.all()[0].target.authority.as_str().parse().unwrap();
     let config = Config::parse(path, &file(upstream, limits)).map_err(|problem| problem.to_string())?;
-    world.gateway.limits.change(config, path).map_err(|problem| problem.to_string())
+    fixture.gateway.limits.change(config, path).map_err(|problem| problem.to_string())
 }
