@@ -24,6 +24,7 @@ macro_rules! faults {
 }
 
 pub(crate) const FAULTS: &[Fault] = faults! {
+    "none" "nothing, for comparison" nodes::none;
     "node-killed" "`kill -9` of one node of four" nodes::killed;
     "node-stopped" "a node stands still for 3 s (SIGSTOP)" nodes::stopped;
     "node-far" "one node has a round trip of 200 ms, for 3 s" nodes::far;

@@ -4,14 +4,14 @@ use crate::Failure;
 use crate::masters::Cluster;
 use crate::server::{FOR_EVER, Server};
 use crate::stores::{Kind, MASTER};
-use crate::trial::{Ran, Trial};
+use crate::trial::{Bound, Ran, Trial};
 use std::time::Instant;
 
 const NOT_INSTALLED: Ran = Ran::No("redis-server is not installed");
 
 /// The replica may lack the last writes.
 fn kill(trial: &mut Trial, master: impl FnOnce()) -> Result<Ran, Failure> {
-    trial.allow_lost_state();
+    trial.allow(Bound::LostState);
     trial.begin();
     master();
     trial.wait_for_grants()?;

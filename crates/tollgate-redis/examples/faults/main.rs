@@ -4,7 +4,7 @@
 //! cargo run --release -p tollgate-redis --all-features --example faults                    # all of them
 //! cargo run --release -p tollgate-redis --all-features --example faults -- redis-killed    # by name
 //! cargo run --release -p tollgate-redis --all-features --example faults -- --list
-//! scripts/faults                                                                           # writes docs/faults.md
+//! scripts/faults                                               # writes the table of docs/distributed.md
 //! ```
 //!
 //! Four processes use the quota up before, during and after each fault. They report their grants with the instants of
@@ -44,6 +44,8 @@ mod postgres;
 mod postgres_server;
 #[path = "../fleet/process.rs"]
 mod process;
+#[path = "../fleet/promise.rs"]
+mod promise;
 #[path = "../../tests/it/proxy.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod proxy;
@@ -100,8 +102,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let chosen: Vec<&Fault> =
-        if options.faults.is_empty() { FAULTS.iter().collect() } else { options.faults.clone() };
+    let chosen: Vec<&Fault> = if options.faults.is_empty() { FAULTS.iter().collect() } else { options.faults.clone() };
     if options.list {
         chosen.iter().for_each(|fault| println!("{:24} {}", fault.name, fault.what));
         return Ok(ExitCode::SUCCESS);

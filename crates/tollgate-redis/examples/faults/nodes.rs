@@ -7,9 +7,16 @@ use crate::proxy::Proxy;
 use crate::redis_server::with_redis;
 use crate::server::Server;
 use crate::stores::{Kind, node_command};
-use crate::trial::{Launch, NODES, Ran, Trial};
+use crate::trial::{Bound, Launch, NODES, Ran, Trial};
 use std::path::Path;
 use std::process::Command;
+
+pub(crate) fn none(trial: &mut Trial) -> Result<Ran, Failure> {
+    with_redis(trial, &[], |trial, _| {
+        trial.begin();
+        Ok(())
+    })
+}
 
 pub(crate) fn killed(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &[], |trial, _| {
@@ -22,7 +29,7 @@ pub(crate) fn killed(trial: &mut Trial) -> Result<Ran, Failure> {
 pub(crate) fn stopped(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &[], |trial, _| {
         let id = trial.node(NODES - 1).id();
-        trial.allow(1);
+        trial.allow(Bound::Tokens(1));
         trial.begin();
         signal("-STOP", &[id])?;
         trial.sleep(3_000);
@@ -37,7 +44,9 @@ pub(crate) fn far(trial: &mut Trial) -> Result<Ran, Failure> {
     let (proxy, far) = trial.runtime.block_on(Proxy::before(server.port()));
     let near = server.url();
     let launch = |address| Ok(Launch::now(node_command(Kind::Redis, "fleet", 0)?, address));
-    trial.start_as([&near, &near, &near, &far].map(|address| launch(address)).into_iter().collect::<Result<_, Failure>>()?)?;
+    trial.start_as(
+        [&near, &near, &near, &far].map(|address| launch(address)).into_iter().collect::<Result<_, Failure>>()?,
+    )?;
     trial.begin();
     let delay = Delay::of(&proxy, 200);
     trial.sleep(3_000);

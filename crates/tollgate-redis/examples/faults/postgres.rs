@@ -6,7 +6,7 @@ use crate::nodes::signal;
 use crate::postgres_server::Server;
 use crate::proxy::Proxy;
 use crate::stores::Kind;
-use crate::trial::{Ran, Trial};
+use crate::trial::{Bound, Ran, Trial};
 use std::fs::{read_dir, read_to_string};
 use tollgate_postgres::pool;
 
@@ -67,7 +67,7 @@ pub(crate) fn stopped(trial: &mut Trial) -> Result<Ran, Failure> {
 
 pub(crate) fn truncated(trial: &mut Trial) -> Result<Ran, Failure> {
     with_postgres(trial, |trial, server, _| {
-        trial.allow_lost_state();
+        trial.allow(Bound::LostState);
         trial.begin();
         trial.runtime.block_on(server.say("TRUNCATE tollgate"));
         Ok(())

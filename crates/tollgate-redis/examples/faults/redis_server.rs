@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::server::Server;
 use crate::stores::Kind;
-use crate::trial::{Ran, Trial};
+use crate::trial::{Bound, Ran, Trial};
 
 /// How long a fault lasts that Redis answers with errors, in milliseconds.
 const LASTS: u64 = 1_500;
@@ -64,7 +64,7 @@ fn kill_for_a_second(trial: &mut Trial, server: &mut Server) {
 
 pub(crate) fn killed(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &[], |trial, server| {
-        trial.allow_lost_state();
+        trial.allow(Bound::LostState);
         kill_for_a_second(trial, server);
         Ok(())
     })
@@ -101,7 +101,7 @@ pub(crate) fn stalled(trial: &mut Trial) -> Result<Ran, Failure> {
 
 pub(crate) fn flushed(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &[], |trial, server| {
-        trial.allow_lost_state();
+        trial.allow(Bound::LostState);
         trial.begin();
         say(server, "FLUSHALL")
     })
@@ -109,7 +109,7 @@ pub(crate) fn flushed(trial: &mut Trial) -> Result<Ran, Failure> {
 
 pub(crate) fn evicted(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &["--maxmemory-policy", "allkeys-random"], |trial, server| {
-        trial.allow_lost_state();
+        trial.allow(Bound::LostState);
         trial.begin();
         // The next command evicts what there is.
         say(server, "CONFIG SET maxmemory 1")?;
@@ -141,15 +141,13 @@ pub(crate) fn out_of_memory(trial: &mut Trial) -> Result<Ran, Failure> {
 
 pub(crate) fn wrong_type(trial: &mut Trial) -> Result<Ran, Failure> {
     with_redis(trial, &[], |trial, server| {
-        trial.allow_lost_state();
+        trial.allow(Bound::LostState);
         between(trial, server, "SET tollgate:{fleet} text", &["DEL tollgate:{fleet}"])
     })
 }
 
 pub(crate) fn right_revoked(trial: &mut Trial) -> Result<Ran, Failure> {
-    with_user(trial, |trial, server| {
-        between(trial, server, "ACL SETUSER limits -hset", &["ACL SETUSER limits +hset"])
-    })
+    with_user(trial, |trial, server| between(trial, server, "ACL SETUSER limits -hset", &["ACL SETUSER limits +hset"]))
 }
 
 pub(crate) fn password_rotated(trial: &mut Trial) -> Result<Ran, Failure> {

@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::law::Law;
+use crate::process::Node;
 use crate::server::Server;
 use crate::stores::{Kind, node_command};
 use crate::trial::{LAW, Launch, NODES, Ran, Trial};
@@ -14,12 +15,13 @@ const PAUSE: u64 = 500;
 fn replace_all(
     trial: &mut Trial,
     law: Law,
-    successor: impl Fn() -> Result<Command, Failure>,
     url: &str,
+    end: impl Fn(&mut Node) -> Result<(), Failure>,
+    successor: impl Fn() -> Result<Command, Failure>,
 ) -> Result<(), Failure> {
     for number in 0..NODES {
         trial.join(successor()?, &Trial::work(law), url)?;
-        trial.node(number).stop();
+        end(trial.node(number))?;
         trial.sleep(PAUSE);
     }
     trial.end();
@@ -32,7 +34,11 @@ pub(crate) fn quota_changed(trial: &mut Trial) -> Result<Ran, Failure> {
     trial.start(Kind::Redis, &server.url())?;
     trial.begin();
     trial.change(doubled);
-    replace_all(trial, doubled, || node_command(Kind::Redis, "fleet", 1), &server.url())?;
+    let end = |node: &mut Node| {
+        node.stop();
+        Ok(())
+    };
+    replace_all(trial, doubled, &server.url(), end, || node_command(Kind::Redis, "fleet", 1))?;
     trial.finish()
 }
 
@@ -42,6 +48,7 @@ pub(crate) fn upgraded(trial: &mut Trial) -> Result<Ran, Failure> {
     let url = server.url();
     trial.start_as((0..NODES).map(|_| Launch::now(Command::new(&earlier), &url)).collect())?;
     trial.begin();
-    replace_all(trial, LAW, || node_command(Kind::Redis, "fleet", 0), &url)?;
+    // The earlier version cannot be told to stop.
+    replace_all(trial, LAW, &url, Node::kill, || node_command(Kind::Redis, "fleet", 0))?;
     trial.finish()
 }

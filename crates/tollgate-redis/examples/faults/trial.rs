@@ -4,8 +4,9 @@ use crate::Failure;
 use crate::law::{Batch, Law, SECOND};
 use crate::outcome::{Change, Outcome, Times};
 use crate::process::Node;
+use crate::promise::longest;
 use crate::proxy::Proxy;
-use crate::report::now;
+use crate::report::{Lease, now};
 use crate::stores::{Kind, node_command};
 use crate::work::Work;
 use std::path::PathBuf;
@@ -50,6 +51,13 @@ impl Launch {
     }
 }
 
+/// By how many tokens the quota may be exceeded, by docs/distributed.md.
+pub(crate) enum Bound {
+    Tokens(u64),
+    /// The store has lost its state: what a new bucket starts with, and what was promised for later.
+    LostState,
+}
+
 pub(crate) struct Trial {
     /// Proxies and clients of the servers run here.
     pub(crate) runtime: Runtime,
@@ -62,15 +70,14 @@ pub(crate) struct Trial {
     times: Times,
     /// The connections before the fault.
     connections: u64,
-    /// The documented bound on the excess.
-    allowed: u64,
+    bound: Bound,
 }
 
 impl Trial {
     pub(crate) fn new(earlier: Option<PathBuf>) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (nodes, proxy, change, times) = (Vec::new(), None, None, Times::default());
-        Ok(Self { runtime, earlier, nodes, proxy, change, times, connections: 0, allowed: 0 })
+        Ok(Self { runtime, earlier, nodes, proxy, change, times, connections: 0, bound: Bound::Tokens(0) })
     }
 
     /// What a node does under the quota `law`.
@@ -146,14 +153,8 @@ impl Trial {
     }
 
     /// The bound on the excess, by docs/distributed.md.
-    pub(crate) fn allow(&mut self, tokens: u64) {
-        self.allowed = tokens;
-    }
-
-    /// As `allow`, for a store that has lost its state: what a new bucket starts with, and 1.25 shares of each node, of
-    /// which all nodes together are minted in 0.1 s.
-    pub(crate) fn allow_lost_state(&mut self) {
-        self.allow(LAW.burst + LAW.rate / 10 * 5 / 4);
+    pub(crate) fn allow(&mut self, bound: Bound) {
+        self.bound = bound;
     }
 
     pub(crate) fn sleep(&self, millis: u64) {
@@ -172,7 +173,17 @@ impl Trial {
     pub(crate) fn judge(&self) -> Outcome {
         let grants: Vec<Batch> = self.nodes.iter().flat_map(|node| node.log().grants.clone()).collect();
         let connections = self.connections() - self.connections;
-        Outcome::of(LAW, self.change, &grants, self.times, connections, self.allowed)
+        Outcome::of(LAW, self.change, &grants, self.times, connections, self.bound())
+    }
+
+    fn bound(&self) -> u64 {
+        match self.bound {
+            Bound::Tokens(tokens) => tokens,
+            Bound::LostState => {
+                let leases: Vec<Lease> = self.nodes.iter().flat_map(|node| node.log().leases.clone()).collect();
+                LAW.burst + longest(&LAW, NODES, leases.iter(), self.times.end) * LAW.rate / SECOND
+            }
+        }
     }
 
     /// The tokens granted so far.

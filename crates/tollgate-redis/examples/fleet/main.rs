@@ -26,6 +26,7 @@ mod node;
 mod parent;
 mod plot;
 mod process;
+mod promise;
 mod report;
 mod server;
 mod show;

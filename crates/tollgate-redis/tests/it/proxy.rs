@@ -86,7 +86,10 @@ impl Proxy {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             // The client's own setup commands have other answers.
-            if is_answer && ANSWERS.iter().any(|begins| buffer.starts_with(begins)) && self.cuts.swap(false, Ordering::AcqRel) {
+            if is_answer
+                && ANSWERS.iter().any(|begins| buffer.starts_with(begins))
+                && self.cuts.swap(false, Ordering::AcqRel)
+            {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;
             }

@@ -155,6 +155,44 @@ fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
     assert_eq!(ask(18, 0, 1, 0), Ok(owed + 10));
 }
 
+/// Nodes of an earlier release and of this one share a store while a release is deployed: if a field had another form
+/// than in the commits before this test, one of them would take it for damaged. New numbers need a new field of one letter.
+#[test]
+fn no_field_changes_its_form_between_releases() {
+    let Some(server) = Server::start() else { return };
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap();
+    let mut ask = LeaseRequest::new(7, 1, terms);
+    (ask.want, ask.ahead, ask.allowance) = (25, 3, 3);
+    let key = "tollgate:{form}";
+    eval(&mut server.client(), &timed(), key, &ask, 1_700_000_000_000_000).unwrap();
+    let known = server.knows(key);
+    let numbers: Vec<(&str, usize)> = known
+        .iter()
+        .map(|field| field.split_once('=').unwrap())
+        .map(|(name, text)| (name, text.split(' ').count()))
+        .collect();
+    let node = "00000000000000000000000000000007";
+    assert_eq!(numbers, [(node, 9), ("h", 2), ("q", 5), ("s", 8), ("u", 1), ("x", 1)]);
+}
+
+/// Earlier releases do not write until when the last node is remembered.
+#[test]
+fn a_store_that_an_earlier_release_has_written_is_kept_for_as_long_as_its_nodes() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, key) = (server.client(), "tollgate:{earlier}");
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap();
+    let mut now = 1_700_000_000_000_000;
+    for (node, ttl, number) in [(1, 10_000_000, 1), (2, 100_000, 1), (2, 100_000, 2)] {
+        let mut ask = LeaseRequest::new(node, number, terms);
+        (ask.ttl, ask.ahead, ask.allowance) = (ttl, 3, 3);
+        redis::cmd("HDEL").arg(key).arg("u").exec(&mut connection).unwrap();
+        eval(&mut connection, &timed(), key, &ask, now).unwrap();
+        now += 500;
+    }
+    let kept: u64 = redis::cmd("HGET").arg(key).arg("x").query(&mut connection).unwrap();
+    assert!(kept >= 9_999, "{kept} ms");
+}
+
 #[test]
 fn the_script_answers_as_the_store_in_memory_does() {
     let Some(server) = Server::start() else { return };
