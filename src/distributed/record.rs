@@ -127,16 +127,18 @@ mod tests {
     /// A record of such a bucket is no damaged one.
     #[test]
     fn a_node_is_remembered_for_centuries_at_most() {
-        let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
-        for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
-            let mut bucket = SharedBucket::new(terms, NOW);
-            for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
-                for node in [1, 2] {
-                    let ask = LeaseRequest { ttl, ..LeaseRequest::new(node, now as u64, terms) };
-                    bucket.answer(&ask, now).unwrap();
+        let slow = Quota::new(1, std::time::Duration::from_secs(10_000 * 86_400)).burst(10_000);
+        for terms in [Quota::per_second(10), slow].map(|quota| QuotaTerms::of(&quota, 0).unwrap()) {
+            for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
+                let mut bucket = SharedBucket::new(terms, NOW);
+                for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
+                    for node in [1, 2] {
+                        let ask = LeaseRequest { ttl, ..LeaseRequest::new(node, now as u64, terms) };
+                        bucket.answer(&LeaseRequest { ahead: 2_000, allowance: 2_000, ..ask }, now).unwrap();
+                    }
+                    assert_eq!(bucket.nodes.len(), 2, "{ttl} at {now}");
+                    assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket.clone()), "{ttl}");
                 }
-                assert_eq!(bucket.nodes.len(), 2, "{ttl} at {now}");
-                assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket.clone()), "{ttl}");
             }
         }
     }

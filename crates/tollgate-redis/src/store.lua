@@ -38,9 +38,9 @@ local function text(...)
   return table.concat(list, ' ')
 end
 
--- Whether the text consists of `count` integers, each of which may be negative.
-local function is_numbers(text, count)
-  return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
+-- Whether the text is what the script writes for the bucket. Only the level and the epoch may be negative.
+local function is_bucket(text)
+  return text and string.match(text, '^%-?%d+ %d+ %d+ %d+ %-?%d+ %d+ %d+ %d+$')
 end
 
 -- Whether the text is what the script writes for a node. Only the epoch may be negative.
@@ -67,8 +67,8 @@ local held, nodes = 0, 0
 -- Whether the request has another quota than the store, and a newer one.
 local is_other, is_newer = false, false
 if stored[1] then
-  if not is_numbers(stored[1], 8) then return damaged('s') end
-  if not is_numbers(stored[3], 2) then return damaged('h') end
+  if not is_bucket(stored[1]) then return damaged('s') end
+  if not string.match(stored[3] or '', '^%d+ %d+$') then return damaged('h') end
   if stored[2] ~= quota then
     local has = {terms(stored[2] or '')}
     if not has[1] then return damaged('q') end
@@ -81,7 +81,7 @@ if stored[1] then
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
   -- An earlier release has written the store: a sweep finds out.
-  if is_numbers(stored[5], 1) then last_until = numbers(stored[5]) else swept = 0 end
+  if string.match(stored[5] or '', '^%d+$') then last_until = numbers(stored[5]) else swept = 0 end
 end
 -- A field that no node wrote is removed, and the error names it. The next request finds no such field.
 local function foreign(field, count)

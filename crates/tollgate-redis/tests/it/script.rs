@@ -8,10 +8,24 @@ use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, S
 
 const SCRIPT: &str = include_str!("../../src/store.lua");
 
+/// Fails where a script touches a key that is not declared in `KEYS`: Dragonfly, and other servers that lock the keys of a
+/// script before it runs, refuse such a script.
+const DECLARED: &str = "local redis_of_the_server = redis
+local redis = setmetatable({
+  call = function(name, key, ...)
+    local is_declared = name == 'TIME'
+    for _, declared in ipairs(KEYS) do is_declared = is_declared or key == declared end
+    if not is_declared then error(name .. ' touches the key ' .. tostring(key) .. ', which is not declared') end
+    return redis_of_the_server.call(name, key, ...)
+  end,
+  pcall = function() error('the test does not see what `redis.pcall` touches') end,
+}, { __index = redis_of_the_server })
+";
+
 /// The script, which gets the time as an argument instead of reading it, and records the expiry instead of setting it
-/// in Redis.
+/// in Redis. It fails where it touches a key that is not declared.
 pub fn timed() -> String {
-    let mut told = SCRIPT.to_owned();
+    let mut told = DECLARED.to_owned() + SCRIPT;
     for (by_its_clock, by_ours) in
         [("redis.call('TIME')", "{ARGV[14], ARGV[15]}"), ("'PEXPIRE', key,", "'HSET', key, 'x',")]
     {
@@ -89,6 +103,16 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: QuotaTerms) -> Lea
         ask.ttl = random.u64(1..5_000_000);
     }
     ask
+}
+
+#[test]
+fn a_key_that_is_not_declared_is_found() {
+    let Some(server) = Server::start() else { return };
+    for (script, is_declared) in [("redis.call('HLEN', KEYS[1])", true), ("redis.call('HLEN', 'other')", false)] {
+        let ran =
+            redis::cmd("EVAL").arg(format!("{DECLARED}return {script}")).arg(1).arg("key").exec(&mut server.client());
+        assert_eq!(ran.is_ok(), is_declared, "{script}: {ran:?}");
+    }
 }
 
 /// Redis does not support such an expiry: the script would fail after its writes, and so would every later request.
