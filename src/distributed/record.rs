@@ -127,20 +127,37 @@ mod tests {
     /// A record of such a bucket is no damaged one.
     #[test]
     fn a_node_is_remembered_for_centuries_at_most() {
-        let slow = Quota::new(1, std::time::Duration::from_secs(10_000 * 86_400)).burst(10_000);
-        for terms in [Quota::per_second(10), slow].map(|quota| QuotaTerms::of(&quota, 0).unwrap()) {
-            for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
-                let mut bucket = SharedBucket::new(terms, NOW);
-                for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
-                    for node in [1, 2] {
-                        let ask = LeaseRequest { ttl, ..LeaseRequest::new(node, now as u64, terms) };
-                        bucket.answer(&LeaseRequest { ahead: 2_000, allowance: 2_000, ..ask }, now).unwrap();
-                    }
-                    assert_eq!(bucket.nodes.len(), 2, "{ttl} at {now}");
-                    assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket.clone()), "{ttl}");
+        let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+        for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
+            let mut bucket = SharedBucket::new(terms, NOW);
+            for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
+                for node in [1, 2] {
+                    let ask = LeaseRequest { ttl, ..LeaseRequest::new(node, now as u64, terms) };
+                    bucket.answer(&ask, now).unwrap();
                 }
+                assert_eq!(bucket.nodes.len(), 2, "{ttl} at {now}");
+                assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket.clone()), "{ttl}");
             }
         }
+    }
+
+    /// The node keeps as many tokens as take longest to mint, until the latest end that is recorded.
+    #[test]
+    fn the_end_of_a_bucket_can_be_recorded_whatever_quota_and_lease_it_has() {
+        let [wide, narrow] = [Quota::per_day(2).burst(104_000), Quota::per_day(1).burst(52_000)];
+        let [wide, narrow] = [wide, narrow].map(|quota| QuotaTerms::of(&quota, 0).unwrap());
+        let mut bucket = SharedBucket::new(wide, NOW);
+        let most = LeaseRequest {
+            ttl: u64::MAX,
+            ahead: 52_000,
+            allowance: 52_000,
+            minimum: 52_000,
+            ..LeaseRequest::new(1, 1, wide)
+        };
+        assert_eq!(bucket.answer(&most, NOW).unwrap().allowance, 52_000);
+        bucket.answer(&LeaseRequest::new(2, 1, narrow.with_version(1)), NOW + 1).unwrap();
+        assert_eq!((bucket.held, bucket.terms.burst), (52_000, 52_000));
+        assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket));
     }
 
     #[test]
