@@ -44,6 +44,7 @@
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
 //! | `distributed/builder.rs` | `Builder::distributed` |
 //! | `distributed/counters.rs` | the counters of a store |
+//! | `distributed/breaker.rs` | a circuit breaker for the servers of stores |
 //! | `distributed/conflict.rs` | two quotas of the same version on one store, as an error for callers |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
@@ -53,6 +54,7 @@
 //! | `distributed/memory.rs` | the store in memory |
 //! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
+mod breaker;
 mod bucket;
 mod builder;
 mod conflict;
@@ -77,6 +79,7 @@ mod source;
 mod stores;
 mod terms;
 
+pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use forecast::Forecast;

@@ -349,9 +349,9 @@ impl RefillPlanner {
         self.is_asking = false;
     }
 
-    /// True if the store knows this node.
-    pub(crate) fn is_known(&self) -> bool {
-        self.acked > 0
+    /// True if the store may know this node: it may carry out the first request after the limiter is gone.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.number > 0
     }
 
     /// True if the node may keep no tokens, and no request is under way or wanted.

@@ -141,6 +141,25 @@ mod tests {
         }
     }
 
+    /// The node keeps as many tokens as take longest to mint, until the latest end that is recorded.
+    #[test]
+    fn the_end_of_a_bucket_can_be_recorded_whatever_quota_and_lease_it_has() {
+        let [wide, narrow] = [Quota::per_day(2).burst(104_000), Quota::per_day(1).burst(52_000)];
+        let [wide, narrow] = [wide, narrow].map(|quota| QuotaTerms::of(&quota, 0).unwrap());
+        let mut bucket = SharedBucket::new(wide, NOW);
+        let most = LeaseRequest {
+            ttl: u64::MAX,
+            ahead: 52_000,
+            allowance: 52_000,
+            minimum: 52_000,
+            ..LeaseRequest::new(1, 1, wide)
+        };
+        assert_eq!(bucket.answer(&most, NOW).unwrap().allowance, 52_000);
+        bucket.answer(&LeaseRequest::new(2, 1, narrow.with_version(1)), NOW + 1).unwrap();
+        assert_eq!((bucket.held, bucket.terms.burst), (52_000, 52_000));
+        assert_eq!(SharedBucket::from_bytes(&bucket.to_bytes()), Ok(bucket));
+    }
+
     #[test]
     fn what_is_no_record_is_an_error_and_no_bucket() {
         let text = String::from_utf8(bucket().to_bytes()).unwrap();

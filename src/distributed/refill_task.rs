@@ -25,23 +25,34 @@ pub(crate) struct RefillHandle {
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
     unanswered: Option<LeaseRequest>,
+    /// An answer that the limiter has not taken yet, because its clock panics. The next refill task passes it on.
+    untaken: Option<Answered>,
 }
+
+/// A request, its answer, and when it was sent.
+type Answered = (LeaseRequest, LeaseGrant, Instant);
 
 impl RefillHandle {
     pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
-        Self { core: Arc::downgrade(core), store, final_return, unanswered: None }
+        Self { core: Arc::downgrade(core), store, final_return, unanswered: None, untaken: None }
     }
 
     pub(crate) async fn run(mut self) {
         let mut unseen = 0;
-        while let Some(ask) = self.next().await {
-            self.unanswered = Some(ask);
-            let (ask, answer, sent) = match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
-                Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
-                Persisted::NeedsNothing => continue,
-                Persisted::LimiterGone => break,
+        loop {
+            let answered = match self.untaken.take() {
+                Some(answered) => answered,
+                None => {
+                    let Some(ask) = self.next().await else { break };
+                    self.unanswered = Some(ask);
+                    match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
+                        Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
+                        Persisted::NeedsNothing => continue,
+                        Persisted::LimiterGone => break,
+                    }
+                }
             };
-            unseen = self.receive(&ask, &answer, sent).await;
+            unseen = self.receive(answered).await;
             self.unanswered = None;
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
@@ -55,10 +66,11 @@ impl RefillHandle {
 
     /// Passes the answer to the limiter, as soon as its clock can be read. Returns the tokens that the limiter did not get
     /// because it is gone.
-    async fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) -> u64 {
+    async fn receive(&mut self, answered: Answered) -> u64 {
+        let (ask, answer, sent) = &answered;
         loop {
             let received = match self.core.upgrade() {
-                Some(core) => core.receive(ask, answer, sent),
+                Some(core) => core.receive(ask, answer, *sent),
                 None => return answer.now + answer.promised,
             };
             match received {
@@ -67,7 +79,11 @@ impl RefillHandle {
                     self.store.tally().note_loss(&*self.store, excess);
                     return 0;
                 }
-                Err(ClockPanicked) => sleep(RETRY).await,
+                Err(ClockPanicked) => {
+                    self.untaken = Some(answered);
+                    sleep(RETRY).await;
+                    self.untaken = None;
+                }
             }
         }
     }
@@ -84,7 +100,8 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            let next = Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered };
+            let (unanswered, untaken) = (self.unanswered, self.untaken);
+            let next = Self { core: self.core.clone(), store, final_return, unanswered, untaken };
             core.vacate(RequestTask::new(next.run()));
         }
     }

@@ -38,6 +38,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: its requests and their retries |
+//! | `call.rs` | a request as a call of the function, and the row that it returns |
+//! | `database.rs` | the connections, their circuit breaker, and the removal of rows that ended |
 //! | `key.rs` | the keys of stores in the table |
 //! | `reply.rs` | errors of PostgreSQL, by kind |
 //! | `server.rs` | the pool of connections, and what the server must have |
@@ -49,6 +51,8 @@
 // Examples compile without a warning.
 #![doc(test(attr(deny(warnings))))]
 
+mod call;
+mod database;
 mod key;
 mod reply;
 mod server;
@@ -56,30 +60,29 @@ mod server;
 pub use deadpool_postgres::Pool;
 pub use server::{MIGRATION, migrate, pool};
 
+use call::{read, send};
+use database::Database;
 use deadpool_postgres::tokio_postgres::Row;
-use deadpool_postgres::tokio_postgres::types::ToSql;
 use key::{key, key_among};
 use reply::Failed;
-use server::{ASK, Lent, probe};
+use server::{Lent, probe};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
+    BreakerSnapshot, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
+    Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time for [`PostgresStore::sweep`], which may delete many rows.
-const SWEEP_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// No number of a request is larger: levels and debts are exact in doubles.
-const MOST: u64 = 1 << 53;
+/// How often a process deletes rows that ended, unless the user sets another time.
+const SWEEP_EVERY: Duration = Duration::from_secs(300);
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -93,6 +96,10 @@ struct Readme;
 /// the time set by [`answer_timeout`](Self::answer_timeout), is closed and replaced. What callers see while the server
 /// cannot be reached is the choice of [`outage`](Self::outage). Errors of the server are typed and counted by
 /// [kind](ReplyKind).
+///
+/// All stores that were made from one share its connections and a [circuit breaker](tollgate::distributed::Breaker).
+/// If the server does not answer for the answer timeout, or cannot write, the circuit opens: no requests are sent until
+/// the server answers a trial. See [`server`](Self::server).
 ///
 /// All limiters of a store have the same quota. To change it, build the new limiters with a higher
 /// [`quota_version`](Self::quota_version): the new quota takes over in place.
@@ -119,12 +126,13 @@ struct Readme;
 /// [`MemoryStore`](tollgate::distributed::MemoryStore).
 #[derive(Clone)]
 pub struct PostgresStore {
-    pool: Pool,
+    database: Arc<Database>,
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
     answer_timeout: Duration,
+    sweep_every: Duration,
 }
 
 impl PostgresStore {
@@ -148,7 +156,7 @@ impl PostgresStore {
     /// As [`connect`](Self::connect).
     pub async fn over(pool: Pool, name: &str) -> Result<Self, StoreError> {
         let store = Self::lazy(pool, name)?;
-        match timeout(ANSWER_TIMEOUT, probe(&store.pool)).await {
+        match timeout(ANSWER_TIMEOUT, probe(&store.database.pool)).await {
             Ok(probed) => probed?,
             Err(_) => return Err(silent(ANSWER_TIMEOUT)),
         }
@@ -164,12 +172,13 @@ impl PostgresStore {
     pub fn lazy(pool: Pool, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         Ok(Self {
-            pool,
+            database: Arc::new(Database::over(pool)),
             key: key(name).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
             quota_version: 0,
             answer_timeout: ANSWER_TIMEOUT,
+            sweep_every: SWEEP_EVERY,
         })
     }
 
@@ -218,118 +227,95 @@ impl PostgresStore {
         self.tally.snapshot()
     }
 
+    /// Sets how often this process deletes the rows of stores that ended, as [`sweep`](Self::sweep) does: PostgreSQL does
+    /// not expire rows. The default is five minutes; the last call counts. [`Duration::MAX`] leaves it to other processes,
+    /// or to a job of the database.
+    ///
+    /// A request of a node starts it, in a task of its own. Each time reads the whole table once.
+    #[must_use = "this returns the changed store"]
+    pub fn sweep_every(mut self, sweep_every: Duration) -> Self {
+        self.sweep_every = sweep_every;
+        self
+    }
+
+    /// Returns the state of the circuit breaker that this store and the stores made from it share.
+    pub fn server(&self) -> BreakerSnapshot {
+        self.database.breaker.snapshot()
+    }
+
     /// Deletes at most `most` stores of the table whose buckets are full again and that no limiter has used since (for an
-    /// hour, if the quota has `initial` tokens below its burst). Returns how many it has deleted. PostgreSQL does not
-    /// expire rows, so call this now and then, or `tollgate_sweep_1` from a job of the database, if there are many keys.
+    /// hour, if the quota has `initial` tokens below its burst). Returns how many it has deleted. Each process does that
+    /// by itself [now and then](Self::sweep_every).
     ///
     /// # Errors
     ///
     /// A [`StoreError`] if the server does not answer within a minute.
     pub async fn sweep(&self, most: u32) -> Result<u64, StoreError> {
-        let swept = async {
-            let lent = Lent::from(&self.pool).await.map_err(Failed::into_error)?;
-            let row =
-                lent.call("SELECT tollgate_sweep_1($1)", &[&i64::from(most)]).await.map_err(Failed::into_error)?;
-            Ok(row.get::<_, i64>(0) as u64)
-        };
-        timeout(SWEEP_TIMEOUT, swept).await.unwrap_or_else(|_| Err(silent(SWEEP_TIMEOUT)))
+        self.database.sweep(most).await
     }
 
     /// Sends a request, and repeats it once if the connection broke: servers and proxies end connections that were idle
     /// for a while.
     async fn ask_once(&self, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
-        let is_sent = AtomicBool::new(false);
+        let breaker = &self.database.breaker;
+        let permit = breaker.admit(self.answer_timeout).await;
+        let _permit = permit.inspect_err(|_| self.wake_repair())?;
+        self.database.sweep_when_due(self.sweep_every);
+        let (sent, is_sent) = (Instant::now(), AtomicBool::new(false));
         let answered = async {
             match self.attempt(&ask, &is_sent).await {
                 Err(Failed::Broken(_)) => self.attempt(&ask, &is_sent).await,
                 answered => answered,
             }
         };
-        let answer = match timeout(self.answer_timeout, answered).await {
-            Ok(Ok(row)) => read(&row, &ask),
-            Ok(Err(failed)) => Err(failed.into_error()),
-            Err(_) => Err(silent(self.answer_timeout)),
-        };
-        answer.map_err(|error| match error {
-            StoreError::Reply { kind, message } => {
-                self.tally.count_error_reply(kind);
-                match kind {
-                    // The server answers, and serves no store.
-                    ReplyKind::ReadOnly => StoreError::Unreachable(message),
-                    _ => StoreError::Reply { kind, message },
-                }
+        let not_sent =
+            |why| if is_sent.load(Relaxed) { StoreError::Unreachable(why) } else { StoreError::NotSent(why) };
+        match timeout(self.answer_timeout, answered).await {
+            Ok(Ok(row)) => {
+                breaker.note_answer();
+                read(&row, &ask).inspect_err(|error| self.count(error))
             }
-            StoreError::Unreachable(why) if !is_sent.load(Relaxed) => StoreError::NotSent(why),
-            error => error,
-        })
+            Ok(Err(Failed::Broken(why))) => {
+                self.database.suspect(self.answer_timeout, why.clone());
+                Err(not_sent(why))
+            }
+            Ok(Err(Failed::Reply(kind, message))) => {
+                breaker.note_reply();
+                self.tally.count_error_reply(kind);
+                if kind != ReplyKind::ReadOnly {
+                    return Err(StoreError::Reply { kind, message });
+                }
+                // The server answers, and serves no store.
+                self.database.suspect(self.answer_timeout, message.clone());
+                Err(StoreError::Unreachable(message))
+            }
+            Err(_) => {
+                let error = silent(self.answer_timeout);
+                breaker.note_timeout();
+                if !breaker.has_replied_since(sent) {
+                    self.database.suspect(self.answer_timeout, error.to_string());
+                }
+                Err(if is_sent.load(Relaxed) { error } else { StoreError::NotSent(error.to_string()) })
+            }
+        }
+    }
+
+    fn count(&self, error: &StoreError) {
+        if let StoreError::Reply { kind, .. } = error {
+            self.tally.count_error_reply(*kind);
+        }
+    }
+
+    /// Starts the repair task if the circuit is open: the last task may have ended with its runtime.
+    fn wake_repair(&self) {
+        if self.database.breaker.why_open().is_some() {
+            self.database.repair(self.answer_timeout);
+        }
     }
 
     async fn attempt(&self, ask: &LeaseRequest, is_sent: &AtomicBool) -> Result<Row, Failed> {
-        let lent = Lent::from(&self.pool).await?;
-        let terms = &ask.terms;
-        let quota = [
-            terms.amount(),
-            terms.period(),
-            terms.burst(),
-            terms.initial(),
-            u64::from(terms.is_stepped()),
-            u64::from(terms.version()),
-        ]
-        .map(|number| number as i64);
-        let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
-        let [ttl, want, ahead, banked, allowance, minimum, held, back] =
-            [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back]
-                .map(|number| number.min(MOST) as i64);
-        let (store, node) = (self.key.as_bytes(), ask.node.to_be_bytes());
-        let (node, quota) = (&node[..], &quota[..]);
-        let parameters: [&(dyn ToSql + Sync); 14] = [
-            &store,
-            &node,
-            &number,
-            &ask.leave,
-            &ask.at_once,
-            &quota,
-            &ttl,
-            &want,
-            &ahead,
-            &banked,
-            &allowance,
-            &minimum,
-            &held,
-            &back,
-        ];
-        let statement = lent.prepare(ASK).await?;
-        is_sent.store(true, Relaxed);
-        lent.run(&statement, &parameters).await
-    }
-}
-
-/// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.
-fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
-    let numbers: Vec<i64> = row.try_get(0).map_err(|error| StoreError::Reply {
-        kind: ReplyKind::Damaged,
-        message: format!("a row of the store was overwritten: {}", reply::chain(&error)),
-    })?;
-    let quota = |numbers: &[i64]| -> Option<QuotaTerms> {
-        let numbers: [i64; 6] = numbers.try_into().ok()?;
-        QuotaTerms::from_numbers(numbers.map(|number| number as u64))
-    };
-    let damaged = || StoreError::Reply {
-        kind: ReplyKind::Damaged,
-        message: format!("the function returned {numbers:?}, which is no answer"),
-    };
-    match numbers[..] {
-        [-1, owed] => {
-            Err(StoreError::Refused(format!("TOLLGATE the store owes {owed} tokens and promises no more: try later")))
-        }
-        [-2, number] => Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number))),
-        [-3, ref stored @ ..] => {
-            Err(StoreError::QuotaConflict { stored: quota(stored).ok_or_else(damaged)?, asked: ask.terms })
-        }
-        _ => {
-            let natural: Result<Vec<u64>, _> = numbers.iter().map(|number| u64::try_from(*number)).collect();
-            natural.ok().and_then(|numbers| LeaseGrant::from_numbers(&numbers)).ok_or_else(damaged)
-        }
+        let lent = Lent::from(&self.database.pool).await?;
+        send(lent, &self.key, ask, is_sent).await
     }
 }
 
@@ -348,6 +334,16 @@ impl Store for PostgresStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
+    }
+
+    /// While the server is unreachable, waits until it is back. Otherwise all stores share a budget of repeats.
+    fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.database.breaker.backoff(failures))
+    }
+
+    /// `None`, because the circuit breaker suppresses requests.
+    fn shard(&self) -> Option<u64> {
+        None
     }
 }
 

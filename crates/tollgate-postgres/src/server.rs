@@ -105,7 +105,7 @@ impl Lent {
         self.run(&statement, parameters).await
     }
 
-    async fn batch(mut self, text: &str) -> Result<(), Failed> {
+    pub(super) async fn batch(mut self, text: &str) -> Result<(), Failed> {
         let result = self.object().batch_execute(text).await;
         self.judge(result)
     }

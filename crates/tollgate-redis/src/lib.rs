@@ -29,7 +29,7 @@
 //! | `reply.rs` | error replies of Redis, by kind |
 //! | `sentinels.rs` | the sentinels, which report the address of the master |
 //! | `server.rs` | the connection and its repair |
-//! | `shard.rs` | one server or cluster master: its circuit breaker, requests under way, repeats |
+//! | `shard.rs` | one server or cluster master, with its circuit breaker |
 //! | `slots.rs` | which master of a cluster keeps which key |
 //! | `store.lua` | the script |
 
@@ -51,7 +51,8 @@ mod server;
 mod shard;
 mod slots;
 
-pub use shard::{Circuit, RedisServerSnapshot};
+pub use shard::RedisServerSnapshot;
+pub use tollgate::distributed::Circuit;
 
 use connection::Connection;
 use key::{key, key_among};
@@ -63,7 +64,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
@@ -218,7 +218,7 @@ impl RedisStore {
     /// that were idle for a while. Or the script removed a field that did not belong in the hash.
     async fn ask_once(&self, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let shard = self.server.shard(&self.key);
-        let permit = shard.admit(self.answer_timeout).await;
+        let permit = shard.breaker.admit(self.answer_timeout).await;
         let _permit = permit.inspect_err(|_| self.wake_repair(&shard))?;
         let error = match self.attempt(&shard, &ask).await {
             Ok(answer) => return Ok(answer),
@@ -237,16 +237,15 @@ impl RedisStore {
         let sent = Instant::now();
         let Ok(answered) = timeout(self.answer_timeout, self.evaluate(&mut link.connection, ask)).await else {
             let error = silent(self.answer_timeout, sent.elapsed());
-            shard.timeouts.fetch_add(1, Relaxed);
-            if !shard.has_replied_since(sent) {
+            shard.breaker.note_timeout();
+            if !shard.breaker.has_replied_since(sent) {
                 self.server.suspect(shard, &self.key, self.answer_timeout, &error);
             }
             return Err(Failed::For(error));
         };
         let error = match answered {
             Ok(numbers) => {
-                shard.note_reply();
-                shard.strikes.store(0, Relaxed);
+                shard.breaker.note_answer();
                 let error = || {
                     Failed::For(StoreError::Refused(format!(
                         "the reply has {} numbers, which is no answer: check that no other script uses the key",
@@ -264,7 +263,7 @@ impl RedisStore {
             }
             return Err(Failed::For(unreachable(&error)));
         };
-        shard.note_reply();
+        shard.breaker.note_reply();
         if error.code() == Some("TOLLGATEQUOTA")
             && let Some(stored) = error.detail().and_then(QuotaTerms::from_text)
         {
@@ -290,7 +289,7 @@ impl RedisStore {
 
     /// Starts the repair task if the circuit is open: the last task may have ended with its runtime.
     fn wake_repair(&self, shard: &Arc<Shard>) {
-        if shard.why_open().is_some() {
+        if shard.breaker.why_open().is_some() {
             self.server.repair(shard, &self.key, self.answer_timeout);
         }
     }
@@ -337,7 +336,7 @@ impl Store for RedisStore {
     /// While the server is unreachable, waits until it is back. Otherwise all stores of a server share a budget of
     /// repeats.
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move { self.server.shard(&self.key).backoff(failures).await })
+        Box::pin(async move { self.server.shard(&self.key).breaker.backoff(failures).await })
     }
 
     /// `None`, because each server or master has a circuit breaker that suppresses requests.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{LeaseRequest, StoreError};
+use tollgate::distributed::StoreError;
 
 /// One connection, shared by all stores. It is kept for as long as it is alive. A request that timed out does not prove
 /// otherwise: the server answers in order and may just be slow. The connection is replaced only after an error of the
@@ -113,15 +113,15 @@ impl Server {
     ) -> Result<Link, StoreError> {
         let wait = async {
             loop {
-                let repairs = shard.repairs();
+                let repaired = shard.breaker.repaired();
                 if let Some(link) = self.sound() {
                     return Ok(link);
                 }
-                if let Some(why) = shard.why_open() {
-                    return Err(shard.not_sent(why));
+                if let Some(why) = shard.breaker.why_open() {
+                    return Err(shard.breaker.not_sent(why));
                 }
                 self.repair(shard, key, answer_timeout);
-                shard.repaired_since(repairs).await;
+                repaired.await;
             }
         };
         let began = Instant::now();
@@ -131,7 +131,7 @@ impl Server {
     /// Opens the circuit: a request over the connection got no answer in time, and neither did any other request since
     /// it was sent. Also used if the server replies that it serves nothing at the moment.
     pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration, why: &StoreError) {
-        shard.open(why.to_string());
+        shard.breaker.open(why.to_string());
         self.repair(shard, key, answer_timeout);
     }
 
@@ -145,9 +145,17 @@ impl Server {
     /// Spawns a task that repairs the connection to `shard`, unless one is running.
     pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration) {
         let stale = 4 * answer_timeout.min(Duration::from_secs(60)) + Duration::from_secs(2);
-        let Some(number) = shard.begin_repair(stale) else { return };
-        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), answer_timeout };
-        tokio::spawn(repair.run(Arc::downgrade(self)));
+        let trial = Arc::new(Trial { shard: Arc::clone(shard), key: key.to_owned(), answer_timeout });
+        let server = Arc::downgrade(self);
+        shard.breaker.repair(stale, move || {
+            let (server, trial) = (Weak::clone(&server), Arc::clone(&trial));
+            async move {
+                let server = server.upgrade()?;
+                let tried = trial.attempt(&server).await;
+                server.learn_slots(answer_timeout).await;
+                Some(tried)
+            }
+        });
     }
 
     async fn renew(&self) -> Result<Connection, RedisError> {
@@ -200,55 +208,18 @@ impl Server {
 
     /// Whether any shard has replied since `then`, over any connection.
     fn has_replied_since(&self, then: Instant) -> bool {
-        self.shards().by_address.values().any(|shard| shard.has_replied_since(then))
+        self.shards().by_address.values().any(|shard| shard.breaker.has_replied_since(then))
     }
 }
 
-/// The task that detects when a shard answers again, and makes a new connection if the old one is dead.
-struct Repair {
+/// Detects whether a shard answers again, and makes a new connection if the old one is dead.
+struct Trial {
     shard: Arc<Shard>,
-    number: u64,
     key: String,
     answer_timeout: Duration,
 }
 
-impl Drop for Repair {
-    /// Runs also when the runtime of the task ends.
-    fn drop(&mut self) {
-        self.shard.end_repair(self.number);
-    }
-}
-
-impl Repair {
-    async fn run(self, server: Weak<Server>) {
-        let shard = Arc::clone(&self.shard);
-        // If the shard has answered trials but no requests since, do not try again at once.
-        let strikes = shard.strikes.fetch_add(1, Relaxed);
-        if strikes > 0 {
-            sleep(LeaseRequest::backoff(strikes)).await;
-        }
-        for failures in 1.. {
-            let Some(server) = server.upgrade() else { return };
-            if !shard.goes_on(self.number) {
-                return;
-            }
-            shard.half_open();
-            let error = match self.attempt(&server).await {
-                Ok(()) => {
-                    server.learn_slots(self.answer_timeout).await;
-                    // End the repair first: a request that finds the connection broken again can then start a new one.
-                    shard.end_repair(self.number);
-                    return shard.close();
-                }
-                Err(error) => error,
-            };
-            shard.open(error.to_string());
-            server.learn_slots(self.answer_timeout).await;
-            drop(server);
-            sleep(LeaseRequest::backoff(failures)).await;
-        }
-    }
-
+impl Trial {
     /// Tries the existing connection. Tries a new one beside it if the old one is broken or stays silent.
     async fn attempt(&self, server: &Server) -> Result<(), StoreError> {
         let began = Instant::now();
@@ -322,7 +293,7 @@ impl Repair {
         match connection.probe(&self.key).exec_async(&mut connection).await {
             Err(error) if reply_kind(&error).is_none_or(is_of_the_server) => Err(error),
             _ => {
-                self.shard.note_reply();
+                self.shard.breaker.note_reply();
                 Ok(())
             }
         }

@@ -2,13 +2,16 @@
 -- algorithm in Rust, equal to the integer, is src/distributed/bucket.rs.
 --
 -- KEYS[1] is a hash. Field 's' holds the bucket, 'q' its quota, 'h' the sum of all allowances and the number of nodes
--- ("held nodes"). Each node has one further field:
+-- ("held nodes"), 'u' the instant until which a node is remembered at most. Each node has one further field:
 --   q: amount period burst initial stepped [version]
 --     (no version is version 0)
---   s: level stamp part swept epoch busy was clock last_until
+--   s: level stamp part swept epoch busy was clock
 --     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
---     time for which the bucket has minted, which does not step back; last_until: no node is remembered for longer)
+--     time for which the bucket has minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
+--
+-- Nodes of several releases share a store while a release is deployed. So no field changes its form: what is new gets a
+-- field of its own, with one letter. Releases that do not know the field leave it as it is, and others do without it.
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
 -- missing key means that the bucket is full and no node holds anything.
@@ -35,9 +38,9 @@ local function text(...)
   return table.concat(list, ' ')
 end
 
--- Whether the text consists of `count` integers, each of which may be negative.
-local function is_numbers(text, count)
-  return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
+-- Whether the text is what the script writes for the bucket. Only the level and the epoch may be negative.
+local function is_bucket(text)
+  return text and string.match(text, '^%-?%d+ %d+ %d+ %d+ %-?%d+ %d+ %d+ %d+$')
 end
 
 -- Whether the text is what the script writes for a node. Only the epoch may be negative.
@@ -56,7 +59,7 @@ local function damaged(field)
   return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
 end
 
-local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
+local stored = redis.call('HMGET', key, 's', 'q', 'h', node, 'u')
 local quota = ARGV[4]
 local amount, period, burst, initial, stepped, version = terms(quota)
 local level, stamp, part, swept, epoch, busy, was, clock, last_until = initial, now, 0, now, 0, 0, 0, 0, now
@@ -64,8 +67,8 @@ local held, nodes = 0, 0
 -- Whether the request has another quota than the store, and a newer one.
 local is_other, is_newer = false, false
 if stored[1] then
-  if not is_numbers(stored[1], 9) then return damaged('s') end
-  if not is_numbers(stored[3], 2) then return damaged('h') end
+  if not is_bucket(stored[1]) then return damaged('s') end
+  if not string.match(stored[3] or '', '^%d+ %d+$') then return damaged('h') end
   if stored[2] ~= quota then
     local has = {terms(stored[2] or '')}
     if not has[1] then return damaged('q') end
@@ -75,8 +78,10 @@ if stored[1] then
     quota = stored[2]
     amount, period, burst, initial, stepped, version = unpack(has)
   end
-  level, stamp, part, swept, epoch, busy, was, clock, last_until = numbers(stored[1])
+  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
+  -- An earlier release has written the store: a sweep finds out.
+  if string.match(stored[5] or '', '^%d+$') then last_until = numbers(stored[5]) else swept = 0 end
 end
 -- A field that no node wrote is removed, and the error names it. The next request finds no such field.
 local function foreign(field, count)
@@ -280,8 +285,8 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock, last_until), 'q', quota,
-  'h', text(held, nodes))
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
+  'h', text(held, nodes), 'u', text(last_until))
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.

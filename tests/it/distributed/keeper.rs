@@ -2,11 +2,13 @@
 
 use super::nodes::{limiter, millis};
 use super::way::{Cut, Way};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Limiter, Quota};
+use tollgate::{Clock, Limiter, Quota};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -75,6 +77,67 @@ fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
     let granted = line.snapshot().granted;
     assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
     drop(limiter);
+}
+
+/// Real time. In background tasks the readings panic while it is broken.
+#[derive(Clone, Debug)]
+struct Breakable {
+    start: std::time::Instant,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Clock for Breakable {
+    fn now(&self) -> Duration {
+        if tokio::task::try_id().is_some() && self.is_broken.load(Relaxed) {
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        self.start.elapsed()
+    }
+}
+
+/// The answer has come, and the limiter cannot take it because its clock panics.
+#[test]
+fn an_answer_that_was_not_taken_survives_the_end_of_the_runtime() {
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(async { MemoryStore::new() });
+    store.set_latency(millis(20));
+    let clock = Breakable { start: std::time::Instant::now(), is_broken: Arc::default() };
+    let quota = Quota::per_day(1).burst(100);
+    let build = || Limiter::builder().quota(quota).distributed(store.clone()).clock(clock.clone()).build().unwrap();
+    let limiter = first.block_on(async { build() });
+    first.block_on(async {
+        // The request is for this caller, who gives up later: the tokens are there for the next one.
+        let mut caller = std::pin::pin!(limiter.wait(60));
+        assert!(timeout(millis(5), &mut caller).await.is_err());
+        clock.is_broken.store(true, Relaxed);
+        while store.snapshot().granted == 0 {
+            sleep(millis(5)).await;
+        }
+        sleep(millis(5)).await;
+    });
+    drop(first);
+    clock.is_broken.store(false, Relaxed);
+    second.block_on(async { timeout(FOR_EVER, limiter.wait(60)).await.expect("the tokens are lost").unwrap() });
+    assert_eq!(store.snapshot().granted, 60);
+}
+
+/// Its first request is under way: the store knows it, and it does not know that yet.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_before_its_first_answer_is_forgotten_at_once() {
+    let store = MemoryStore::new();
+    store.set_latency(millis(20));
+    let quota = Quota::per_second(10).burst(100);
+    let dropped = limiter(&store, quota);
+    assert!(dropped.try_acquire(40).is_err());
+    sleep(millis(30)).await;
+    assert_eq!(store.snapshot().granted, 0, "the answer has not arrived");
+    drop(dropped);
+    sleep(millis(100)).await;
+    assert_eq!((store.snapshot().granted, store.snapshot().returned), (40, 40));
+    let other = limiter(&store, quota);
+    drop(other.consume(100).await.unwrap());
+    assert_eq!(store.snapshot().nodes, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,14 @@
 
 use super::nodes::limiter;
 use super::server::{FOR_EVER, Server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
+use tollgate::distributed::{
+    BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
+};
 use tollgate::{ConsumeError, Quota};
 use tollgate_postgres::{PostgresStore, pool};
 
@@ -12,6 +17,22 @@ fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
     let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
     ask.want = want;
     ask
+}
+
+/// The answer, once the circuit is closed.
+async fn asked_again(store: &PostgresStore, ask: LeaseRequest) -> LeaseGrant {
+    let again = async {
+        loop {
+            match store.ask(ask).await {
+                Ok(grant) => return grant,
+                Err(error) => {
+                    assert!(matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)), "{error:?}")
+                }
+            }
+            store.backoff(1).await;
+        }
+    };
+    timeout(FOR_EVER, again).await.expect("the circuit does not close")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +45,7 @@ async fn a_server_that_crashes_and_comes_back_continues_to_the_token() {
     let error = quick.ask(ask(1, 2, 20)).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)), "{error:?}");
     server.restart().await;
-    let grant = store.ask(ask(1, 2, 20)).await.unwrap();
+    let grant = asked_again(&store, ask(1, 2, 20)).await;
     assert_eq!((grant.before, grant.remaining), (1, 50));
     assert_eq!(store.ask(ask(1, 2, 20)).await.unwrap().remaining, 50, "a repeat is counted once");
 }
@@ -98,7 +119,33 @@ async fn a_server_that_cannot_write_is_unreachable_and_its_connections_are_repla
     assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
     assert_eq!(store.snapshot().error_replies(ReplyKind::ReadOnly), 1);
     server.say("BEGIN READ WRITE; ALTER ROLE owner RESET default_transaction_read_only; COMMIT").await;
-    assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
+    assert_eq!(asked_again(&store, ask(1, 2, 1)).await.before, 1);
+}
+
+/// No server: it accepts connections and closes them. Callers of many stores come, and only trials connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_gone_is_asked_by_trials_only() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("postgres://owner@{}/postgres", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            counted.fetch_add(1, Relaxed);
+            drop(connection);
+        }
+    });
+    let store = PostgresStore::lazy(pool(&address).unwrap(), "gone").unwrap().answer_timeout(FOR_EVER);
+    for number in 1..=200 {
+        let other = store.beside(&number.to_string()).unwrap();
+        let error = other.ask(ask(1, 1, 1)).await.unwrap_err();
+        assert!(matches!(error, StoreError::NotSent(_)), "{error:?}");
+    }
+    let BreakerSnapshot { circuit, opened, not_sent, trials, .. } = store.server();
+    assert!(circuit != Circuit::Closed && (opened, not_sent) == (1, 199), "{:?}", store.server());
+    // The first request, and its repeat.
+    let accepted = accepted.load(Relaxed);
+    assert!(accepted <= 2 + trials, "{accepted} connections, {trials} trials");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -102,6 +102,11 @@ impl Server {
         self.child.as_ref().unwrap().id()
     }
 
+    #[allow(dead_code, reason = "for the example `faults`")]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn address(&self) -> String {
         self.address_of("owner")
     }

@@ -74,3 +74,28 @@ async fn the_sweep_deletes_what_equals_a_new_store_and_nothing_else() {
     assert_eq!(store.sweep(20).await, Ok(0));
     assert_eq!(server.count("SELECT count(*) FROM tollgate").await, 10);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_ended_are_deleted_without_an_operator() {
+    let Some(server) = Server::start().await else { return };
+    let store = server.store("x").await.sweep_every(Duration::from_millis(100));
+    let ask = |number, quota| {
+        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&quota, 0).unwrap());
+        (ask.want, ask.ttl) = (1, 100_000);
+        ask
+    };
+    for number in 0..30 {
+        let quota = Quota::per_second(1_000).burst(10);
+        store.beside(&number.to_string()).unwrap().ask(ask(1, quota)).await.unwrap();
+    }
+    let began = Instant::now();
+    for number in 1.. {
+        store.ask(ask(number, Quota::per_day(10))).await.unwrap();
+        // The bucket of this store and its node.
+        if server.count("SELECT count(*) FROM tollgate").await == 2 {
+            return;
+        }
+        assert!(began.elapsed() < FOR_EVER, "the rows stay");
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -3,15 +3,11 @@
 use crate::Failure;
 use crate::law::{Law, SECOND};
 use crate::log::Log;
+use crate::promise::longest;
 use std::ops::Deref;
 
 /// The store counts active nodes in epochs of this length.
 const EPOCH: u64 = SECOND / 4;
-/// The shares of all nodes are the tokens of this time, or of four round trips.
-const SHARE: u64 = SECOND / 10;
-/// If a share would have fewer tokens than `FEW`, they are those of up to this time.
-const LONGEST_SHARE: u64 = SECOND * 22 / 100;
-const FEW: u64 = 64;
 
 pub(crate) struct Verdict {
     /// When the first node sent its first request. The store did not exist before that.
@@ -92,21 +88,11 @@ fn ratio(tokens: impl Iterator<Item = u64> + Clone) -> f64 {
     }
 }
 
-/// The bound: a node asks for its next share a quarter of the share's time before its last token comes, or two round trips
-/// before. Then it stands behind at most a share of each other node.
 fn share_of(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64, began: u64) -> Kill {
     let log = &logs[victim];
     let until = log.leases.iter().map(|lease| lease.until).max().unwrap_or(at);
     let leased: u64 = log.leases.iter().map(|lease| lease.tokens).sum();
-    let recent = || {
-        logs.iter().flat_map(|log| &log.leases).filter(|lease| (at.saturating_sub(SECOND)..=at).contains(&lease.until))
-    };
-    let trip = recent().map(|lease| lease.took).max().unwrap_or(0);
-    let busy = recent().map(|lease| lease.busy).min().unwrap_or(1).max(1);
-    let time = (FEW * busy * SECOND / law.rate).clamp(SHARE, LONGEST_SHARE).max(4 * trip);
-    // A share is a token at least.
-    let share = (time / busy).max(SECOND.div_ceil(law.rate));
-    let bound = (time / 4).max(2 * trip) + share * logs.len() as u64 + trip;
+    let bound = longest(law, logs.len(), logs.iter().flat_map(|log| &log.leases), at);
     Kill { at: at - began, promised: until.saturating_sub(at), bound, lost: leased.saturating_sub(log.tokens()) }
 }
 

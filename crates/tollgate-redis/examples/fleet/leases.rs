@@ -1,17 +1,17 @@
-//! The node's store: Redis, and a record of its answers.
+//! The node's store, with a record of its answers.
 
 use crate::clock::StepClock;
 use crate::law::SECOND;
 use crate::report::{Lease, Report, now, say};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use tollgate::distributed::{LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError};
-use tollgate_redis::RedisStore;
 
 /// Clones are the same store.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedStore {
-    store: RedisStore,
+    store: Arc<dyn Store>,
     /// Tokens per second of the quota.
     rate: u64,
     /// The clock of the limiter that takes the answers.
@@ -19,7 +19,7 @@ pub(crate) struct RecordedStore {
 }
 
 impl RecordedStore {
-    pub(crate) fn new(store: RedisStore, rate: u64, clock: StepClock) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, rate: u64, clock: StepClock) -> Self {
         Self { store, rate, clock }
     }
 
@@ -50,7 +50,11 @@ impl Store for RecordedStore {
     }
 
     fn outage(&self) -> Outage {
-        Store::outage(&self.store)
+        self.store.outage()
+    }
+
+    fn quota_version(&self) -> u32 {
+        self.store.quota_version()
     }
 
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

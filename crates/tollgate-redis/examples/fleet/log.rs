@@ -15,13 +15,17 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn enter(&mut self, report: Report) {
+    /// Enters a report of a node whose clock is ahead of that of this process by `ahead` nanoseconds.
+    pub(crate) fn enter(&mut self, report: Report, ahead: i64) {
+        let here = |there: u64| there.wrapping_add_signed(-ahead);
         match report {
             Report::Ready => self.ready = true,
-            Report::Began { at } => self.began = Some(at),
-            Report::Ended { at } => self.ended = Some(at),
-            Report::Grants { first, last, tokens } => self.grants.push(Batch { first, last, tokens }),
-            Report::Leased(lease) => self.leases.push(lease),
+            Report::Began { at } => self.began = Some(here(at)),
+            Report::Ended { at } => self.ended = Some(here(at)),
+            Report::Grants { first, last, tokens } => {
+                self.grants.push(Batch { first: here(first), last: here(last), tokens });
+            }
+            Report::Leased(lease) => self.leases.push(Lease { until: here(lease.until), ..lease }),
             Report::Sample(sample) => self.last = Sample { late: sample.late.max(self.last.late), ..sample },
         }
     }

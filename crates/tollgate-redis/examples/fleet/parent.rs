@@ -4,49 +4,29 @@ use crate::guard::Guard;
 use crate::judge::{Verdict, judge};
 use crate::law::Law;
 use crate::log::Log;
+use crate::process::Node;
 use crate::report::{Sample, now};
 use crate::show::Show;
 use crate::{Failure, Options, plot};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{JoinHandle, sleep};
+use std::process::{Command, ExitCode};
+use std::sync::MutexGuard;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The interval between two readings of the reports.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
-/// A process that shares the quota. It ends when this is dropped, if it has not yet.
-struct Node {
-    child: Child,
-    input: ChildStdin,
-    log: Arc<Mutex<Log>>,
-    reader: Option<JoinHandle<Result<(), Failure>>>,
-}
-
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
-    let guard = Guard::start()?;
+    let (guard, work) = (Guard::start()?, &options.work);
     let mut nodes = Vec::new();
-    for _ in 0..options.nodes {
-        nodes.push(Node::start(options, guard.url())?);
+    for _ in 0..work.nodes {
+        nodes.push(Node::start(Command::new(std::env::current_exe()?), work, guard.url(), 0)?);
     }
-    let began = Instant::now();
-    while !nodes.iter().all(|node| node.log().ready) {
-        if nodes.iter_mut().any(Node::has_ended) || began.elapsed() > Duration::from_secs(120) {
-            return Err("a node does not start".into());
-        }
-        sleep(LOOK_EVERY);
-    }
-    for node in &mut nodes {
-        node.input.write_all(b"go\n")?;
-    }
+    Node::all_ready(&mut nodes)?;
+    nodes.iter_mut().try_for_each(Node::begin)?;
     let killed = watch(options, &mut nodes)?;
-    for (number, node) in nodes.iter_mut().enumerate() {
-        node.finish(killed.is_some_and(|(victim, _)| victim == number))?;
-    }
+    nodes.iter_mut().try_for_each(Node::finish)?;
     let logs: Vec<_> = nodes.iter().map(Node::log).collect();
-    let law = Law { rate: options.rate, burst: options.burst() };
+    let law = Law { rate: work.rate, burst: work.burst() };
     let verdict = judge(&law, &logs, killed)?;
     plot::draw(&options.plot, &law, &logs, verdict.began, killed)?;
     report(options, &law, &verdict, &logs);
@@ -55,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
 
 /// Shows the progress until all nodes have ended. Returns the killed node and the instant.
 fn watch(options: &Options, nodes: &mut [Node]) -> Result<Option<(usize, u64)>, Failure> {
-    let half = Duration::from_secs_f64(options.seconds / 2.0);
+    let half = Duration::from_secs_f64(options.work.seconds / 2.0);
     let mut show = Show::new(nodes.len());
     let (began, mut killed) = (Instant::now(), None);
     while !nodes.iter_mut().all(Node::has_ended) {
@@ -63,67 +43,13 @@ fn watch(options: &Options, nodes: &mut [Node]) -> Result<Option<(usize, u64)>, 
         if options.kill && killed.is_none() && began.elapsed() >= half {
             let victim = nodes.len() - 1;
             let at = now();
-            nodes[victim].child.kill()?;
+            nodes[victim].kill()?;
             killed = Some((victim, at));
         }
         let logs: Vec<_> = nodes.iter().map(Node::log).collect();
         show.update(began.elapsed(), &logs, killed.map(|(victim, _)| victim));
     }
     Ok(killed)
-}
-
-impl Node {
-    fn start(options: &Options, url: &str) -> Result<Node, Failure> {
-        let mut command = Command::new(std::env::current_exe()?);
-        for (name, number) in [
-            ("--nodes", options.nodes),
-            ("--rate", options.rate),
-            ("--burst", options.burst()),
-            ("--tasks", options.tasks()),
-        ] {
-            command.args([name, &number.to_string()]);
-        }
-        command.args(["--seconds", &options.seconds.to_string(), "--node", url]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        let log = Arc::new(Mutex::new(Log::default()));
-        let filled = log.clone();
-        let reader = std::thread::spawn(move || {
-            for line in BufReader::new(output).lines() {
-                let entry = line?.parse()?;
-                filled.lock().expect("no thread panics with the lock").enter(entry);
-            }
-            Ok(())
-        });
-        Ok(Node { child, input, log, reader: Some(reader) })
-    }
-
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().expect("no thread panics with the lock")
-    }
-
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Reads the rest of its output.
-    fn finish(&mut self, was_killed: bool) -> Result<(), Failure> {
-        let status = self.child.wait()?;
-        let read = self.reader.take().map_or(Ok(()), |reader| reader.join().expect("readers never panic"));
-        match (was_killed, status.success()) {
-            // Its last line may be incomplete.
-            (true, _) => Ok(()),
-            (false, true) => read,
-            (false, false) => Err("a node has failed".into()),
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
 }
 
 fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_, Log>]) {
@@ -134,8 +60,8 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_
         verdict.tokens,
         law.burst,
         law.rate,
-        options.tasks(),
-        options.nodes
+        options.work.tasks(),
+        options.work.nodes
     );
     for (number, log) in logs.iter().enumerate() {
         let Sample { round_trips, lease, hold, late, .. } = log.last;

@@ -41,6 +41,8 @@ pub(crate) struct Sample {
     pub(crate) hold: u64,
     /// The longest time between the instant of a grant and its delivery, in nanoseconds.
     pub(crate) late: u64,
+    /// The number of connections made so far. Earlier versions of this program do not report it.
+    pub(crate) connections: u64,
 }
 
 /// An answer of the store.
@@ -70,8 +72,8 @@ impl fmt::Display for Report {
             Self::Ready => write!(f, "ready"),
             Self::Began { at } => write!(f, "began {at}"),
             Self::Grants { first, last, tokens } => write!(f, "grants {first} {last} {tokens}"),
-            Self::Sample(Sample { waiting, round_trips, lease, hold, late }) => {
-                write!(f, "sample {waiting} {round_trips} {lease} {hold} {late}")
+            Self::Sample(Sample { waiting, round_trips, lease, hold, late, connections }) => {
+                write!(f, "sample {waiting} {round_trips} {lease} {hold} {late} {connections}")
             }
             Self::Leased(Lease { tokens, until, took, busy }) => write!(f, "leased {tokens} {until} {took} {busy}"),
             Self::Ended { at } => write!(f, "ended {at}"),
@@ -90,8 +92,9 @@ impl FromStr for Report {
             ("ready", []) => Ok(Self::Ready),
             ("began", &[at]) => Ok(Self::Began { at }),
             ("grants", &[first, last, tokens]) => Ok(Self::Grants { first, last, tokens }),
-            ("sample", &[waiting, round_trips, lease, hold, late]) => {
-                Ok(Self::Sample(Sample { waiting, round_trips, lease, hold, late }))
+            ("sample", &[waiting, round_trips, lease, hold, late, ref more @ ..]) => {
+                let connections = more.first().copied().unwrap_or(0);
+                Ok(Self::Sample(Sample { waiting, round_trips, lease, hold, late, connections }))
             }
             ("leased", &[tokens, until, took, busy]) => Ok(Self::Leased(Lease { tokens, until, took, busy })),
             ("ended", &[at]) => Ok(Self::Ended { at }),
@@ -102,7 +105,7 @@ impl FromStr for Report {
 
 #[test]
 fn reports_survive_the_pipe() {
-    let sample = Sample { waiting: 1, round_trips: 2, lease: 3, hold: 4, late: u64::MAX };
+    let sample = Sample { waiting: 1, round_trips: 2, lease: 3, hold: 4, late: u64::MAX, connections: 6 };
     let grants = Report::Grants { first: 1, last: 2, tokens: 3 };
     let (began, ended) = (Report::Began { at: 7 }, Report::Ended { at: 8 });
     let leased = Report::Leased(Lease { tokens: 1, until: 2, took: 3, busy: 4 });

@@ -83,6 +83,13 @@ impl Cluster {
         Some(Self { masters, replica })
     }
 
+    /// Whether the first master keeps the store with this name.
+    pub fn is_on_first(&self, name: &str) -> bool {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("KEYSLOT").arg(format!("tollgate:{{{name}}}"));
+        command.query::<u64>(&mut self.masters[0].client()).unwrap() < 5_462
+    }
+
     /// Kills the first master, and makes the others detect that soon.
     pub fn kill_first(&mut self) {
         for node in self.masters.iter().chain([&self.replica]) {

@@ -1,4 +1,4 @@
-//! A proxy between a node and its Redis, on loopback: it delays, cuts the connection at the worst moment, or changes
+//! A proxy between a node and its server, on loopback: it delays, cuts the connection at the worst moment, or changes
 //! the target.
 
 use super::server::FOR_EVER;
@@ -12,6 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 use tollgate::distributed::StoreError;
 use tollgate_redis::RedisStore;
+
+/// How an answer to a request begins: the array of numbers of Redis; the row of PostgreSQL, after the message that the
+/// parameters are bound.
+const ANSWERS: [&[u8]; 2] = [b"*10\r\n", b"2\0\0\0\x04D"];
 
 #[derive(Default)]
 pub struct Proxy {
@@ -81,8 +85,11 @@ impl Proxy {
         });
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            // An array of numbers is an answer of the script; the client's own setup commands have other answers.
-            if is_answer && buffer.starts_with(b"*10\r\n") && self.cuts.swap(false, Ordering::AcqRel) {
+            // The client's own setup commands have other answers.
+            if is_answer
+                && ANSWERS.iter().any(|begins| buffer.starts_with(begins))
+                && self.cuts.swap(false, Ordering::AcqRel)
+            {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;
             }

@@ -168,3 +168,28 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
     timeout(FOR_EVER, again).await.expect("no grants after the key was removed");
     assert_eq!(made(&line), 1);
 }
+
+/// Each number of the record in turn, where the script writes none below 0.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_negative_number_is_a_typed_error_or_is_removed() {
+    let Some(server) = Server::start() else { return };
+    let line = line(&server.url(), "negative").await;
+    let node = format!("{:032x}", 1);
+    for (field, count, may_be_negative) in [(&*node, 9, &[3][..]), ("s", 8, &[0, 4]), ("h", 2, &[])] {
+        for position in (0..count).filter(|position| !may_be_negative.contains(position)) {
+            let store = line.beside(&format!("{field} {position}")).unwrap();
+            store.ask(ask(1, 1)).await.unwrap();
+            let mut client = server.client();
+            let text: String = redis::cmd("HGET").arg(store.key()).arg(field).query(&mut client).unwrap();
+            let mut numbers: Vec<&str> = text.split(' ').collect();
+            numbers[position] = "-5";
+            redis::cmd("HSET").arg(store.key()).arg(field).arg(numbers.join(" ")).exec(&mut client).unwrap();
+            let answer = store.ask(ask(1, 2)).await;
+            // A field of a node that no node wrote is removed, and the request is repeated.
+            let is_node = field == node;
+            assert_eq!(answer.is_ok(), is_node, "{field} {position}: {answer:?}");
+            let kind = if is_node { ReplyKind::ForeignField } else { ReplyKind::Damaged };
+            assert_eq!(store.snapshot().error_replies(kind), 1, "{field} {position}: {answer:?}");
+        }
+    }
+}

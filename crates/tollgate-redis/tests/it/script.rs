@@ -8,10 +8,24 @@ use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, S
 
 const SCRIPT: &str = include_str!("../../src/store.lua");
 
+/// Fails where a script touches a key that is not declared in `KEYS`: Dragonfly, and other servers that lock the keys of a
+/// script before it runs, refuse such a script.
+const DECLARED: &str = "local redis_of_the_server = redis
+local redis = setmetatable({
+  call = function(name, key, ...)
+    local is_declared = name == 'TIME'
+    for _, declared in ipairs(KEYS) do is_declared = is_declared or key == declared end
+    if not is_declared then error(name .. ' touches the key ' .. tostring(key) .. ', which is not declared') end
+    return redis_of_the_server.call(name, key, ...)
+  end,
+  pcall = function() error('the test does not see what `redis.pcall` touches') end,
+}, { __index = redis_of_the_server })
+";
+
 /// The script, which gets the time as an argument instead of reading it, and records the expiry instead of setting it
-/// in Redis.
+/// in Redis. It fails where it touches a key that is not declared.
 pub fn timed() -> String {
-    let mut told = SCRIPT.to_owned();
+    let mut told = DECLARED.to_owned() + SCRIPT;
     for (by_its_clock, by_ours) in
         [("redis.call('TIME')", "{ARGV[14], ARGV[15]}"), ("'PEXPIRE', key,", "'HSET', key, 'x',")]
     {
@@ -91,6 +105,16 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: QuotaTerms) -> Lea
     ask
 }
 
+#[test]
+fn a_key_that_is_not_declared_is_found() {
+    let Some(server) = Server::start() else { return };
+    for (script, is_declared) in [("redis.call('HLEN', KEYS[1])", true), ("redis.call('HLEN', 'other')", false)] {
+        let ran =
+            redis::cmd("EVAL").arg(format!("{DECLARED}return {script}")).arg(1).arg("key").exec(&mut server.client());
+        assert_eq!(ran.is_ok(), is_declared, "{script}: {ran:?}");
+    }
+}
+
 /// Redis does not support such an expiry: the script would fail after its writes, and so would every later request.
 #[test]
 fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
@@ -153,6 +177,44 @@ fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
     // All nodes but the last were forgotten, but their promised tokens were not.
     assert_eq!(ask(18, 7, 0, 7), Ok(owed + 3));
     assert_eq!(ask(18, 0, 1, 0), Ok(owed + 10));
+}
+
+/// Nodes of an earlier release and of this one share a store while a release is deployed: if a field had another form
+/// than in the commits before this test, one of them would take it for damaged. New numbers need a new field of one letter.
+#[test]
+fn no_field_changes_its_form_between_releases() {
+    let Some(server) = Server::start() else { return };
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap();
+    let mut ask = LeaseRequest::new(7, 1, terms);
+    (ask.want, ask.ahead, ask.allowance) = (25, 3, 3);
+    let key = "tollgate:{form}";
+    eval(&mut server.client(), &timed(), key, &ask, 1_700_000_000_000_000).unwrap();
+    let known = server.knows(key);
+    let numbers: Vec<(&str, usize)> = known
+        .iter()
+        .map(|field| field.split_once('=').unwrap())
+        .map(|(name, text)| (name, text.split(' ').count()))
+        .collect();
+    let node = "00000000000000000000000000000007";
+    assert_eq!(numbers, [(node, 9), ("h", 2), ("q", 5), ("s", 8), ("u", 1), ("x", 1)]);
+}
+
+/// Earlier releases do not write until when the last node is remembered.
+#[test]
+fn a_store_that_an_earlier_release_has_written_is_kept_for_as_long_as_its_nodes() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, key) = (server.client(), "tollgate:{earlier}");
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap();
+    let mut now = 1_700_000_000_000_000;
+    for (node, ttl, number) in [(1, 10_000_000, 1), (2, 100_000, 1), (2, 100_000, 2)] {
+        let mut ask = LeaseRequest::new(node, number, terms);
+        (ask.ttl, ask.ahead, ask.allowance) = (ttl, 3, 3);
+        redis::cmd("HDEL").arg(key).arg("u").exec(&mut connection).unwrap();
+        eval(&mut connection, &timed(), key, &ask, now).unwrap();
+        now += 500;
+    }
+    let kept: u64 = redis::cmd("HGET").arg(key).arg("x").query(&mut connection).unwrap();
+    assert!(kept >= 9_999, "{kept} ms");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::conformance::{self, Case, Report, Subject};
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind, SharedBucket, Store, StoreCounters,
+    Breaker, BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind, SharedBucket, Store, StoreCounters,
     StoreError, StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
@@ -51,13 +51,23 @@ async fn keyed() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A store of the program's own, which passes requests on.
+/// A store of the program's own, which passes requests on while its server answers.
 #[derive(Debug)]
-struct Counting(MemoryStore);
+struct Counting(MemoryStore, Arc<Breaker>);
+
+impl Counting {
+    fn is_well(&self) -> bool {
+        let BreakerSnapshot { circuit, .. } = self.1.snapshot();
+        circuit == Circuit::Closed
+    }
+}
 
 impl Store for Counting {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
-        self.0.ask(ask)
+        Box::pin(async move {
+            let _permit = self.1.admit(Duration::from_secs(1)).await?;
+            self.0.ask(ask).await
+        })
     }
 
     fn tally(&self) -> &StoreCounters {
@@ -98,12 +108,14 @@ async fn distributed() -> Result<(), Failure> {
     assert_eq!(missing(&StoreError::NotSent(String::new())), None);
     let bucket: SharedBucket = SharedBucket::new(terms, 0);
     assert!(!bucket.is_forgotten(bucket.ends()) && bucket.is_forgotten(bucket.ends() + 1));
-    let limiter = Limiter::builder().quota(quota).distributed(Counting(store.clone())).build()?;
+    let counting = Counting(store.clone(), Arc::default());
+    assert!(counting.is_well());
+    let limiter = Limiter::builder().quota(quota).distributed(counting).build()?;
     limiter.wait(1).await?;
     store.tally().count_error_reply(ReplyKind::Busy);
     let snapshot: StoreSnapshot = store.tally().snapshot();
     assert_eq!((snapshot.is_out, snapshot.error_replies(ReplyKind::Busy)), (false, 1));
-    let users: Users = KeyedLimiter::builder().quota(quota).distributed(Counting(store)).build()?;
+    let users: Users = KeyedLimiter::builder().quota(quota).distributed(Counting(store, Arc::default())).build()?;
     users.wait(&"ann", 1).await?;
     Ok(())
 }

@@ -1,0 +1,79 @@
+//! A request of a node as a call of the function, and the row that it returns.
+
+use crate::reply::{Failed, chain};
+use crate::server::{ASK, Lent};
+use deadpool_postgres::tokio_postgres::Row;
+use deadpool_postgres::tokio_postgres::types::ToSql;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, ReplyKind, StoreError};
+
+/// No number of a request is larger: levels and debts are exact in doubles.
+const MOST: u64 = 1 << 53;
+
+/// Sends the request for the store with this key. `is_sent` becomes true when the server may carry it out.
+pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &AtomicBool) -> Result<Row, Failed> {
+    let terms = &ask.terms;
+    let quota = [
+        terms.amount(),
+        terms.period(),
+        terms.burst(),
+        terms.initial(),
+        u64::from(terms.is_stepped()),
+        u64::from(terms.version()),
+    ]
+    .map(|number| number as i64);
+    let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
+    let [ttl, want, ahead, banked, allowance, minimum, held, back] =
+        [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back]
+            .map(|number| number.min(MOST) as i64);
+    let (store, node) = (key.as_bytes(), ask.node.to_be_bytes());
+    let (node, quota) = (&node[..], &quota[..]);
+    let parameters: [&(dyn ToSql + Sync); 14] = [
+        &store,
+        &node,
+        &number,
+        &ask.leave,
+        &ask.at_once,
+        &quota,
+        &ttl,
+        &want,
+        &ahead,
+        &banked,
+        &allowance,
+        &minimum,
+        &held,
+        &back,
+    ];
+    let statement = lent.prepare(ASK).await?;
+    is_sent.store(true, Relaxed);
+    lent.run(&statement, &parameters).await
+}
+
+/// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.
+pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
+    let numbers: Vec<i64> = row.try_get(0).map_err(|error| StoreError::Reply {
+        kind: ReplyKind::Damaged,
+        message: format!("a row of the store was overwritten: {}", chain(&error)),
+    })?;
+    let quota = |numbers: &[i64]| -> Option<QuotaTerms> {
+        let numbers: [i64; 6] = numbers.try_into().ok()?;
+        QuotaTerms::from_numbers(numbers.map(|number| number as u64))
+    };
+    let damaged = || StoreError::Reply {
+        kind: ReplyKind::Damaged,
+        message: format!("the function returned {numbers:?}, which is no answer"),
+    };
+    match numbers[..] {
+        [-1, owed] => {
+            Err(StoreError::Refused(format!("TOLLGATE the store owes {owed} tokens and promises no more: try later")))
+        }
+        [-2, number] => Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number))),
+        [-3, ref stored @ ..] => {
+            Err(StoreError::QuotaConflict { stored: quota(stored).ok_or_else(damaged)?, asked: ask.terms })
+        }
+        _ => {
+            let natural: Result<Vec<u64>, _> = numbers.iter().map(|number| u64::try_from(*number)).collect();
+            natural.ok().and_then(|numbers| LeaseGrant::from_numbers(&numbers)).ok_or_else(damaged)
+        }
+    }
+}

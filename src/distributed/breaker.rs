@@ -1,0 +1,351 @@
+//! A circuit breaker for a server that keeps stores, the number of requests under way there, and the rate at which failed
+//! requests are repeated: for implementations of [`Store`](super::Store).
+//!
+//! The breaker is *closed* while the server answers. The store *opens* it when the server does not. While the breaker is
+//! open, no requests are sent. The repair task tries the server (*half-open*) and closes the breaker with the first answer.
+
+use super::race::first;
+use super::{LeaseRequest, StoreError};
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+
+/// The largest number of requests under way at one server; further requests wait for their turn. It allows 5,000
+/// requests a second over a round trip of 50 ms. It is small enough that a server that stood still answers all of them
+/// at once.
+const MAX_IN_FLIGHT: usize = 256;
+/// The shortest interval between repeats of failed requests, in microseconds, over all stores of the server.
+const REPEAT_MICROS: u64 = 1_000;
+/// The longest wait for an unreachable server before its state is checked again: the repair task may have ended with
+/// its runtime.
+const LONGEST_PARKED: Duration = Duration::from_secs(2);
+
+/// The state of a server's circuit breaker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Circuit {
+    /// The server answers: requests are sent.
+    #[default]
+    Closed,
+    /// The server is unreachable: no requests are sent.
+    Open,
+    /// The server is unreachable, and a trial is under way.
+    HalfOpen,
+}
+
+/// Suppresses requests to a server that does not answer. All stores on one server share one breaker.
+///
+/// An implementation of [`Store`](super::Store)
+///
+/// 1. calls [`admit`](Self::admit) before each request, and keeps the permit while the request is under way;
+/// 2. reports the result: [`note_answer`](Self::note_answer), [`note_reply`](Self::note_reply) or
+///    [`note_timeout`](Self::note_timeout);
+/// 3. if the server cannot be reached, calls [`open`](Self::open) and starts a [`repair`](Self::repair);
+/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), and `None` from
+///    [`Store::shard`](super::Store::shard).
+///
+/// At most 256 requests are under way at once, and failed requests are repeated at most 1,000 times a second, over all
+/// stores of the server.
+#[derive(Debug)]
+pub struct Breaker {
+    status: watch::Sender<Status>,
+    permits: Semaphore,
+    began: Instant,
+    /// The time of the last answer, in microseconds since `began`; 0 if there was none.
+    answered: AtomicU64,
+    /// How many repairs were started since the server last answered a request.
+    strikes: AtomicU32,
+    /// When the next failed request may be repeated, in microseconds since `began`.
+    next_repeat: AtomicU64,
+    /// The number of the current repair task, and the time of its last sign of life.
+    repair: Mutex<(u64, Option<Instant>)>,
+    opened: AtomicU64,
+    trials: AtomicU64,
+    timeouts: AtomicU64,
+    not_sent: AtomicU64,
+}
+
+/// The state of a [`Breaker`]; from [`Breaker::snapshot`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct BreakerSnapshot {
+    /// Whether requests are sent.
+    pub circuit: Circuit,
+    /// How many times the circuit has opened.
+    pub opened: u64,
+    /// How many times the server was tried while the circuit was open or the connection was broken.
+    pub trials: u64,
+    /// Requests that were sent and not answered in time.
+    pub timeouts: u64,
+    /// Requests that were not sent, because the circuit was open or too many others were under way.
+    pub not_sent: u64,
+    /// Requests that are under way now.
+    pub in_flight: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Status {
+    circuit: Circuit,
+    why: String,
+    /// Counts repairs: after each, there may be a new connection.
+    repairs: u64,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Breaker {
+    /// Creates a closed breaker.
+    pub fn new() -> Self {
+        Self {
+            status: watch::Sender::new(Status::default()),
+            permits: Semaphore::new(MAX_IN_FLIGHT),
+            began: Instant::now(),
+            answered: AtomicU64::new(0),
+            strikes: AtomicU32::new(0),
+            next_repeat: AtomicU64::new(0),
+            repair: Mutex::new((0, None)),
+            opened: AtomicU64::new(0),
+            trials: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            not_sent: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for a permit to send a request, which the caller holds while the request is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotSent`] if the circuit is open, or opens meanwhile, or there is no permit for `answer_timeout`.
+    pub async fn admit(&self, answer_timeout: Duration) -> Result<impl Send, StoreError> {
+        if let Some(why) = self.why_open() {
+            return Err(self.not_sent(why));
+        }
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
+        }
+        let mut permit = None;
+        let acquired = async { permit = self.permits.acquire().await.ok() };
+        _ = timeout(answer_timeout, first(self.opens(), acquired)).await;
+        if let Some(why) = self.why_open() {
+            return Err(self.not_sent(why));
+        }
+        permit.ok_or_else(|| {
+            let why = format!(
+                "{MAX_IN_FLIGHT} requests stayed unanswered for {answer_timeout:?}: reduce the load or try later"
+            );
+            self.not_sent(why)
+        })
+    }
+
+    /// Counts a request that was not sent because of `why`, and returns the error for it.
+    pub fn not_sent(&self, why: String) -> StoreError {
+        self.not_sent.fetch_add(1, Relaxed);
+        StoreError::NotSent(why)
+    }
+
+    /// Returns the reason why no requests are sent; `None` if they are sent.
+    pub fn why_open(&self) -> Option<String> {
+        let status = self.status.borrow();
+        (status.circuit != Circuit::Closed).then(|| status.why.clone())
+    }
+
+    async fn opens(&self) {
+        let mut status = self.status.subscribe();
+        _ = status.wait_for(|status| status.circuit != Circuit::Closed).await;
+    }
+
+    async fn closes(&self) {
+        let mut status = self.status.subscribe();
+        _ = status.wait_for(|status| status.circuit == Circuit::Closed).await;
+    }
+
+    /// Returns a future that waits until a repair has ended since this call, or the circuit is open.
+    pub fn repaired(&self) -> impl Future<Output = ()> + Send {
+        let repairs = self.status.borrow().repairs;
+        let mut status = self.status.subscribe();
+        async move {
+            _ = status.wait_for(|status| status.repairs != repairs || status.circuit != Circuit::Closed).await;
+        }
+    }
+
+    /// Opens the circuit: no requests are sent until a [`repair`](Self::repair) has succeeded.
+    pub fn open(&self, why: String) {
+        self.status.send_modify(|status| {
+            if status.circuit == Circuit::Closed {
+                self.opened.fetch_add(1, Relaxed);
+            }
+            (status.circuit, status.why) = (Circuit::Open, why);
+        });
+    }
+
+    /// Records a trial, and marks the circuit as half-open if it is open.
+    fn half_open(&self) {
+        self.trials.fetch_add(1, Relaxed);
+        self.status.send_if_modified(|status| {
+            let was_open = status.circuit == Circuit::Open;
+            if was_open {
+                status.circuit = Circuit::HalfOpen;
+            }
+            was_open
+        });
+    }
+
+    /// Closes the circuit after a repair: the server answers.
+    fn close(&self) {
+        self.status.send_modify(|status| {
+            status.circuit = Circuit::Closed;
+            status.repairs += 1;
+        });
+    }
+
+    /// The server has replied, be it with an error or to a trial.
+    pub fn note_reply(&self) {
+        self.answered.store(self.micros(Instant::now()).max(1), Relaxed);
+    }
+
+    /// The server has answered a request of a node.
+    pub fn note_answer(&self) {
+        self.note_reply();
+        self.strikes.store(0, Relaxed);
+    }
+
+    /// A request was not answered in time.
+    pub fn note_timeout(&self) {
+        self.timeouts.fetch_add(1, Relaxed);
+    }
+
+    /// Returns whether the server has replied since `then`. If it has, a request that was not answered in time is no
+    /// reason to open the circuit.
+    pub fn has_replied_since(&self, then: Instant) -> bool {
+        self.answered.load(Relaxed) > self.micros(then)
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.began).as_micros() as u64
+    }
+
+    /// Waits until a request may be repeated; `failures` is the number of failures in a row. While the circuit is open,
+    /// that is when it closes.
+    pub async fn backoff(&self, failures: u32) {
+        if self.why_open().is_some() {
+            _ = timeout(LONGEST_PARKED, self.closes()).await;
+            return;
+        }
+        sleep(LeaseRequest::backoff(failures)).await;
+        let now = self.micros(Instant::now());
+        let next = |next: u64| Some(next.max(now) + REPEAT_MICROS);
+        let at = self.next_repeat.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);
+        if at > now {
+            sleep(Duration::from_micros(at - now)).await;
+        }
+    }
+
+    /// Spawns a task that repeats `trial` until it succeeds, with pauses, and then closes the circuit. Does nothing if such
+    /// a task is running. It counts as ended if it gives no sign of life for `stale`, because its runtime may not be
+    /// driven; so no trial may take that long. The task ends when a trial returns `None`.
+    pub fn repair<T, F>(self: &Arc<Self>, stale: Duration, trial: T)
+    where
+        T: Fn() -> F + Send + 'static,
+        F: Future<Output = Option<Result<(), StoreError>>> + Send + 'static,
+    {
+        let Some(number) = self.begin_repair(stale) else { return };
+        let repair = Repair { breaker: Arc::clone(self), number };
+        tokio::spawn(repair.run(trial));
+    }
+
+    /// Returns the number of a new repair task if one is needed: none is running, or the running one has given no sign
+    /// of life for `stale`.
+    fn begin_repair(&self, stale: Duration) -> Option<u64> {
+        let mut repair = self.last_repair();
+        if repair.1.is_some_and(|at| at.elapsed() < stale) {
+            return None;
+        }
+        *repair = (repair.0 + 1, Some(Instant::now()));
+        Some(repair.0)
+    }
+
+    /// Records a sign of life. Returns false if another repair task has taken over.
+    fn goes_on(&self, number: u64) -> bool {
+        let mut repair = self.last_repair();
+        let is_mine = repair.0 == number;
+        if is_mine {
+            repair.1 = Some(Instant::now());
+        }
+        is_mine
+    }
+
+    fn end_repair(&self, number: u64) {
+        let mut repair = self.last_repair();
+        if repair.0 == number {
+            repair.1 = None;
+        }
+    }
+
+    fn last_repair(&self) -> MutexGuard<'_, (u64, Option<Instant>)> {
+        self.repair.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Reads the state and the counters.
+    pub fn snapshot(&self) -> BreakerSnapshot {
+        BreakerSnapshot {
+            circuit: self.status.borrow().circuit,
+            opened: self.opened.load(Relaxed),
+            trials: self.trials.load(Relaxed),
+            timeouts: self.timeouts.load(Relaxed),
+            not_sent: self.not_sent.load(Relaxed),
+            in_flight: MAX_IN_FLIGHT - self.permits.available_permits(),
+        }
+    }
+}
+
+/// The task that detects when the server answers again.
+struct Repair {
+    breaker: Arc<Breaker>,
+    number: u64,
+}
+
+impl Drop for Repair {
+    /// Runs also when the runtime of the task ends.
+    fn drop(&mut self) {
+        self.breaker.end_repair(self.number);
+    }
+}
+
+impl Repair {
+    async fn run<F>(self, trial: impl Fn() -> F + Send)
+    where
+        F: Future<Output = Option<Result<(), StoreError>>> + Send,
+    {
+        let breaker = &self.breaker;
+        // If the server has answered trials but no requests since, do not try again at once.
+        let strikes = breaker.strikes.fetch_add(1, Relaxed);
+        if strikes > 0 {
+            sleep(LeaseRequest::backoff(strikes)).await;
+        }
+        for failures in 1.. {
+            if !breaker.goes_on(self.number) {
+                return;
+            }
+            breaker.half_open();
+            match trial().await {
+                Some(Ok(())) => {
+                    // End the repair first: a request that finds the connection broken again can then start a new one.
+                    breaker.end_repair(self.number);
+                    return breaker.close();
+                }
+                Some(Err(error)) => breaker.open(error.to_string()),
+                None => return,
+            }
+            sleep(LeaseRequest::backoff(failures)).await;
+        }
+    }
+}
