@@ -1,6 +1,6 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
-//! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
+//! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
 //! and what was set aside for them); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
 //! queues and names of the classes). `state/classes.rs` serves a limiter with them.
@@ -11,7 +11,6 @@ mod arrivals;
 mod bounds;
 mod ceiling;
 mod floor;
-mod heap;
 mod name;
 mod offer;
 mod pick;
@@ -22,6 +21,7 @@ mod table;
 mod tags;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod tournament;
 mod tree;
 
 /// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.

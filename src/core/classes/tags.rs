@@ -5,8 +5,8 @@
 //! carried from charge to charge: over any interval in which a class is backlogged, its tag is less than one unit too
 //! low, which is less than a millionth of a token of the largest weight.
 
-use super::heap::Entry;
 use super::offer::ClassId;
+use super::tournament::Entry;
 use std::cmp::Ordering;
 
 /// The largest weight of a class.
@@ -101,6 +101,8 @@ pub(super) struct Turn {
 }
 
 impl Entry for Turn {
+    const EMPTY: Self = Self { start: Tag::MAX, span: Tag::MAX, since: u64::MAX, class: ClassId::MAX };
+
     #[inline]
     fn owner(&self) -> u32 {
         self.class
@@ -121,21 +123,12 @@ impl PartialOrd for Turn {
         Some(self.cmp(other))
     }
 
-    // Each grant compares several turns, and two comparisons of integers are less code than an `Ordering`.
+    // Each grant compares several turns, and which one is smaller cannot be predicted: a subtraction of the numbers, word by
+    // word, needs no branch.
     #[inline]
     fn lt(&self, other: &Self) -> bool {
-        if self.start != other.start {
-            return self.start < other.start;
-        }
-        if self.span != other.span {
-            return self.span < other.span;
-        }
-        (self.since, self.class) < (other.since, other.class)
-    }
-
-    #[inline]
-    fn le(&self, other: &Self) -> bool {
-        !other.lt(self)
+        let ends_before = (self.span < other.span) | (self.span == other.span) & (self.since < other.since);
+        (self.start < other.start) | (self.start == other.start) & ends_before
     }
 }
 

@@ -13,11 +13,11 @@
 
 use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
-use super::heap::{Entry, Heap, NOWHERE};
 use super::name::ClassName;
 use super::offer::{ClassId, Deadline, NEW, Offer, Pick, ROOT};
 use super::steps;
 use super::tags::{StartTag, Tag, Turn, Weight};
+use super::tournament::{Entry, NOWHERE, Tournament};
 use crate::Quota;
 use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
@@ -108,14 +108,17 @@ pub(super) struct Node {
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
     pub(super) parent: ClassId,
+    /// Among the children that may be served by weight: its slot in the parent's `by_tag`.
+    pub(super) by_tag_slot: u32,
+
     /// The class of a key: see [`Tree::enter`].
     pub(super) is_key: bool,
-
+    pub(super) slots: RareSlots,
     /// How many children are backlogged.
     pub(super) backlogged: u32,
     /// The children that may be served by weight, and those with a floor that is due.
-    pub(super) by_tag: Heap<Turn>,
-    pub(super) by_deadline: Heap<Deadline>,
+    pub(super) by_tag: Tournament<Turn>,
+    pub(super) by_deadline: Tournament<Deadline>,
     /// An inner class: its virtual time, and the largest tag that it has given to a child.
     pub(super) virtual_time: Tag,
     pub(super) largest: Tag,
@@ -135,27 +138,17 @@ pub(super) struct Node {
     floors: RateSum,
 }
 
-/// The positions of a class in its parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Positions {
-    pub(super) by_tag: u32,
+/// The slots of a class in its parent's `by_deadline`, and in the tree's `held` and `upcoming`. A class that has neither
+/// a floor nor a ceiling, and none in it, is in none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RareSlots {
     pub(super) by_deadline: u32,
     pub(super) held: u32,
     pub(super) upcoming: u32,
 }
 
-impl Positions {
-    const NONE: Self = Self { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
-
-    fn are_nowhere(&self) -> bool {
-        self.by_tag == NOWHERE && self.are_bare()
-    }
-
-    /// Whether the class is in no heap but `by_tag`.
-    #[inline]
-    pub(super) fn are_bare(&self) -> bool {
-        self.by_deadline & self.held & self.upcoming == NOWHERE
-    }
+impl RareSlots {
+    const NONE: Self = Self { by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
 }
 
 impl Node {
@@ -182,8 +175,10 @@ impl Node {
             first_child: NEW,
             next: NEW,
             previous: NEW,
-            by_tag: Heap::default(),
-            by_deadline: Heap::default(),
+            by_tag_slot: NOWHERE,
+            slots: RareSlots::NONE,
+            by_tag: Tournament::default(),
+            by_deadline: Tournament::default(),
         }
     }
 }
@@ -212,16 +207,13 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(super) nodes: Vec<Node>,
-    /// The positions of the classes in heaps. Apart from the nodes: each entry that moves in a heap writes the position of
-    /// another class.
-    pub(super) positions: Vec<Positions>,
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
     /// Classes that their ceiling holds back, by the instant at which it lets them go.
-    pub(super) held: Heap<(u64, ClassId)>,
+    pub(super) held: Tournament<(u64, ClassId)>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
-    pub(super) upcoming: Heap<(u64, ClassId)>,
+    pub(super) upcoming: Tournament<(u64, ClassId)>,
     /// What is in service, until it is served or the pick is made anew.
     pub(super) picked: Option<Pick>,
     /// Counts the instants at which classes became backlogged.
@@ -233,11 +225,10 @@ impl Tree {
     pub(crate) fn new(limits: Limits) -> Self {
         let mut tree = Self {
             nodes: vec![Node::new(ROOT, 1, 0)],
-            positions: vec![Positions::NONE],
             free: Vec::new(),
             limits,
-            held: Heap::default(),
-            upcoming: Heap::default(),
+            held: Tournament::default(),
+            upcoming: Tournament::default(),
             picked: None,
             count: 0,
         };
@@ -356,7 +347,6 @@ impl Tree {
         let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
         if id as usize == self.nodes.len() {
             self.nodes.push(node);
-            self.positions.push(Positions::NONE);
         } else {
             *self.node_mut(id) = node;
         }
@@ -391,8 +381,8 @@ impl Tree {
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
         // Its number is used again.
-        debug_assert!(self.positions[id as usize].are_nowhere(), "a heap still has the class");
-        let Node { parent, next, previous, .. } = *self.node(id);
+        let Node { parent, next, previous, by_tag_slot, slots, .. } = *self.node(id);
+        debug_assert!(by_tag_slot == NOWHERE && slots == RareSlots::NONE, "a tournament still has the class");
         if previous == NEW {
             self.node_mut(parent).first_child = next;
         } else {
@@ -489,7 +479,7 @@ impl Tree {
         if was_scaled || self.are_floors_scaled() {
             self.scale_floors(now);
         }
-        self.refresh(id, now);
+        self.refresh_fully(id, now);
     }
 
     fn are_floors_scaled(&self) -> bool {
@@ -553,7 +543,7 @@ impl Tree {
             let node = self.node_mut(id);
             node.most = node.ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
             if node.front.is_some() || id == root {
-                self.refresh(id, now);
+                self.refresh_fully(id, now);
             }
             next = self.after(root, id);
         }

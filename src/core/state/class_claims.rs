@@ -1,6 +1,7 @@
 //! Claims of classes: granted, denied, or entered into the queue of their class; and their estimated waits. See
 //! `state/classes.rs`.
 
+use super::classes::level;
 use super::{Arrival, Cap, MAX_COST, State};
 use crate::core::classes::{Backlog, ClassId, ROOT, Simulation, Waiting};
 use crate::core::denial::Denial;
@@ -45,7 +46,7 @@ impl State {
         let now = self.supply.synced();
         let classes = self.classes_mut()?;
         classes.count_served(class, pick, now);
-        Some(self.level(self.classes()?, base.wrapping_add(cost)))
+        Some(level(&self.supply, self.classes()?, base.wrapping_add(cost)))
     }
 
     /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving
@@ -80,12 +81,14 @@ impl State {
             return false;
         }
         let base = self.base(classes, rovers);
+        let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
         if self.last_due > now {
-            // While nothing is in service, the claim may be granted at once.
-            let Some(pick) = classes.scheduler.tree.picked() else { return false };
-            self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+            if waiting == 0 {
+                // While nothing is in service, the claim may be granted at once.
+                let Some(pick) = classes.scheduler.tree.picked() else { return false };
+                self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+            }
         } else {
-            let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
             let paid = classes.scheduler.paid(entry.leaf);
             // What is set aside for a claim of another class comes back if that claim turns out to have left.
             let returning = classes.scheduler.set_aside().saturating_sub(paid);
