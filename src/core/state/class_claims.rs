@@ -1,7 +1,6 @@
 //! Claims of classes: granted, denied, or entered into the queue of their class; and their estimated waits. See
 //! `state/classes.rs`.
 
-use super::classes::level;
 use super::{Arrival, Cap, MAX_COST, State};
 use crate::core::classes::{Backlog, ClassId, ROOT, Simulation, Waiting};
 use crate::core::denial::Denial;
@@ -46,7 +45,7 @@ impl State {
         let now = self.supply.synced();
         let classes = self.classes_mut()?;
         classes.count_served(class, pick, now);
-        Some(level(&self.supply, self.classes()?, base.wrapping_add(cost)))
+        Some(self.level(self.classes()?, base.wrapping_add(cost)))
     }
 
     /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving

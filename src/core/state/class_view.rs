@@ -1,6 +1,5 @@
 //! Read access to the classes of a limiter, for callers that report them.
 
-use super::classes::level;
 use super::State;
 use crate::core::class_stats::ClassReading;
 use crate::core::classes::{ClassId, ROOT};
@@ -71,6 +70,6 @@ impl State {
             }
             above = scheduler.tree.parent(above);
         }
-        self.classes().map_or(0, |classes| level(&self.supply, classes, self.base(classes, rovers)))
+        self.classes().map_or(0, |classes| self.level(classes, self.base(classes, rovers)))
     }
 }

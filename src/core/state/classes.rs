@@ -19,7 +19,6 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
-use crate::core::supply::Supply;
 use crate::core::wakes::{Peer, Wakes};
 use crate::error::ConfigError;
 use std::pin::Pin;
@@ -32,17 +31,6 @@ use std::task::Waker;
 fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
     let unpaid = queue.tokens() - classes.scheduler.set_aside();
     rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
-}
-
-/// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
-pub(super) fn level(supply: &Supply, classes: &Classes, base: u64) -> u64 {
-    let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
-    let cap_end = supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
-    let end = match (supply.least_head(), cap_end) {
-        (Some(head), Some(cap_end)) => earlier(head, cap_end),
-        (head, cap_end) => head.or(cap_end).unwrap_or(base),
-    };
-    ahead(end, base).max(0) as u64
 }
 
 impl State {
@@ -155,39 +143,32 @@ impl State {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let (owner, is_last) = (classes.owner(pick.leaf), classes.scheduler.is_last_installment(pick));
-        if is_last {
-            if !self.commit_ticket(owner) {
-                return self.turn_ticket_away(rovers, owner, base);
-            }
-            self.forget_denial(rovers);
+        if is_last && !self.commit_ticket(owner) {
+            return self.turn_ticket_away(rovers, owner, base);
         }
-        let Self { queue, supply, rare, .. } = self;
-        let Some(classes) = rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let paid = classes.scheduler.pay(supply, base);
-        let now = supply.synced();
-        if paid == Paid::Installment {
-            return classes.count_served(owner, pick, now);
-        }
-        let outcome = Outcome::Granted { remaining: level(supply, classes, base.wrapping_add(pick.tokens)) };
-        let called = if owner == ROOT { &mut *queue } else { &mut classes.entry_mut(owner).queue };
-        let waiter = called.call_front(outcome).expect("the claim in service is at the front of its queue");
-        // Read long before it is needed: the next claim of the class is usually in no cache.
-        let next = called.front().map(|front| front.cost);
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let paid = classes.scheduler.pay(&mut self.supply, base);
+        let now = self.supply.synced();
         classes.count_served(owner, pick, now);
-        if owner != ROOT {
+        let Paid::Claim(_) = paid else { return };
+        self.forget_denial(rovers);
+        let Some(classes) = self.classes() else { return };
+        let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
+        let waiter =
+            self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
+        if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
             classes.stats.count_wait(owner, now.saturating_sub(waiter.ticket));
-            classes.waiting -= waiter.cost;
-            queue.count_out(waiter.cost);
+        }
+        if let Some(part) = &waiter.part {
+            self.await_child(owner, part.joint.child(), &waiter);
+        } else {
+            self.advance(owner, &waiter);
         }
         wakes.push(waiter.waker);
-        if let Some(part) = &waiter.part {
-            self.await_child(owner, part.joint.child(), waiter.skip);
-        } else {
-            self.put_in_front(pick.leaf, next, waiter.skip);
-        }
     }
 
     /// A claim of a class does not wait any more.
+    #[inline]
     pub(super) fn count_out(&mut self, cost: u64) {
         self.queue.count_out(cost);
         if let Some(classes) = self.classes_mut() {
@@ -197,31 +178,37 @@ impl State {
 
     /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
     pub(super) fn advance(&mut self, class: ClassId, gone: &Waiter) {
-        self.count_front_out(class, gone);
-        self.put_next_in_front(class, gone.skip);
-    }
-
-    pub(super) fn count_front_out(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
         }
+        self.put_next_in_front(class, gone.skip);
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.queue_of(class).front().map(|front| front.cost);
-        let leaf = self.classes().map_or(ROOT, |classes| classes.entry(class).leaf);
-        self.put_in_front(leaf, next, skip);
-    }
-
-    #[inline]
-    fn put_in_front(&mut self, leaf: ClassId, next: Option<u64>, skip: u64) {
+        let now = self.supply.synced();
+        let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        classes.scheduler.advance(leaf, next, skip, self.supply.synced());
-        if self.queue.is_empty() {
+        let leaf = classes.entry(class).leaf;
+        classes.scheduler.advance(leaf, next, skip, now);
+        if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
             classes.scheduler.charge_debts(&mut self.supply);
         }
+    }
+
+    /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
+    pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
+        let cap_end = self
+            .supply
+            .ceiling()
+            .map(|cap_end| cap_end.wrapping_add(classes.scheduler.set_aside()).wrapping_sub(classes.scheduler.owed()));
+        let end = match (self.supply.least_head(), cap_end) {
+            (Some(head), Some(cap_end)) => earlier(head, cap_end),
+            (head, cap_end) => head.or(cap_end).unwrap_or(base),
+        };
+        ahead(end, base).max(0) as u64
     }
 
     /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
@@ -310,10 +297,7 @@ impl State {
             Withdrawn::Front(waiter) => {
                 self.withdraw_front(class, &waiter, base);
                 match child {
-                    Some(child) => {
-                        self.count_front_out(class, &waiter);
-                        self.await_child(class, child, waiter.skip);
-                    }
+                    Some(child) => self.await_child(class, child, &waiter),
                     None => self.advance(class, &waiter),
                 }
                 waiter

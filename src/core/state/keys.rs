@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::core::classes::{AwaitedChild, ClassId, KeyName, ROOT};
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
-use crate::core::queue::Place;
+use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Peer;
 use std::pin::Pin;
@@ -22,10 +22,13 @@ impl State {
     }
 
     /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
-    pub(super) fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, skip: u64) {
+    pub(super) fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, gone: &Waiter) {
+        if class != ROOT {
+            self.count_out(gone.cost);
+        }
         self.role.add(Role::AWAITS);
         if let Some(classes) = self.classes_mut() {
-            classes.awaited = Some(AwaitedChild { child, class, skip });
+            classes.awaited = Some(AwaitedChild { child, class, skip: gone.skip });
         }
     }
 
@@ -65,9 +68,8 @@ impl State {
         self.forget_denial(rovers);
         let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
         self.withdraw_front(class, &ticket, base);
-        self.count_front_out(class, &ticket);
         if let Some(part) = &ticket.part {
-            self.await_child(class, part.joint.child(), ticket.skip);
+            self.await_child(class, part.joint.child(), &ticket);
         }
     }
 
