@@ -5,10 +5,11 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::{Rate, nanos};
+use super::node::{Node, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
 use super::tags::{MAX_TAG, StartTag, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
-use super::tree::{Node, RareSlots, Tree};
+use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
@@ -68,7 +69,7 @@ impl Tree {
     /// front claim of the leaf [lacks](Self::set_front) now.
     pub(crate) fn pay(&mut self, at: u64) {
         let Some(pick) = self.picked.take() else { return };
-        let two_bursts = self.limits.burst().saturating_mul(2);
+        let two_bursts = self.limits.burst.saturating_mul(2);
         let mut child = pick.leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
@@ -217,7 +218,7 @@ impl Tree {
     /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
     /// not above the rate of a ceiling. `None` if no clock can tell.
     pub(super) fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
-        let rate = self.limits.rate().map_or(f64::INFINITY, Rate::as_f64);
+        let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
         let (mut share, mut most) = (rate, f64::INFINITY);
         for id in self.path(leaf) {
             let node = self.node(id);

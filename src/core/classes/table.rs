@@ -6,7 +6,7 @@
 
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
-use super::tree::Retained;
+use super::retained::Retained;
 use super::{Pick, Scheduler};
 use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
