@@ -60,6 +60,11 @@ impl Entry for Deadline {
     fn owner(&self) -> u32 {
         self.2
     }
+
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self < other
+    }
 }
 
 /// The leaf in service, and the installment of its front claim.

@@ -11,12 +11,15 @@
 /// The slot of an entry that is not in the tree.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// What is in a tree: the key that orders it, and its owner.
-pub(super) trait Entry: Copy + PartialOrd {
-    /// Larger than every entry: stands for an empty slot.
+/// What is in a tree.
+pub(super) trait Entry: Copy {
+    /// After every entry: stands for an empty slot.
     const EMPTY: Self;
 
     fn owner(&self) -> u32;
+
+    /// The order. No two entries of one tree are equal.
+    fn is_before(&self, other: &Self) -> bool;
 }
 
 impl Entry for (u64, u32) {
@@ -25,6 +28,11 @@ impl Entry for (u64, u32) {
     #[inline]
     fn owner(&self) -> u32 {
         self.1
+    }
+
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self < other
     }
 }
 
@@ -107,7 +115,7 @@ impl<E: Entry> Tournament<E> {
 
     #[inline]
     fn smaller(&self, a: u32, b: u32) -> u32 {
-        let is_b = self.entries[b as usize] < self.entries[a as usize];
+        let is_b = self.entries[b as usize].is_before(&self.entries[a as usize]);
         std::hint::select_unpredictable(is_b, b, a)
     }
 
