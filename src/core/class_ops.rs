@@ -12,7 +12,9 @@ impl Core {
     /// The fast path of a class. Under a ceiling there is none.
     #[inline]
     pub(crate) fn claim_in_class(&self, flags: &ClassFlags, cost: u64) -> Option<u64> {
-        if !flags.is_fast() {
+        // Nothing to claim is the most common reason to wait. Then the flags, which are in no cache if there are thousands
+        // of classes, are not read.
+        if !self.rovers.may_claim(cost) || !flags.is_fast() {
             return None;
         }
         let remaining = self.try_claim(cost)?;

@@ -1,7 +1,7 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
-//! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
-//! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
+//! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
+//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
 //! and what was set aside for them); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
 //! queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
@@ -11,10 +11,12 @@ mod arrivals;
 mod bounds;
 mod ceiling;
 mod floor;
-mod heap;
+mod limits;
 mod name;
+mod node;
 mod offer;
 mod pick;
+mod retained;
 mod scheduler;
 mod shadow;
 mod simulation;
@@ -22,6 +24,7 @@ mod table;
 mod tags;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod tournament;
 mod tree;
 
 /// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
@@ -41,6 +44,7 @@ pub(crate) mod steps {
     }
 }
 
+pub(crate) use limits::FloorConflict;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
@@ -49,4 +53,3 @@ pub(crate) use scheduler::{Paid, Scheduler, Step};
 pub(crate) use simulation::{Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
-pub(crate) use tree::FloorConflict;

@@ -1,7 +1,8 @@
 //! The work of one call: it does not grow with the size of a claim, and it is bounded while the lock is held.
 
+use super::limits::Limits;
 use super::simulation::MAX_STEPS;
-use super::tree::{Limits, Tree};
+use super::tree::Tree;
 use super::{ROOT, steps, tags};
 use crate::core::state::ServeResult;
 use crate::core::wakes::Wakes;

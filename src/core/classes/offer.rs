@@ -2,7 +2,7 @@
 //! in service.
 
 use super::floor::FloorTime;
-use super::heap::Entry;
+use super::tournament::Entry;
 use std::num::NonZeroU64;
 
 /// The number of a class in its tree.
@@ -54,9 +54,16 @@ impl Offer {
 pub(super) type Deadline = (FloorTime, u64, ClassId);
 
 impl Entry for Deadline {
+    const EMPTY: Self = (FloorTime::MAX, u64::MAX, ClassId::MAX);
+
     #[inline]
     fn owner(&self) -> u32 {
         self.2
+    }
+
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self < other
     }
 }
 

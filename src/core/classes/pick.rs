@@ -5,10 +5,11 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::{Rate, nanos};
-use super::heap::{Entry, Heap, NOWHERE};
+use super::node::{Node, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
 use super::tags::{MAX_TAG, StartTag, Turn};
-use super::tree::{Node, Positions, Tree};
+use super::tournament::{Entry, NOWHERE, Tournament};
+use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
@@ -68,7 +69,7 @@ impl Tree {
     /// front claim of the leaf [lacks](Self::set_front) now.
     pub(crate) fn pay(&mut self, at: u64) {
         let Some(pick) = self.picked.take() else { return };
-        let two_bursts = self.limits.burst().saturating_mul(2);
+        let two_bursts = self.limits.burst.saturating_mul(2);
         let mut child = pick.leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
@@ -147,7 +148,12 @@ impl Tree {
         match (before, front) {
             (None, None) => return,
             (None, Some(_)) => self.enter(leaf, now),
-            (Some(_), None) => self.leave(leaf),
+            (Some(_), None) => {
+                self.leave(leaf);
+                if self.node(leaf).is_bare() {
+                    return self.withdraw_offer(leaf, now);
+                }
+            }
             (Some(_), Some(_)) => {}
         }
         self.refresh(leaf, now);
@@ -212,7 +218,7 @@ impl Tree {
     /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
     /// not above the rate of a ceiling. `None` if no clock can tell.
     pub(super) fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
-        let rate = self.limits.rate().map_or(f64::INFINITY, Rate::as_f64);
+        let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
         let (mut share, mut most) = (rate, f64::INFINITY);
         for id in self.path(leaf) {
             let node = self.node(id);
@@ -240,19 +246,30 @@ impl Tree {
         while id != ROOT {
             let node = self.node(id);
             id = match node.front {
-                Some(front) if node.is_bare() && self.positions[id as usize].are_bare() => self.offer_front(id, front),
-                _ => {
-                    let offer = self.offer(id, now);
-                    let offer = self.under_ceiling(id, offer, now);
-                    self.node_mut(id).offer = offer;
-                    self.file(id, offer)
-                }
+                Some(front) if node.is_bare() => self.offer_front(id, front),
+                _ => self.offer_anew(id, now),
             };
         }
     }
 
-    /// Does one step of [`refresh`](Self::refresh) for a backlogged leaf that has neither floor nor ceiling. That is what
-    /// most leaves are, and it is a part of each grant.
+    /// The same after a change of the floor or the ceiling of the class.
+    pub(super) fn refresh_fully(&mut self, id: ClassId, now: u64) {
+        if id != ROOT {
+            let parent = self.offer_anew(id, now);
+            self.refresh(parent, now);
+        }
+    }
+
+    /// Does one step of [`refresh`](Self::refresh). Returns the parent.
+    fn offer_anew(&mut self, id: ClassId, now: u64) -> ClassId {
+        let offer = self.offer(id, now);
+        let offer = self.under_ceiling(id, offer, now);
+        self.node_mut(id).offer = offer;
+        self.file(id, offer)
+    }
+
+    /// Does [`offer_anew`](Self::offer_anew) for a backlogged leaf that has neither floor nor ceiling. That is what most
+    /// leaves are, and it is a part of each grant.
     #[inline]
     fn offer_front(&mut self, id: ClassId, front: NonZeroU64) -> ClassId {
         let parent = self.node(id).parent;
@@ -262,10 +279,24 @@ impl Tree {
         node.offer = Some(Offer::by_weight(id, tokens));
         node.start.raise(virtual_time);
         let turn = Turn { start: node.start.tag, span: node.weight.span(tokens.get()), since: node.since, class: id };
-        let at = self.positions[id as usize].by_tag;
-        let moved = |id: ClassId, to| self.positions[id as usize].by_tag = to;
-        self.nodes[parent as usize].by_tag.set(at, turn, moved);
+        let slot = node.by_tag_slot;
+        let entered = self.node_mut(parent).by_tag.set(slot, turn);
+        if entered != slot {
+            self.node_mut(id).by_tag_slot = entered;
+        }
         parent
+    }
+
+    /// Does [`refresh`](Self::refresh) for such a leaf when no claim waits in it any more.
+    fn withdraw_offer(&mut self, id: ClassId, now: u64) {
+        let node = self.node_mut(id);
+        let parent = node.parent;
+        node.offer = None;
+        let slot = std::mem::replace(&mut node.by_tag_slot, NOWHERE);
+        if slot != NOWHERE {
+            self.node_mut(parent).by_tag.remove(slot);
+        }
+        self.refresh(parent, now);
     }
 
     /// What could be served next in a class, whatever its own ceiling says.
@@ -291,7 +322,7 @@ impl Tree {
 
     /// The same, or `None` if the ceiling of the class holds it back.
     fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
-        let node = self.node_mut(id);
+        let node = &mut self.nodes[id as usize];
         let mut until = None;
         if let (Some(offer), Some(ceiling)) = (offer, &mut node.ceiling) {
             ceiling.mint(now);
@@ -301,13 +332,13 @@ impl Tree {
         }
         // At `u64::MAX` time has ended, and the ceiling still holds it back.
         let at = until.filter(|at| *at < u64::MAX);
-        set(&mut self.held, &mut self.positions, |positions| &mut positions.held, id, at.map(|at| (at, id)));
+        set(&mut self.held, &mut node.slots.held, at.map(|at| (at, id)));
         if until.is_some() { None } else { offer }
     }
 
     fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
         let at = at.filter(|at| *at < u64::MAX);
-        set(&mut self.upcoming, &mut self.positions, |positions| &mut positions.upcoming, id, at.map(|at| (at, id)));
+        set(&mut self.upcoming, &mut self.nodes[id as usize].slots.upcoming, at.map(|at| (at, id)));
     }
 
     /// Enters the offer of a class in its parent's heaps. Returns the parent.
@@ -322,27 +353,22 @@ impl Tree {
             node.start.raise(virtual_time);
             Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since, class: id }
         });
-        let Node { by_tag, by_deadline, .. } = &mut self.nodes[parent as usize];
-        set(by_tag, &mut self.positions, |positions| &mut positions.by_tag, id, turn);
-        set(by_deadline, &mut self.positions, |positions| &mut positions.by_deadline, id, deadline);
+        let Node { mut by_tag_slot, slots: RareSlots { mut by_deadline, .. }, .. } = *node;
+        let parent_node = self.node_mut(parent);
+        set(&mut parent_node.by_tag, &mut by_tag_slot, turn);
+        set(&mut parent_node.by_deadline, &mut by_deadline, deadline);
+        let node = self.node_mut(id);
+        (node.by_tag_slot, node.slots.by_deadline) = (by_tag_slot, by_deadline);
         parent
     }
 }
 
-/// Enters a class in a heap, or removes it. `position` selects where its position in this heap is kept.
+/// Enters a class in a tournament, or removes it. `slot` is where its slot is kept.
 #[inline]
-fn set<E: Entry>(
-    heap: &mut Heap<E>,
-    positions: &mut [Positions],
-    position: impl Fn(&mut Positions) -> &mut u32,
-    id: ClassId,
-    entry: Option<E>,
-) {
-    let at = *position(&mut positions[id as usize]);
-    let moved = |id: ClassId, to| *position(&mut positions[id as usize]) = to;
+fn set<E: Entry>(tournament: &mut Tournament<E>, slot: &mut u32, entry: Option<E>) {
     match entry {
-        Some(entry) => heap.set(at, entry, moved),
-        None if at != NOWHERE => heap.remove(at, moved),
+        Some(entry) => *slot = tournament.set(*slot, entry),
+        None if *slot != NOWHERE => tournament.remove(std::mem::replace(slot, NOWHERE)),
         None => {}
     }
 }

@@ -11,9 +11,10 @@
 //! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
+use super::limits::{FloorConflict, Limits};
 use super::offer::ClassId;
 use super::shadow::Shadow;
-use super::tree::{FloorConflict, Limits, Tree};
+use super::tree::Tree;
 use super::{Pick, steps};
 use crate::Quota;
 use crate::core::rovers::ahead;

@@ -6,7 +6,7 @@
 
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
-use super::tree::Retained;
+use super::retained::Retained;
 use super::{Pick, Scheduler};
 use crate::core::class_stats::ClassStats;
 use crate::core::queue::Queue;
@@ -49,7 +49,7 @@ impl ClassFlags {
 ///
 /// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct ClassEntry {
     /// The waiters of the class. Empty in the root's entry.
     pub(crate) queue: Queue,
@@ -61,8 +61,15 @@ pub(crate) struct ClassEntry {
     pub(crate) served: u64,
     pub(crate) by_floor: u64,
     pub(crate) max_waiting: usize,
-    pub(crate) is_removed: bool,
     name: ClassName,
+    pub(crate) is_removed: bool,
+    /// Keys of keyed limiters have classes in this one.
+    pub(crate) has_keys: bool,
+    /// The class of a key: it is among the `indebted`.
+    is_indebted: bool,
+    /// The class of a key: how many links to the parent use it.
+    users: u32,
+
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
     children: BTreeMap<ClassName, ClassId>,
@@ -70,12 +77,6 @@ pub(crate) struct ClassEntry {
     retained: BTreeMap<ClassName, Retained>,
     /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
     swept: Option<ClassName>,
-    /// Keys of keyed limiters have classes in this one.
-    pub(crate) has_keys: bool,
-    /// The class of a key: how many links to the parent use it.
-    users: u32,
-    /// The class of a key: it is among the `indebted`.
-    is_indebted: bool,
     /// The path of a class that has, or had, a ceiling.
     ceiling_name: Name,
 }

@@ -5,9 +5,8 @@
 //! carried from charge to charge: over any interval in which a class is backlogged, its tag is less than one unit too
 //! low, which is less than a millionth of a token of the largest weight.
 
-use super::heap::Entry;
 use super::offer::ClassId;
-use std::cmp::Ordering;
+use super::tournament::Entry;
 
 /// The largest weight of a class.
 pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
@@ -90,8 +89,8 @@ impl StartTag {
 }
 
 /// The order in which siblings are picked by weight: by start tag, then by finish tag, then by how long they have been
-/// backlogged. (No two of them have become backlogged at once, so the number of the class decides nothing.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// backlogged. No two of them have become backlogged at once.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) start: Tag,
     /// From the start tag to the finish tag.
@@ -101,41 +100,18 @@ pub(super) struct Turn {
 }
 
 impl Entry for Turn {
+    const EMPTY: Self = Self { start: Tag::MAX, span: Tag::MAX, since: u64::MAX, class: ClassId::MAX };
+
     #[inline]
     fn owner(&self) -> u32 {
         self.class
     }
-}
 
-impl Ord for Turn {
+    // Each grant compares many turns, and which one is first cannot be predicted: no branch decides here.
     #[inline]
-    fn cmp(&self, other: &Self) -> Ordering {
-        let key = |turn: &Self| (turn.start, turn.span, turn.since, turn.class);
-        key(self).cmp(&key(other))
-    }
-}
-
-impl PartialOrd for Turn {
-    #[inline]
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-
-    // Each grant compares several turns, and two comparisons of integers are less code than an `Ordering`.
-    #[inline]
-    fn lt(&self, other: &Self) -> bool {
-        if self.start != other.start {
-            return self.start < other.start;
-        }
-        if self.span != other.span {
-            return self.span < other.span;
-        }
-        (self.since, self.class) < (other.since, other.class)
-    }
-
-    #[inline]
-    fn le(&self, other: &Self) -> bool {
-        !other.lt(self)
+    fn is_before(&self, other: &Self) -> bool {
+        let ends_before = (self.span < other.span) | (self.span == other.span) & (self.since < other.since);
+        (self.start < other.start) | (self.start == other.start) & ends_before
     }
 }
 
@@ -161,6 +137,22 @@ mod tests {
             let sum: u64 = 7 + (1 << 48) + 12_345;
             assert_eq!(start.tag, 7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight), "{weight:?}");
             assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
+        }
+    }
+
+    #[test]
+    fn turns_are_in_the_order_of_their_start_then_their_finish_then_their_age() {
+        const EDGES: [u128; 5] = [0, 1, u64::MAX as u128, 1 << 64, (1 << 64) + 1];
+        let spans = EDGES.into_iter().flat_map(|start| EDGES.map(|span| (start, span)));
+        let keys: Vec<_> = spans.flat_map(|(start, span)| [0, 7].map(|since| (start, span, since))).collect();
+        for (start, span, since) in &keys {
+            let turn = Turn { start: *start, span: *span, since: *since, class: 1 };
+            for other in &keys {
+                let (start, span, since) = *other;
+                let is_before = turn.is_before(&Turn { start, span, since, class: 2 });
+                assert_eq!(is_before, (turn.start, turn.span, turn.since) < *other);
+            }
+            assert!(turn.is_before(&Turn::EMPTY) && !Turn::EMPTY.is_before(&turn));
         }
     }
 }

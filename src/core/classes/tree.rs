@@ -5,223 +5,33 @@
 //! installment, and the owner reports each installment that was served ([`Tree::pay`]). The owner's time never moves
 //! back.
 //!
-//! This file holds the shape of the tree and its configuration; `pick.rs` holds the rules of service.
+//! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what
+//! bounds the floors, `retained.rs` what removed classes leave, and `pick.rs` the rules of service.
 //!
 //! The scheduler is SFQ (Goyal, Vin, Cheng: StartTag-time Fair Queueing, 1996), hierarchical as in the paper, with tags
 //! given when a claim is served and not when it arrives, and with reservations and limits beside the weights as in
 //! mClock (Gulati, Merchant, Varman, 2010).
 
 use super::ceiling::Ceiling;
-use super::floor::{Floor, FloorTime, Rate, RateSum, units};
-use super::heap::{Entry, Heap, NOWHERE};
-use super::name::ClassName;
-use super::offer::{ClassId, Deadline, NEW, Offer, Pick, ROOT};
+use super::floor::{Floor, Rate};
+use super::limits::Limits;
+use super::node::{Node, RareSlots};
+use super::offer::{ClassId, NEW, Pick, ROOT};
 use super::steps;
-use super::tags::{StartTag, Tag, Turn, Weight};
+use super::tags::{StartTag, Weight};
+use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
-use crate::quota::MAX_BURST;
-use std::collections::BTreeMap;
-use std::num::NonZeroU64;
-
-/// What the limiter's quotas mean for the scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The smallest burst: no installment is larger. Without a quota, the largest burst that there is.
-    burst: u64,
-    /// The rate of the slowest quota, if time refills any of them.
-    rate: Option<Rate>,
-    /// The time in which a quota mints two bursts; that of the quota that takes longest.
-    pub(super) arrears: FloorTime,
-}
-
-impl Limits {
-    pub(crate) fn of(quotas: impl Iterator<Item = Quota> + Clone) -> Self {
-        let rates = quotas.clone().filter_map(|quota| Some((Rate::of(quota)?, quota.capacity())));
-        let slowest = rates.clone().map(|(rate, _)| rate).reduce(|a, b| if b.is_below(a) { b } else { a });
-        let times = rates.map(|(rate, burst)| rate.time_of(burst.saturating_mul(2)));
-        Self {
-            burst: quotas.map(|quota| quota.capacity()).min().unwrap_or(MAX_BURST),
-            rate: slowest,
-            arrears: times.max().unwrap_or(0),
-        }
-    }
-
-    pub(super) fn burst(&self) -> u64 {
-        self.burst
-    }
-
-    pub(super) fn rate(&self) -> Option<Rate> {
-        self.rate
-    }
-}
-
-/// Why the floors of a tree could not all be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FloorConflict {
-    /// Together they exceed the rate of the slowest quota.
-    Rate,
-    /// Those below a ceiling exceed its rate.
-    CeilingRate,
-    /// A ceiling above a floor has a smaller burst than the limiter.
-    CeilingBurst { burst: u64, least: u64 },
-}
-
-/// What a removed class leaves for another class of the same name.
-#[derive(Clone, Debug)]
-pub(crate) struct Retained {
-    tag: Tag,
-    /// The instant of the next installment of its floor.
-    next: FloorTime,
-    ceiling: Option<Box<Ceiling>>,
-    /// What the classes in it have left, by name.
-    pub(super) children: BTreeMap<ClassName, Retained>,
-}
-
-impl Retained {
-    /// The class around it is gone too, and its virtual time begins anew: there the tag means nothing.
-    pub(super) fn without_tag(self) -> Self {
-        Self { tag: 0, ..self }
-    }
-}
-
-/// A class. Fields that only leaves use are empty in inner classes, and the other way round.
-///
-/// The order, fixed by `repr(C)`, puts what each grant reads and writes into the first cache lines: with thousands of
-/// classes, the node of a class is usually in no cache.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Node {
-    /// In the virtual time of the parent.
-    pub(super) start: StartTag,
-    pub(super) weight: Weight,
-    pub(super) ceiling: Option<Box<Ceiling>>,
-    /// Only leaves have one.
-    pub(super) floor: Option<Box<Floor>>,
-
-    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Not kept for the
-    /// root.
-    pub(super) offer: Option<Offer>,
-    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
-    pub(super) front: Option<NonZeroU64>,
-    /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
-    pub(super) most: u64,
-    /// Orders classes of equal tags by how long they have been backlogged.
-    pub(super) since: u64,
-    pub(super) parent: ClassId,
-    /// The class of a key: see [`Tree::enter`].
-    pub(super) is_key: bool,
-
-    /// How many children are backlogged.
-    pub(super) backlogged: u32,
-    /// The children that may be served by weight, and those with a floor that is due.
-    pub(super) by_tag: Heap<Turn>,
-    pub(super) by_deadline: Heap<Deadline>,
-    /// An inner class: its virtual time, and the largest tag that it has given to a child.
-    pub(super) virtual_time: Tag,
-    pub(super) largest: Tag,
-    children: u32,
-    /// The first child; in each child, its neighbours among the children.
-    pub(super) first_child: ClassId,
-    pub(super) next: ClassId,
-    previous: ClassId,
-
-    /// The class of a key that was not served since it was idle: the tag it had then, which it has again if it leaves.
-    pub(super) idle_start: Option<StartTag>,
-    /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
-    former_ceiling: Option<Box<Ceiling>>,
-    /// The same for the floor: the instant of its next installment.
-    former_next: FloorTime,
-    /// The sum of the floors of the class and of all classes below it.
-    floors: RateSum,
-}
-
-/// The positions of a class in its parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Positions {
-    pub(super) by_tag: u32,
-    pub(super) by_deadline: u32,
-    pub(super) held: u32,
-    pub(super) upcoming: u32,
-}
-
-impl Positions {
-    const NONE: Self = Self { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
-
-    fn are_nowhere(&self) -> bool {
-        self.by_tag == NOWHERE && self.are_bare()
-    }
-
-    /// Whether the class is in no heap but `by_tag`.
-    #[inline]
-    pub(super) fn are_bare(&self) -> bool {
-        self.by_deadline & self.held & self.upcoming == NOWHERE
-    }
-}
-
-impl Node {
-    fn new(parent: ClassId, weight: u64, tag: Tag) -> Self {
-        Self {
-            parent,
-            weight: Weight::new(weight),
-            is_key: false,
-            start: StartTag::at(tag),
-            idle_start: None,
-            since: 0,
-            ceiling: None,
-            former_ceiling: None,
-            former_next: 0,
-            floors: 0,
-            offer: None,
-            front: None,
-            most: u64::MAX,
-            floor: None,
-            virtual_time: 0,
-            largest: 0,
-            backlogged: 0,
-            children: 0,
-            first_child: NEW,
-            next: NEW,
-            previous: NEW,
-            by_tag: Heap::default(),
-            by_deadline: Heap::default(),
-        }
-    }
-}
-
-impl Node {
-    /// What is served at a time of a front claim that lacks `front` tokens: a burst at most, which is at least 1.
-    #[inline]
-    pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {
-        NonZeroU64::new(self.most).map_or(front, |most| front.min(most))
-    }
-
-    /// Whether the class has neither a floor nor a ceiling.
-    #[inline]
-    pub(super) fn is_bare(&self) -> bool {
-        self.floor.is_none() && self.ceiling.is_none()
-    }
-
-    /// The child that is served next below this class: one with a floor that is due, else by weight.
-    #[inline]
-    pub(super) fn first_child_in_turn(&self) -> Option<ClassId> {
-        let by_floor = self.by_deadline.first().map(Entry::owner);
-        if by_floor.is_some() { by_floor } else { self.by_tag.first().map(Entry::owner) }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(super) nodes: Vec<Node>,
-    /// The positions of the classes in heaps. Apart from the nodes: each entry that moves in a heap writes the position of
-    /// another class.
-    pub(super) positions: Vec<Positions>,
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
     /// Classes that their ceiling holds back, by the instant at which it lets them go.
-    pub(super) held: Heap<(u64, ClassId)>,
+    pub(super) held: Tournament<(u64, ClassId)>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
-    pub(super) upcoming: Heap<(u64, ClassId)>,
+    pub(super) upcoming: Tournament<(u64, ClassId)>,
     /// What is in service, until it is served or the pick is made anew.
     pub(super) picked: Option<Pick>,
     /// Counts the instants at which classes became backlogged.
@@ -233,11 +43,10 @@ impl Tree {
     pub(crate) fn new(limits: Limits) -> Self {
         let mut tree = Self {
             nodes: vec![Node::new(ROOT, 1, 0)],
-            positions: vec![Positions::NONE],
             free: Vec::new(),
             limits,
-            held: Heap::default(),
-            upcoming: Heap::default(),
+            held: Tournament::default(),
+            upcoming: Tournament::default(),
             picked: None,
             count: 0,
         };
@@ -368,7 +177,6 @@ impl Tree {
         let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
         if id as usize == self.nodes.len() {
             self.nodes.push(node);
-            self.positions.push(Positions::NONE);
         } else {
             *self.node_mut(id) = node;
         }
@@ -403,8 +211,8 @@ impl Tree {
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
         // Its number is used again.
-        debug_assert!(self.positions[id as usize].are_nowhere(), "a heap still has the class");
-        let Node { parent, next, previous, .. } = *self.node(id);
+        let Node { parent, next, previous, by_tag_slot, slots, .. } = *self.node(id);
+        debug_assert!(by_tag_slot == NOWHERE && slots == RareSlots::NONE, "a tournament still has the class");
         if previous == NEW {
             self.node_mut(parent).first_child = next;
         } else {
@@ -415,44 +223,6 @@ impl Tree {
         }
         self.node_mut(parent).children -= 1;
         self.free.push(id);
-    }
-
-    /// What a class that is removed leaves, beside what its own `children` have left; `None` if nothing is lost with it:
-    /// neither a charge that is still ahead of its siblings, nor a floor or a ceiling that was used lately. `leaf` is the
-    /// leaf for its own claims.
-    pub(crate) fn retained(
-        &self,
-        (id, leaf): (ClassId, ClassId),
-        children: BTreeMap<ClassName, Retained>,
-        now: u64,
-    ) -> Option<Retained> {
-        let (node, own) = (self.node(id), self.node(leaf));
-        let retained = Retained {
-            tag: node.start.tag,
-            next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
-            ceiling: node.ceiling.as_ref().or(node.former_ceiling.as_ref()).cloned(),
-            children,
-        };
-        (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
-    }
-
-    /// Whether a class of `parent` that had left `retained` would be none the worse for it.
-    pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
-        let Node { virtual_time, largest, .. } = *self.node(parent);
-        retained.tag.min(largest) <= virtual_time
-            && retained.next <= units(now)
-            && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now))
-            && retained.children.values().all(|child| self.is_forgettable(parent, child, now))
-    }
-
-    /// A class of the same name was removed and left `retained`: otherwise a caller that makes and drops a class again and
-    /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
-    pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
-        // No tag is beyond the largest one, unless the tags were set back meanwhile.
-        let tag = retained.tag.min(self.node(self.node(id).parent).largest);
-        let node = self.node_mut(id);
-        node.start.raise(tag);
-        (node.former_ceiling, node.former_next) = (retained.ceiling, retained.next);
     }
 
     /// The class is one of many that come and go as keys do; see [`enter`](Self::enter).
@@ -501,7 +271,7 @@ impl Tree {
         if was_scaled || self.are_floors_scaled() {
             self.scale_floors(now);
         }
-        self.refresh(id, now);
+        self.refresh_fully(id, now);
     }
 
     fn are_floors_scaled(&self) -> bool {
@@ -565,78 +335,9 @@ impl Tree {
             let node = self.node_mut(id);
             node.most = node.ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
             if node.front.is_some() || id == root {
-                self.refresh(id, now);
+                self.refresh_fully(id, now);
             }
             next = self.after(root, id);
         }
-    }
-
-    /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
-    ///
-    /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NEW`] if it is about to be added in `parent`.
-    /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
-    pub(crate) fn check(
-        &self,
-        (parent, id, leaf): (ClassId, ClassId, ClassId),
-        floor: Option<Quota>,
-        ceiling: Option<Quota>,
-    ) -> Result<(), FloorConflict> {
-        let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
-        let (old, known, below) = match id {
-            NEW => (0, None, 0),
-            _ => (
-                self.node(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
-                self.ceiling(id),
-                self.node(id).floors,
-            ),
-        };
-        let rises = new > old;
-        let sum = |floors: RateSum| (floors - old).checked_add(new).ok_or(FloorConflict::Rate);
-        let is_stricter = |quota: Quota| {
-            let lower =
-                |known: Quota| Rate::of(quota).zip(Rate::of(known)).is_some_and(|(rate, known)| rate.is_below(known));
-            known.is_none_or(|known| quota.capacity() < known.capacity() || lower(known))
-        };
-        if let Some(quota) = ceiling.filter(|quota| rises || is_stricter(*quota)) {
-            self.check_ceiling(quota, sum(below)?)?;
-        }
-        if !rises {
-            return Ok(());
-        }
-        for above in self.path(parent) {
-            if let Some(ceiling) = &self.node(above).ceiling {
-                self.check_ceiling(ceiling.quota(), sum(self.node(above).floors)?)?;
-            }
-        }
-        let sum = sum(self.node(ROOT).floors)?;
-        if self.limits.rate.is_some_and(|rate| rate.fixed_up() < sum) { Err(FloorConflict::Rate) } else { Ok(()) }
-    }
-
-    /// Checks that floors of this sum can be kept below a ceiling.
-    fn check_ceiling(&self, quota: Quota, floors: RateSum) -> Result<(), FloorConflict> {
-        if floors == 0 {
-            return Ok(());
-        }
-        // Where no time refills the quotas, an installment of another class takes no time from this ceiling.
-        if self.limits.rate.is_some() && quota.capacity() < self.limits.burst {
-            return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
-        }
-        if Rate::of(quota).is_some_and(|rate| rate.fixed_up() < floors) {
-            return Err(FloorConflict::CeilingRate);
-        }
-        Ok(())
-    }
-
-    /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas.
-    pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(ClassId, FloorConflict)> {
-        let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
-        if is_known || limits.rate.is_none() || self.node(ROOT).floors == 0 {
-            return None;
-        }
-        self.subtree(ROOT).find_map(|id| {
-            let node = self.node(id);
-            let burst = node.ceiling.as_ref().filter(|_| node.floors > 0)?.burst();
-            (burst < limits.burst).then_some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
-        })
     }
 }

@@ -81,12 +81,14 @@ impl State {
             return false;
         }
         let base = self.base(classes, rovers);
+        let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
         if self.last_due > now {
-            // While nothing is in service, the claim may be granted at once.
-            let Some(pick) = classes.scheduler.tree.picked() else { return false };
-            self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+            if waiting == 0 {
+                // While nothing is in service, the claim may be granted at once.
+                let Some(pick) = classes.scheduler.tree.picked() else { return false };
+                self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+            }
         } else {
-            let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
             let paid = classes.scheduler.paid(entry.leaf);
             // What is set aside for a claim of another class comes back if that claim turns out to have left.
             let returning = classes.scheduler.set_aside().saturating_sub(paid);

@@ -1,0 +1,126 @@
+//! About the least that waiting in classes costs: tasks that wait in a queue of wakers per class, with a binary heap of tags
+//! and no limiter.
+
+use crate::cpu;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio::runtime::Builder;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::sleep;
+
+struct Waiter {
+    waker: Waker,
+    is_granted: Rc<Cell<bool>>,
+}
+
+#[derive(Default)]
+struct Class {
+    queue: VecDeque<Waiter>,
+    start: u64,
+    span: u64,
+}
+
+/// One queue if there are no classes.
+#[derive(Default)]
+struct Scheduler {
+    queue: VecDeque<Waiter>,
+    classes: Vec<Box<Class>>,
+    /// Start tag, span, age and number of each class that waits.
+    heap: BinaryHeap<Reverse<(u64, u64, u64, usize)>>,
+    virtual_time: u64,
+    count: u64,
+}
+
+impl Scheduler {
+    fn enter(&mut self, task: usize, waiter: Waiter) {
+        let count = self.classes.len();
+        if count == 0 {
+            return self.queue.push_back(waiter);
+        }
+        let class = &mut self.classes[task % count];
+        class.queue.push_back(waiter);
+        if class.queue.len() == 1 {
+            class.start = class.start.max(self.virtual_time);
+            self.count += 1;
+            self.heap.push(Reverse((class.start, class.span, self.count, task % count)));
+        }
+    }
+
+    fn serve(&mut self) -> Option<Waiter> {
+        let Some(mut first) = self.heap.peek_mut() else { return self.queue.pop_front() };
+        let Reverse((start, span, age, number)) = *first;
+        self.virtual_time = start;
+        let class = &mut self.classes[number];
+        let waiter = class.queue.pop_front();
+        class.start = start + span;
+        if class.queue.is_empty() {
+            PeekMut::pop(first);
+        } else {
+            *first = Reverse((class.start, span, age, number));
+        }
+        waiter
+    }
+}
+
+/// The CPU time of a grant, as in the bench itself.
+pub fn per_grant(tasks: usize, classes: usize, rate: u64, time: Duration) -> f64 {
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let local = LocalSet::new();
+    let grants = Rc::new(Cell::new(0_u64));
+    let class = |index: u64| Box::new(Class { span: 6 / (1 + index % 3), ..Class::default() });
+    let classes = (0..classes as u64).map(class).collect();
+    let scheduler = Rc::new(RefCell::new(Scheduler { classes, ..Scheduler::default() }));
+    for task in 0..tasks {
+        let (grants, scheduler) = (Rc::clone(&grants), Rc::clone(&scheduler));
+        local.spawn_local(async move {
+            loop {
+                wait(&scheduler, task).await;
+                grants.set(grants.get() + 1);
+            }
+        });
+    }
+    runtime.block_on(local.run_until(async {
+        spawn_local(serve_each_millisecond(scheduler, rate));
+        sleep(time / 4).await;
+        let before = (cpu::seconds(), grants.get());
+        sleep(time).await;
+        (cpu::seconds() - before.0) * 1e6 / (grants.get() - before.1) as f64
+    }))
+}
+
+async fn wait(scheduler: &RefCell<Scheduler>, task: usize) {
+    let is_granted = Rc::new(Cell::new(false));
+    let mut is_new = true;
+    poll_fn(|cx| {
+        if std::mem::take(&mut is_new) {
+            let waiter = Waiter { waker: cx.waker().clone(), is_granted: Rc::clone(&is_granted) };
+            scheduler.borrow_mut().enter(task, waiter);
+        }
+        if is_granted.get() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+async fn serve_each_millisecond(scheduler: Rc<RefCell<Scheduler>>, rate: u64) {
+    let (start, mut served) = (Instant::now(), 0);
+    loop {
+        sleep(Duration::from_millis(1)).await;
+        let due = (start.elapsed().as_micros() * u128::from(rate) / 1_000_000) as u64;
+        while served < due {
+            // In batches, as limiters wake.
+            let batch = 32.min(due - served);
+            served += batch;
+            let waiters: Vec<_> = (0..batch).filter_map(|_| scheduler.borrow_mut().serve()).collect();
+            for waiter in waiters {
+                waiter.is_granted.set(true);
+                waiter.waker.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A class in the tree.
+
+use super::ceiling::Ceiling;
+use super::floor::{Floor, FloorTime, RateSum};
+use super::offer::{ClassId, Deadline, NEW, Offer};
+use super::tags::{StartTag, Tag, Turn, Weight};
+use super::tournament::{Entry, NOWHERE, Tournament};
+use std::num::NonZeroU64;
+
+/// A class. Fields that only leaves use are empty in inner classes, and the other way round.
+///
+/// The order, fixed by `repr(C)`, puts what each grant reads and writes into the first cache lines: with thousands of
+/// classes, the node of a class is usually in no cache.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Node {
+    /// In the virtual time of the parent.
+    pub(super) start: StartTag,
+    pub(super) weight: Weight,
+    pub(super) ceiling: Option<Box<Ceiling>>,
+    /// Only leaves have one.
+    pub(super) floor: Option<Box<Floor>>,
+
+    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Not kept for the
+    /// root.
+    pub(super) offer: Option<Offer>,
+    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
+    pub(super) front: Option<NonZeroU64>,
+    /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
+    pub(super) most: u64,
+    /// Orders classes of equal tags by how long they have been backlogged.
+    pub(super) since: u64,
+    pub(super) parent: ClassId,
+    /// Among the children that may be served by weight: its slot in the parent's `by_tag`.
+    pub(super) by_tag_slot: u32,
+
+    /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
+    pub(super) is_key: bool,
+    pub(super) slots: RareSlots,
+    /// How many children are backlogged.
+    pub(super) backlogged: u32,
+    /// The children that may be served by weight, and those with a floor that is due.
+    pub(super) by_tag: Tournament<Turn>,
+    pub(super) by_deadline: Tournament<Deadline>,
+    /// An inner class: its virtual time, and the largest tag that it has given to a child.
+    pub(super) virtual_time: Tag,
+    pub(super) largest: Tag,
+    pub(super) children: u32,
+    /// The first child; in each child, its neighbours among the children.
+    pub(super) first_child: ClassId,
+    pub(super) next: ClassId,
+    pub(super) previous: ClassId,
+
+    /// The class of a key that was not served since it was idle: the tag it had then, which it has again if it leaves.
+    pub(super) idle_start: Option<StartTag>,
+    /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
+    pub(super) former_ceiling: Option<Box<Ceiling>>,
+    /// The same for the floor: the instant of its next installment.
+    pub(super) former_next: FloorTime,
+    /// The sum of the floors of the class and of all classes below it.
+    pub(super) floors: RateSum,
+}
+
+/// The slots of a class in its parent's `by_deadline`, and in the tree's `held` and `upcoming`. A class that has neither
+/// a floor nor a ceiling, and none in it, is in none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RareSlots {
+    pub(super) by_deadline: u32,
+    pub(super) held: u32,
+    pub(super) upcoming: u32,
+}
+
+impl RareSlots {
+    pub(super) const NONE: Self = Self { by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
+}
+
+impl Node {
+    pub(super) fn new(parent: ClassId, weight: u64, tag: Tag) -> Self {
+        Self {
+            parent,
+            weight: Weight::new(weight),
+            is_key: false,
+            start: StartTag::at(tag),
+            idle_start: None,
+            since: 0,
+            ceiling: None,
+            former_ceiling: None,
+            former_next: 0,
+            floors: 0,
+            offer: None,
+            front: None,
+            most: u64::MAX,
+            floor: None,
+            virtual_time: 0,
+            largest: 0,
+            backlogged: 0,
+            children: 0,
+            first_child: NEW,
+            next: NEW,
+            previous: NEW,
+            by_tag_slot: NOWHERE,
+            slots: RareSlots::NONE,
+            by_tag: Tournament::default(),
+            by_deadline: Tournament::default(),
+        }
+    }
+
+    /// What is served at a time of a front claim that lacks `front` tokens: a burst at most, which is at least 1.
+    #[inline]
+    pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {
+        NonZeroU64::new(self.most).map_or(front, |most| front.min(most))
+    }
+
+    /// Whether the class has neither a floor nor a ceiling.
+    #[inline]
+    pub(super) fn is_bare(&self) -> bool {
+        self.floor.is_none() && self.ceiling.is_none()
+    }
+
+    /// The child that is served next below this class: one with a floor that is due, else by weight.
+    #[inline]
+    pub(super) fn first_child_in_turn(&self) -> Option<ClassId> {
+        let by_floor = self.by_deadline.first().map(Entry::owner);
+        if by_floor.is_some() { by_floor } else { self.by_tag.first().map(Entry::owner) }
+    }
+}

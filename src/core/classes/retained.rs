@@ -1,0 +1,68 @@
+//! What a removed class leaves behind under its name.
+
+use super::ceiling::Ceiling;
+use super::floor::{FloorTime, units};
+use super::name::ClassName;
+use super::node::Node;
+use super::offer::ClassId;
+use super::tags::Tag;
+use super::tree::Tree;
+use std::collections::BTreeMap;
+
+/// What a removed class leaves for another class of the same name.
+#[derive(Clone, Debug)]
+pub(crate) struct Retained {
+    pub(super) tag: Tag,
+    /// The instant of the next installment of its floor.
+    pub(super) next: FloorTime,
+    pub(super) ceiling: Option<Box<Ceiling>>,
+    /// What the classes in it have left, by name.
+    pub(super) children: BTreeMap<ClassName, Retained>,
+}
+
+impl Retained {
+    /// The class around it is gone too, and its virtual time begins anew: there the tag means nothing.
+    pub(super) fn without_tag(self) -> Self {
+        Self { tag: 0, ..self }
+    }
+}
+
+impl Tree {
+    /// What a class that is removed leaves, beside what its own `children` have left; `None` if nothing is lost with it:
+    /// neither a charge that is still ahead of its siblings, nor a floor or a ceiling that was used lately. `leaf` is the
+    /// leaf for its own claims.
+    pub(crate) fn retained(
+        &self,
+        (id, leaf): (ClassId, ClassId),
+        children: BTreeMap<ClassName, Retained>,
+        now: u64,
+    ) -> Option<Retained> {
+        let (node, own) = (self.node(id), self.node(leaf));
+        let retained = Retained {
+            tag: node.start.tag,
+            next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
+            ceiling: node.ceiling.as_ref().or(node.former_ceiling.as_ref()).cloned(),
+            children,
+        };
+        (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
+    }
+
+    /// Whether a class of `parent` that had left `retained` would be none the worse for it.
+    pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
+        let Node { virtual_time, largest, .. } = *self.node(parent);
+        retained.tag.min(largest) <= virtual_time
+            && retained.next <= units(now)
+            && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now))
+            && retained.children.values().all(|child| self.is_forgettable(parent, child, now))
+    }
+
+    /// A class of the same name was removed and left `retained`: otherwise a caller that makes and drops a class again and
+    /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
+    pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
+        // No tag is beyond the largest one, unless the tags were set back meanwhile.
+        let tag = retained.tag.min(self.node(self.node(id).parent).largest);
+        let node = self.node_mut(id);
+        node.start.raise(tag);
+        (node.former_ceiling, node.former_next) = (retained.ceiling, retained.next);
+    }
+}
