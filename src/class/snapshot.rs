@@ -90,14 +90,15 @@ impl ClassSnapshot {
     pub(super) fn of(state: &mut State, class: ClassId) -> Self {
         let now = state.supply.synced();
         let reading = state.read_class(class);
+        let (waiting_tasks, waiting_tokens) = state.waiting_in(class);
         let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
         let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
         let (entry, tree) = (classes.entry(class), &classes.scheduler.tree);
         let weight = tree.weight(class);
         Self {
             weight,
-            waiting_tasks: entry.queue.len(),
-            waiting_tokens: entry.queue.tokens(),
+            waiting_tasks,
+            waiting_tokens,
             served: entry.served,
             served_by_floor: entry.by_floor,
             wait_p50: reading.median_wait,

@@ -2,7 +2,8 @@
 //!
 //! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
-//! and what was set aside for them); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
+//! and what was set aside for them); `reserve.rs` (joint
+//! claims); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
 //! queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -15,6 +16,7 @@ mod heap;
 mod name;
 mod offer;
 mod pick;
+mod reserve;
 mod scheduler;
 mod shadow;
 mod simulation;

@@ -20,8 +20,9 @@
 
 mod parts;
 
-pub(crate) use parts::{Parts, Stand};
+pub(crate) use parts::{Parts, Reservation, Stand};
 
+use crate::core::classes::ClassId;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
@@ -191,15 +192,21 @@ impl Queue {
 
     /// True if a waiter here also waits for another queue, so that this queue alone cannot tell when it moves.
     pub(crate) fn is_joint(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.waiting > 0) || self.front().is_some_and(Waiter::is_joint)
+        self.parts.as_ref().is_some_and(|parts| parts.count() > 0) || self.front().is_some_and(Waiter::is_joint)
     }
 
     #[inline]
     pub(crate) fn front(&self) -> Option<&Waiter> {
         match self.held() {
             Some(held) => Some(&held.waiter),
-            None => self.list.cursor_front().protected(),
+            None => self.line_front(),
         }
+    }
+
+    /// The front waiter, whether or not a part of a joint claim is held before it.
+    #[inline]
+    pub(crate) fn line_front(&self) -> Option<&Waiter> {
+        self.list.cursor_front().protected()
     }
 
     /// The waiters in the line.
@@ -257,6 +264,12 @@ impl Queue {
             self.len -= 1;
             return Some(held.waiter);
         }
+        self.call_line_front(outcome)
+    }
+
+    /// Does [`call_front`](Self::call_front) for the [front of the line](Self::line_front).
+    #[inline(always)]
+    pub(crate) fn call_line_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.forget(&waiter);
         Some(waiter)
@@ -417,6 +430,26 @@ impl Queue {
         self.len += 1;
     }
 
+    /// A part of a joint claim enters the queue of a class of this queue's limiter, where another waiter stands for it.
+    pub(crate) fn add_turn(&mut self, class: ClassId, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.parts.get_or_insert_default().add_turn(class, cost, waker, part);
+    }
+
+    /// A part has its turn in its class, and waits aside from now on. `paid` was set aside for it in earlier turns.
+    pub(crate) fn take_turn(&mut self, number: u64, paid: u64) {
+        if let Some(parts) = &mut self.parts {
+            parts.take_turn(number, paid);
+            self.len += 1;
+        }
+    }
+
+    /// Everything behind the held part has moved by `n`, and the part with it.
+    pub(crate) fn shift_held(&mut self, n: u64) {
+        if let Some(held) = self.parts.as_mut().and_then(|parts| parts.held_mut()) {
+            held.waiter.ticket = held.waiter.ticket.wrapping_add(n);
+        }
+    }
+
     /// Puts a part at the front of the line. It then ends at `ticket`.
     pub(crate) fn hold(&mut self, number: u64, ticket: u64, stays: bool) {
         let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
@@ -449,9 +482,9 @@ impl Queue {
 
     /// Calls out a part that is not held. The caller wakes the waker.
     pub(crate) fn call_part(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>)> {
-        let called = self.parts.as_mut()?.call_out(number, outcome)?;
-        self.len -= 1;
-        Some(called)
+        let (waker, joint, is_counted) = self.parts.as_mut()?.call_out(number, outcome)?;
+        self.len -= u32::from(is_counted);
+        Some((waker, joint))
     }
 
     /// Takes the outcome of a part, or stores `waker` to be woken with it. Returns the waker that is not needed.
@@ -470,8 +503,8 @@ impl Queue {
     /// Removes a part, which must not be held, and returns its outcome or its waker.
     pub(crate) fn remove_part(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
         let parts = self.parts.as_mut()?;
-        let (outcome, waker) = parts.remove(number)?;
-        self.len -= u32::from(outcome.is_none());
+        let (outcome, waker, is_counted) = parts.remove(number)?;
+        self.len -= u32::from(is_counted);
         if parts.is_empty() {
             self.parts = None;
         }

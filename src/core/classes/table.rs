@@ -61,6 +61,8 @@ pub(crate) struct ClassEntry {
     pub(crate) by_floor: u64,
     pub(crate) max_waiting: usize,
     pub(crate) is_removed: bool,
+    /// The number of the joint claim of the class that had its turn and is not granted yet.
+    pub(crate) reserved: Option<u64>,
     name: ClassName,
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
@@ -89,6 +91,7 @@ impl ClassEntry {
             retained: BTreeMap::new(),
             swept: None,
             is_removed: false,
+            reserved: None,
             has_keys: false,
             users: 0,
             is_indebted: false,
@@ -131,6 +134,8 @@ pub(crate) struct Classes {
     indebted: VecDeque<ClassId>,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
+    /// Joint claims that had their turn in a class that was removed since, and are not turned away yet.
+    pub(crate) closing_parts: Vec<u64>,
     /// The limiter was closed, and the queues of the classes before this one are empty.
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
@@ -148,6 +153,7 @@ impl Classes {
             waiting: 0,
             indebted: VecDeque::new(),
             closing: Vec::new(),
+            closing_parts: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
             awaited: None,

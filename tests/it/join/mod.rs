@@ -2,6 +2,8 @@
 //! meanwhile.
 
 mod changing;
+mod class_histories;
+mod classes;
 mod crowds;
 mod granting;
 mod histories;
