@@ -24,8 +24,8 @@ impl Scheduler {
     /// tokens that were set aside for it.
     pub(crate) fn grant_reserved(&mut self, cost: u64, paid: u64, supply: &Supply) {
         self.parked -= paid;
-        if let Some(shadow) = self.shadow.as_mut().filter(|_| paid == 0) {
-            shadow.take(cost, supply.synced());
+        if paid == 0 {
+            self.note_taken(cost, supply.synced());
         }
         self.drop_shadow();
     }
@@ -38,6 +38,20 @@ impl Scheduler {
             shadow.restore(supply, base, paid);
         }
         self.drop_shadow();
+    }
+
+    /// Whether something is set aside for a joint claim that had its last turn. Every grant must then be known here, and
+    /// none may be made without the lock.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked > 0
+    }
+
+    /// `tokens` were granted in one piece, or charged, while no claim was in service.
+    pub(crate) fn note_taken(&mut self, tokens: u64, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.take(tokens, now);
+        }
     }
 
     /// No shadow is needed while nothing is set aside.

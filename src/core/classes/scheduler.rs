@@ -299,6 +299,7 @@ impl Scheduler {
             }
             self.tree.unpick();
             supply.claim(sum);
+            self.note_taken(sum, now);
         }
         sum
     }

@@ -20,7 +20,10 @@ impl State {
         let leaf = classes.entry(class).leaf;
         let is_idle = self.queue.is_empty();
         if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
-            return self.admit(rovers, cost);
+            let remaining = self.admit(rovers, cost)?;
+            let now = self.supply.synced();
+            self.classes_mut()?.scheduler.note_taken(cost, now);
+            return Some(remaining);
         }
         let base = self.base(classes, rovers);
         let is_open = classes.scheduler.tree.picked().is_none()
@@ -156,6 +159,7 @@ impl State {
         let leaf = classes.entry(class).leaf;
         if is_idle {
             self.supply.claim(tokens);
+            classes.scheduler.note_taken(tokens, now);
             classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
         } else if noted {
             classes.scheduler.note_debt(tokens);

@@ -243,6 +243,12 @@ impl State {
         }
     }
 
+    /// Whether every grant must be made under the lock, in turn; see
+    /// [`has_parked`](crate::core::classes::Scheduler::has_parked).
+    pub(crate) fn has_parked(&self) -> bool {
+        self.classes().is_some_and(|classes| classes.scheduler.has_parked())
+    }
+
     /// The instant, not before `synced`, at which the front waiter passes; `None` if no clock can tell.
     pub(super) fn front_due(&self, front: &Waiter) -> Option<u64> {
         let Some(classes) = self.classes() else { return self.supply.due(front.ticket) };
