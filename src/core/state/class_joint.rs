@@ -141,8 +141,8 @@ impl State {
         PartsServed::Left
     }
 
-    /// Whether the claim in service is a part of a joint claim that is left with its last installment.
-    pub(super) fn is_turn_of_part(&mut self) -> Option<ClassId> {
+    /// The class in service, if its front claim is a part of a joint claim that lacks only its last installment.
+    pub(super) fn part_in_turn(&mut self) -> Option<ClassId> {
         let classes = self.classes()?;
         let pick = classes.scheduler.tree.picked()?;
         let owner = classes.owner(pick.leaf);

@@ -148,34 +148,31 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
-            if self.queue.parts().is_some()
-                && let Some(class) = self.is_turn_of_part()
-            {
-                if wakes.must_pause() {
-                    return Served::Again;
+            let turn = if self.queue.parts().is_some() { self.part_in_turn() } else { None };
+            if turn.is_none() {
+                if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
+                    match self.ring(rovers, ticket, wakes) {
+                        PartStep::Again => return Served::Again,
+                        PartStep::Idle | PartStep::Taken => continue,
+                    }
                 }
-                wakes.looks += 1;
-                self.take_turn(rovers, class, base, wakes);
-                continue;
-            }
-            if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
-                match self.ring(rovers, ticket, wakes) {
-                    PartStep::Again => return Served::Again,
-                    PartStep::Idle | PartStep::Taken => continue,
+                if due > now || due == u64::MAX {
+                    if let Some(classes) = self.classes_mut() {
+                        classes.due = due;
+                    }
+                    self.supply.mint(now, ticket);
+                    return if is_stopped { Served::Stopped } else { Served::All };
                 }
-            }
-            if due > now || due == u64::MAX {
-                if let Some(classes) = self.classes_mut() {
-                    classes.due = due;
-                }
-                self.supply.mint(now, ticket);
-                return if is_stopped { Served::Stopped } else { Served::All };
             }
             // Most steps wake no waiter: they serve a part of a large claim.
             if wakes.must_pause() {
                 return Served::Again;
             }
             wakes.looks += 1;
+            if let Some(class) = turn {
+                self.take_turn(rovers, class, base, wakes);
+                continue;
+            }
             self.supply.mint(due, ticket);
             if ticket.is_some() {
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
