@@ -40,6 +40,11 @@ use tokio::runtime::Handle as Runtime;
 /// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
 /// reservations in batch schedulers (EASY backfilling).
 ///
+/// A [`Class`](crate::Class) can take the place of a limiter; for arrays of both there is [`AnyLimiter`](crate::AnyLimiter).
+/// There the claim first waits in the queue of its class and in turn with the other classes, and the class is charged at
+/// this turn. A class has one joint claim at a time that had its turn and is not granted; the next one, and the claims
+/// behind that, wait for it. Two classes of one limiter are [`Repeated`](JoinError::Repeated).
+///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
 ///
@@ -135,7 +140,7 @@ pub enum JoinError<E = ConsumeError> {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter is in the array twice, and would wait for itself.
+    /// A limiter is in the array twice, itself or by two of its classes, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
         /// The second index of the limiter in the array.

@@ -23,6 +23,7 @@ pub struct ClassSnapshot {
     pub served_by_floor: u64,
     /// An upper bound of the waits of half the claims granted in the class itself after a wait, at most a quarter too high
     /// (and at least 66 us). Of the last 1,024 to 2,048 such claims; of older ones less and less. `None` before the first.
+    /// The claims of keys under the class count from when they are at the front of their key and its quotas have their tokens.
     pub wait_p50: Option<Duration>,
     /// The same for 99 of 100 claims.
     pub wait_p99: Option<Duration>,

@@ -77,7 +77,8 @@ impl<'a> LockedQueues<'_, 'a> {
             return Ok(false);
         }
         // The deadline needs a timer: see `Core::arrive`.
-        let has_timer = hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core().time.is_manual());
+        let has_timer =
+            hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core().time.is_manual());
         self.first_refusal(|index, Locked { core, state, sample, .. }| {
             let cost = members[index].cost;
             if cost == 0 {

@@ -79,7 +79,15 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(supply: &Supply) -> Self {
         let tree = Tree::new(Self::limits(supply));
-        Self { tree, leaves: vec![Leaf::default()], set_aside: 0, parked: 0, owed: 0, debtors: Vec::new(), shadow: None }
+        Self {
+            tree,
+            leaves: vec![Leaf::default()],
+            set_aside: 0,
+            parked: 0,
+            owed: 0,
+            debtors: Vec::new(),
+            shadow: None,
+        }
     }
 
     fn limits(supply: &Supply) -> Limits {

@@ -185,6 +185,13 @@ impl Classes {
         self.stats.count_served(self.counted(class), pick.tokens, now);
     }
 
+    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one since
+    /// its key was ready.
+    #[inline]
+    pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
+        self.stats.count_wait(self.counted(class), nanos);
+    }
+
     /// The class whose statistics count what `class` is served: keys have none of their own.
     fn counted(&self, class: ClassId) -> ClassId {
         if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }

@@ -193,7 +193,7 @@ impl State {
             let now = self.supply.synced();
             if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
                 classes.scheduler.grant_reserved(waiter.cost, paid, &self.supply);
-                classes.stats.count_wait(class, now.saturating_sub(part.instant(0)));
+                classes.count_wait(class, now.saturating_sub(part.instant(0)));
             }
             self.let_next_part_in(class);
         } else {

@@ -11,9 +11,9 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::shares::conflict_error;
 use super::class_joint::PartsServed;
 use super::joint::Step as PartStep;
+use super::shares::conflict_error;
 use super::{Reach, Role, Served, State};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, Paid, ROOT, Step, steps};
@@ -202,7 +202,7 @@ impl State {
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
         if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
-            classes.stats.count_wait(owner, now.saturating_sub(waiter.ticket));
+            classes.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
             self.await_child(owner, part.joint.child(), &waiter);

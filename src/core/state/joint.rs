@@ -270,8 +270,7 @@ impl State {
     /// Announces the due instant of the held part, if it differs from the one announced before.
     pub(super) fn report_held(&mut self, wakes: &mut Wakes) {
         let Some(held) = self.queue.held() else { return };
-        let (number, announced, due, now) =
-            (held.number, held.announced, self.held_due(), self.supply.synced());
+        let (number, announced, due, now) = (held.number, held.announced, self.held_due(), self.supply.synced());
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
         if due == announced || is_past(due) && is_past(announced) {
             return;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    AnyLimiter, Class, ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join, reserve,
-    try_join,
+    AnyLimiter, Class, ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join,
+    reserve, try_join,
 };
 
 /// A limiter with classes, of 100 tokens per second with a burst of 10, empty at first.
@@ -372,6 +372,26 @@ fn turns_are_not_saved_up() {
     line.until(1_200);
     let of = |name: &str| line.log.iter().filter(|entry| entry.starts_with(name)).count();
     assert_eq!((of("a"), of("b")), (10, 20), "b took the burst of 10; each had half of the 20 tokens since");
+}
+
+/// On different clocks a queue holds its part without knowing an instant, but only after the claim had all its turns. The
+/// second claim has its turn before the first, and does not wait for it elsewhere.
+#[test]
+fn queues_on_different_clocks_hold_nothing_before_the_last_turn() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let tokens = divided(&clock);
+    let plain = limiter(&other, Quota::per_second(1_000).burst(100));
+    let (a, c) = (class(&tokens, "a", 1), class(&tokens, "c", 1));
+    let limiters = [&plain, &tokens];
+    let mut line = Timeline::new(&clock, &limiters);
+    line.many("a", &a, 2, 5);
+    line.joint("first", [(any(&plain), 1), (any_class(&a), 1)]);
+    line.joint("second", [(any(&plain), 1), (any_class(&c), 1)]);
+    for _ in 0..30 {
+        other.advance(5 * MS);
+        line.until(line.now + 5);
+    }
+    assert_eq!(line.log(), "a0 50, second 60, a1 110, first 120");
 }
 
 #[test]

@@ -4,9 +4,7 @@
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{
-    Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError,
-};
+use tollgate::{Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
 
 fn limiter(quota: Quota) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
