@@ -44,10 +44,13 @@ fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
 /// A joint claim that is ready in one limiter is dropped while the other one gets its token: the joint claim behind it in
 /// the same classes has its turn and both tokens.
 ///
+/// Bounded: each of the two actors passes the locks of both limiters several times. With a bound of 3 the model passes as
+/// well, in ten times as many executions.
+///
 /// Plant `cancelled_joint_claim_keeps_its_class`.
 #[test]
 fn cancel_of_a_ready_part_against_its_commit() {
-    explore_bounded(Some(3), |race| {
+    explore_bounded(Some(2), |race| {
         let [one, other] = pair();
         let (a, b) = (class(&one, "a"), class(&other, "b"));
         let (first, mut second) = (joint(&a, &b), joint(&a, &b));

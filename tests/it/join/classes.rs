@@ -1,119 +1,14 @@
 //! Joint claims with classes of limiters: examples with instants computed by hand, in milliseconds.
 
+use super::timeline::{Timeline, any, any_class, class, divided, divided_by, slow};
 use super::{MS, limiter, tick};
-use std::future::Future;
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
+use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
 use tollgate::{
-    AnyLimiter, Class, ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join,
-    reserve, try_join,
+    Class, ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join, reserve, try_join,
 };
-
-/// A limiter with classes, of 100 tokens per second with a burst of 10, empty at first.
-fn divided(clock: &ManualClock) -> Limiter {
-    divided_by(clock, Quota::per_second(100).burst(10).initial(0))
-}
-
-fn divided_by(clock: &ManualClock, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap()
-}
-
-/// 10 tokens per second, one at once, empty at first.
-fn slow(clock: &ManualClock) -> Limiter {
-    limiter(clock, Quota::per_second(10).burst(1).initial(0))
-}
-
-fn class(limiter: &Limiter, name: &str, weight: u64) -> Class {
-    limiter.class(name, Share::weight(weight)).unwrap()
-}
-
-fn any(limiter: &Limiter) -> AnyLimiter {
-    AnyLimiter::from(limiter.clone())
-}
-
-fn any_class(class: &Class) -> AnyLimiter {
-    AnyLimiter::from(class.clone())
-}
-
-/// Claims by name, and the instants at which they ended.
-struct Timeline<'a> {
-    clock: &'a ManualClock,
-    limiters: &'a [&'a Limiter],
-    waiting: Vec<(String, Spawn<Pin<Box<dyn Future<Output = bool> + 'a>>>)>,
-    now: u64,
-    log: Vec<String>,
-}
-
-impl<'a> Timeline<'a> {
-    fn new(clock: &'a ManualClock, limiters: &'a [&'a Limiter]) -> Self {
-        Self { clock, limiters, waiting: Vec::new(), now: 0, log: Vec::new() }
-    }
-
-    fn add(&mut self, name: impl Into<String>, claim: impl Future<Output = bool> + 'a) {
-        let mut claim: Spawn<Pin<Box<dyn Future<Output = bool> + 'a>>> = spawn(Box::pin(claim));
-        let name = name.into();
-        match claim.poll() {
-            Poll::Ready(granted) => self.note(&name, granted),
-            Poll::Pending => self.waiting.push((name, claim)),
-        }
-    }
-
-    fn plain(&mut self, name: impl Into<String>, class: &Class, cost: u64) {
-        let claim = class.clone().consume_owned(cost);
-        self.add(name, async { claim.await.is_ok() });
-    }
-
-    fn many(&mut self, name: &str, class: &Class, count: usize, cost: u64) {
-        (0..count).for_each(|index| self.plain(format!("{name}{index}"), class, cost));
-    }
-
-    fn joint<const N: usize>(&mut self, name: impl Into<String>, claims: [(AnyLimiter, u64); N]) {
-        self.add(name, async move { join(claims.each_ref().map(|(limiter, cost)| (limiter, *cost))).await.is_ok() });
-    }
-
-    /// Drops a claim.
-    fn cancel(&mut self, name: &str) {
-        self.waiting.retain(|(known, _)| known != name);
-        self.look();
-    }
-
-    fn note(&mut self, name: &str, granted: bool) {
-        let mark = if granted { "" } else { "!" };
-        self.log.push(format!("{mark}{name} {}", self.now));
-    }
-
-    fn look(&mut self) {
-        tick(self.limiters);
-        let mut index = 0;
-        while index < self.waiting.len() {
-            let (name, claim) = &mut self.waiting[index];
-            match if claim.is_woken() { claim.poll() } else { Poll::Pending } {
-                Poll::Ready(granted) => {
-                    let name = std::mem::take(name);
-                    drop(self.waiting.remove(index));
-                    self.note(&name, granted);
-                }
-                Poll::Pending => index += 1,
-            }
-        }
-    }
-
-    /// Advances by 5 milliseconds at a time.
-    fn until(&mut self, milliseconds: u64) {
-        while self.now < milliseconds {
-            self.now += 5;
-            self.clock.advance(5 * MS);
-            self.look();
-        }
-    }
-
-    fn log(&self) -> String {
-        self.log.join(", ")
-    }
-}
 
 /// The turn of the joint claim comes at once: nothing else waits. It stands aside until 50, in time for its own 5 tokens.
 #[test]

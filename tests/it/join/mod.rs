@@ -12,6 +12,7 @@ mod oracle;
 mod passing;
 mod refusing;
 mod runtimes;
+mod timeline;
 mod wakers;
 mod world;
 
