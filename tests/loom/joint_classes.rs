@@ -44,8 +44,8 @@ fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
 /// A joint claim that is ready in one limiter is dropped while the other one gets its token: the joint claim behind it in
 /// the same classes has its turn and both tokens.
 ///
-/// Bounded: each of the two actors passes the locks of both limiters several times. With a bound of 3 the model passes as
-/// well, in ten times as many executions.
+/// Bounded: each of the two actors passes the locks of both limiters several times. With a bound of 3 the model passes too,
+/// which takes minutes.
 ///
 /// Plant `cancelled_joint_claim_keeps_its_class`.
 #[test]
