@@ -3,9 +3,9 @@
 use crate::consume::ConsumeOwned;
 use crate::error::TryAcquireError;
 use crate::grant::OwnedGrant;
-use crate::handle::{Class, Handle, Limiter};
+use crate::handle::{AnyLimiter, Class, Handle, Limiter};
 
-/// A [`Limiter`], or a [`Class`] of one: what the adapters for streams, byte streams, tower and HTTP accept.
+/// A [`Limiter`], or a [`Class`] of one, or [either](AnyLimiter): what the adapters for streams, byte streams, tower and HTTP accept.
 ///
 /// The trait is sealed.
 ///
@@ -54,5 +54,14 @@ impl AsLimiter for Limiter {
 impl AsLimiter for Class {
     fn limiter(&self) -> &Limiter {
         Class::limiter(self)
+    }
+}
+
+impl AsLimiter for AnyLimiter {
+    fn limiter(&self) -> &Limiter {
+        match self {
+            Self::Limiter(limiter) => limiter,
+            Self::Class(class) => class.limiter(),
+        }
     }
 }

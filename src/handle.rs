@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A [`Limiter`] or a [`Class`]. The trait cannot be named outside of this crate.
 pub trait Handle: Clone + fmt::Debug + Send + Sync + 'static {
     /// What the handles, claims and grants share.
-    type Scope: ClaimScope + Send + Sync;
+    type Scope: ClaimScope + Send + Sync + ?Sized;
 
     #[doc(hidden)]
     fn scope(&self) -> &Self::Scope;
@@ -127,6 +127,61 @@ impl Handle for Class {
 impl fmt::Debug for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.scope.fmt(f)
+    }
+}
+
+/// A [`Limiter`] or a [`Class`], as one type: for [joint claims](crate::join) over both, and for collections of them.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{AnyLimiter, Limiter, Quota, Share, join};
+/// let requests = Limiter::new(Quota::per_minute(60).burst(5))?;
+/// let tokens = Limiter::builder().quota(Quota::per_minute(90_000)).classes().build()?;
+/// let interactive = tokens.class("interactive", Share::weight(3))?;
+///
+/// let [requests, interactive] = [AnyLimiter::from(requests), AnyLimiter::from(interactive)];
+/// let [_request, mut spent] = join([(&requests, 1), (&interactive, 1_500)]).await?;
+/// spent.settle(1_117);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyLimiter {
+    /// A limiter.
+    Limiter(Limiter),
+    /// A class of a limiter.
+    Class(Class),
+}
+
+impl From<Limiter> for AnyLimiter {
+    fn from(limiter: Limiter) -> Self {
+        Self::Limiter(limiter)
+    }
+}
+
+impl From<Class> for AnyLimiter {
+    fn from(class: Class) -> Self {
+        Self::Class(class)
+    }
+}
+
+impl Handle for AnyLimiter {
+    type Scope = dyn ClaimScope + Send + Sync;
+
+    fn scope(&self) -> &Self::Scope {
+        match self {
+            Self::Limiter(limiter) => limiter.core(),
+            Self::Class(class) => class.scope(),
+        }
+    }
+
+    fn into_scope(self) -> Arc<Self::Scope> {
+        match self {
+            Self::Limiter(limiter) => limiter.into_core(),
+            Self::Class(class) => class.into_scope(),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::core::wakes::Peer;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
-use crate::handle::Limiter;
+use crate::handle::{Handle, Limiter};
 use locked::LockOrder;
 use member::Member;
 use std::any::Any;
@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::runtime::Handle;
+use tokio::runtime::Handle as Runtime;
 
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
@@ -39,6 +39,11 @@ use tokio::runtime::Handle;
 /// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
 /// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
 /// reservations in batch schedulers (EASY backfilling).
+///
+/// A [`Class`](crate::Class) can take the place of a limiter; for arrays of both there is [`AnyLimiter`](crate::AnyLimiter).
+/// There the claim first waits in the queue of its class and in turn with the other classes, and the class is charged at
+/// this turn. A class has one joint claim at a time that had its turn and is not granted; the next one, and the claims
+/// behind that, wait for it. Two classes of one limiter are [`Repeated`](JoinError::Repeated).
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
@@ -69,7 +74,7 @@ use tokio::runtime::Handle;
 /// assert_eq!(tokens.snapshot().granted - tokens.snapshot().refunded, 1_117);
 /// # Ok(()) }
 /// ```
-pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
+pub fn join<L: Handle, const N: usize>(claims: [(&L, u64); N]) -> Join<'_, N, [Grant<'_, L>; N], L> {
     Join::new(claims)
 }
 
@@ -94,13 +99,12 @@ pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
 /// assert_eq!((requests.available(), tokens.available() / 1_000), (4, 88));
 /// # Ok(()) }
 /// ```
-pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], JoinError<TryAcquireError>> {
+pub fn try_join<L: Handle, const N: usize>(
+    claims: [(&L, u64); N],
+) -> Result<[Grant<'_, L>; N], JoinError<TryAcquireError>> {
     let mut members = claims.map(Member::new);
     if let Some(limiter) = repeated(&members) {
         return Err(JoinError::Repeated { limiter });
-    }
-    if let Some(limiter) = with_classes(&members) {
-        return Err(JoinError::WithClasses { limiter });
     }
     if let Some(limiter) = in_dry_run(&members) {
         return Err(JoinError::InDryRun { limiter });
@@ -110,7 +114,8 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
-            members[limiter].core.observers().refused(members[limiter].cost, error);
+            let member = &members[limiter];
+            member.core().observers().refused_in(member.observed().class, member.cost, error);
             Err(JoinError::Refused { limiter, error })
         }
     }
@@ -129,19 +134,13 @@ pub enum JoinError<E = ConsumeError> {
         #[source]
         error: E,
     },
-    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
-    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
-    WithClasses {
-        /// The index of the limiter in the array.
-        limiter: usize,
-    },
     /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
     #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
     InDryRun {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter is in the array twice, and would wait for itself.
+    /// A limiter is in the array twice, itself or by two of its classes, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
         /// The second index of the limiter in the array.
@@ -153,9 +152,9 @@ pub enum JoinError<E = ConsumeError> {
 /// [`reserve`](crate::reserve).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[derive(Debug)]
-pub struct Join<'a, const N: usize, T = [Grant<'a>; N]> {
+pub struct Join<'a, const N: usize, T = [Grant<'a>; N], L: Handle = Limiter> {
     /// `None` once the future has returned its result.
-    members: Option<[Member<'a>; N]>,
+    members: Option<[Member<'a, L>; N]>,
     allowed: Allowed,
     /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
@@ -164,23 +163,19 @@ pub struct Join<'a, const N: usize, T = [Grant<'a>; N]> {
     result: PhantomData<fn() -> T>,
 }
 
-fn with_classes(members: &[Member<'_>]) -> Option<usize> {
-    members.iter().position(|member| member.core.has_classes)
+fn in_dry_run<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
+    members.iter().position(|member| member.core().has_dry_run())
 }
 
-fn in_dry_run(members: &[Member<'_>]) -> Option<usize> {
-    members.iter().position(|member| member.core.has_dry_run())
-}
-
-fn repeated(members: &[Member<'_>]) -> Option<usize> {
-    let twice = |(index, member): &(usize, &Member<'_>)| {
-        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.core, member.core))
+fn repeated<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
+    let twice = |(index, member): &(usize, &Member<'_, L>)| {
+        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.core(), member.core()))
     };
     members.iter().enumerate().find(twice).map(|(index, _)| index)
 }
 
-impl<'a, const N: usize, T> Join<'a, N, T> {
-    pub(crate) fn new(claims: [(&'a Limiter, u64); N]) -> Self {
+impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
+    pub(crate) fn new(claims: [(&'a L, u64); N]) -> Self {
         const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
         let members = Some(claims.map(Member::new));
         Self { members, allowed: Allowed::ANY, joint: None, deadline: None, result: PhantomData }
@@ -215,7 +210,7 @@ impl<'a, const N: usize, T> Join<'a, N, T> {
         }
         let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
         let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
-        let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
+        let waited = ready!(deadline.as_mut().poll(&clock.core().time, cx));
         let limiter = joint.slowest();
         // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
         if joint.kill() == JointState::Committed {
@@ -247,9 +242,6 @@ impl<'a, const N: usize, T> Join<'a, N, T> {
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
         }
-        if let Some(limiter) = with_classes(members) {
-            return Poll::Ready(Err(JoinError::WithClasses { limiter }));
-        }
         if let Some(limiter) = in_dry_run(members) {
             return Poll::Ready(Err(JoinError::InDryRun { limiter }));
         }
@@ -257,7 +249,7 @@ impl<'a, const N: usize, T> Join<'a, N, T> {
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
-        let hosts = members.each_ref().map(|member| member.core.host());
+        let hosts = members.each_ref().map(|member| member.core().host());
         let allowed = self.allowed.nanos();
         let entered = LockOrder::of(members).lock(|queues| {
             if !queues.check(members, &hosts, allowed)? {
@@ -306,46 +298,48 @@ impl<'a, const N: usize, T> Join<'a, N, T> {
     fn end_wait_records(&mut self, answer: Result<(), JoinError>) {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
-            let Member { core, cost, wait_record, .. } = &mut members[limiter];
-            wait_record.end(core.observed(), *cost, Err(error));
+            let (observed, member) = (members[limiter].observed(), &mut members[limiter]);
+            member.wait_record.end(observed, member.cost, Err(error));
         }
-        for Member { core, cost, wait_record, .. } in members {
+        for member in members {
+            let observed = member.observed();
             if answer.is_ok() {
-                wait_record.end(core.observed(), *cost, Ok(()))
+                member.wait_record.end(observed, member.cost, Ok(()))
             } else {
-                wait_record.cancel(core.observed())
+                member.wait_record.cancel(observed)
             }
         }
     }
 }
 
-fn state(members: &[Member<'_>]) -> Arc<JointClaim> {
+fn state<L: Handle>(members: &[Member<'_, L>]) -> Arc<JointClaim> {
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
-    let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
-    let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core.weak() }).collect();
-    Arc::new(JointClaim::new(peers, idle, one_clock))
+    let one_clock = members.windows(2).all(|pair| pair[0].core().time.is_one_with(&pair[1].core().time));
+    let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core().weak() }).collect();
+    let has_turns = members.iter().any(|member| member.core().has_classes);
+    Arc::new(JointClaim::new(peers, idle, one_clock, has_turns))
 }
 
 /// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter
 /// behind this claim, on any of these runtimes, then has a driver for every queue that it depends on. Returns the
 /// index of the queue that the current runtime cannot serve because it is shutting down.
-fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<usize> {
+fn serve_everywhere<L: Handle>(members: &[Member<'_, L>], hosts: &[Option<Runtime>]) -> Option<usize> {
     let waiting = || members.iter().enumerate().filter(|(_, member)| member.cost > 0);
     for (index, member) in waiting() {
-        if hosts[index].as_ref().is_some_and(|host| !member.core.serve_here(host)) {
+        if hosts[index].as_ref().is_some_and(|host| !member.core().serve_here(host)) {
             return Some(index);
         }
     }
-    let elsewhere: Vec<Handle> = waiting().flat_map(|(_, member)| member.core.hosts()).collect();
+    let elsewhere: Vec<Runtime> = waiting().flat_map(|(_, member)| member.core().hosts()).collect();
     for (_, member) in waiting() {
         for host in &elsewhere {
-            member.core.serve_from(host);
+            member.core().serve_from(host);
         }
     }
     None
 }
 
-impl<'a, const N: usize, T: From<[Grant<'a>; N]>> Future for Join<'a, N, T> {
+impl<'a, const N: usize, T: From<[Grant<'a, L>; N]>, L: Handle> Future for Join<'a, N, T, L> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -359,11 +353,11 @@ impl<'a, const N: usize, T: From<[Grant<'a>; N]>> Future for Join<'a, N, T> {
     }
 }
 
-impl<const N: usize, T> Drop for Join<'_, N, T> {
+impl<const N: usize, T, L: Handle> Drop for Join<'_, N, T, L> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core.observed()));
+            members.iter_mut().for_each(|member| member.wait_record.cancel(member.observed()));
         }
     }
 }

@@ -253,7 +253,7 @@ pub use {
     core::replenisher::Replenisher,
     error::{Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, GrowWithin, OwnedGrant},
-    handle::{Class, Limiter},
+    handle::{AnyLimiter, Class, Limiter},
     join::{Join, JoinError, join, try_join},
     quota::{ParseQuotaError, Quota},
     reservation::{Reservation, reserve},

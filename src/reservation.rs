@@ -1,7 +1,7 @@
 //! Several resources reserved at once, for work whose cost becomes known while it runs.
 
 use crate::grant::{Grant, GrowWithin};
-use crate::handle::Limiter;
+use crate::handle::{Handle, Limiter};
 use crate::join::Join;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,7 +42,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// assert_eq!(input.available(), 90_000 - 1_200);
 /// # Ok(()) }
 /// ```
-pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N, Reservation<'_, N>> {
+pub fn reserve<L: Handle, const N: usize>(claims: [(&L, u64); N]) -> Join<'_, N, Reservation<'_, N, L>, L> {
     Join::new(claims)
 }
 
@@ -54,25 +54,25 @@ pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N, Rese
 /// leaves no reservation behind, and what it has used stays charged.
 #[must_use = "dropping a reservation settles it: keep it for as long as the work lasts"]
 #[derive(Debug)]
-pub struct Reservation<'a, const N: usize> {
-    parts: [Part<'a>; N],
+pub struct Reservation<'a, const N: usize, L: Handle = Limiter> {
+    parts: [Part<'a, L>; N],
 }
 
 #[derive(Debug)]
-struct Part<'a> {
-    grant: Grant<'a>,
+struct Part<'a, L: Handle> {
+    grant: Grant<'a, L>,
     /// The units used so far; `None` if they are not counted or were settled.
     counted: Option<u64>,
 }
 
-impl<'a, const N: usize> From<[Grant<'a>; N]> for Reservation<'a, N> {
+impl<'a, const N: usize, L: Handle> From<[Grant<'a, L>; N]> for Reservation<'a, N, L> {
     /// Makes a reservation of grants, such as those of [`try_join`](crate::try_join).
-    fn from(grants: [Grant<'a>; N]) -> Self {
+    fn from(grants: [Grant<'a, L>; N]) -> Self {
         Self { parts: grants.map(|grant| Part { grant, counted: None }) }
     }
 }
 
-impl<'a, const N: usize> Reservation<'a, N> {
+impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     /// Returns the cost of a resource in tokens: what was reserved, grown or settled.
     ///
     /// # Panics
@@ -105,7 +105,7 @@ impl<'a, const N: usize> Reservation<'a, N> {
     /// # Panics
     ///
     /// Panics if there is no such resource. The future panics as [`Consume`](crate::Consume) does.
-    pub fn grow_within(&mut self, resource: usize, units: u64) -> GrowWithin<'_> {
+    pub fn grow_within(&mut self, resource: usize, units: u64) -> GrowWithin<'_, L> {
         self.parts[resource].grant.grow_within(units)
     }
 
@@ -121,7 +121,7 @@ impl<'a, const N: usize> Reservation<'a, N> {
     }
 }
 
-impl Drop for Part<'_> {
+impl<L: Handle> Drop for Part<'_, L> {
     fn drop(&mut self) {
         if let Some(counted) = self.counted.take() {
             // A second panic would abort: while another one unwinds, the estimate stays charged if the clock panics.

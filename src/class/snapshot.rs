@@ -23,6 +23,7 @@ pub struct ClassSnapshot {
     pub served_by_floor: u64,
     /// An upper bound of the waits of half the claims granted in the class itself after a wait, at most a quarter too high
     /// (and at least 66 us). Of the last 1,024 to 2,048 such claims; of older ones less and less. `None` before the first.
+    /// The claims of keys under the class count from when they are at the front of their key and its quotas have their tokens.
     pub wait_p50: Option<Duration>,
     /// The same for 99 of 100 claims.
     pub wait_p99: Option<Duration>,
@@ -90,14 +91,15 @@ impl ClassSnapshot {
     pub(super) fn of(state: &mut State, class: ClassId) -> Self {
         let now = state.supply.synced();
         let reading = state.read_class(class);
+        let (waiting_tasks, waiting_tokens) = state.waiting_in(class);
         let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
         let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
         let (entry, tree) = (classes.entry(class), &classes.scheduler.tree);
         let weight = tree.weight(class);
         Self {
             weight,
-            waiting_tasks: entry.queue.len(),
-            waiting_tokens: entry.queue.tokens(),
+            waiting_tasks,
+            waiting_tokens,
             served: entry.served,
             served_by_floor: entry.by_floor,
             wait_p50: reading.median_wait,

@@ -1,9 +1,9 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
 //! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
-//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
-//! and what was set aside for them); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
-//! queues and names of the classes). `state/classes.rs` serves a limiter with them.
+//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs` and `pick.rs` (the tree and the rules of service);
+//! `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
+//! `simulation.rs` (estimates); `name.rs` and `table.rs` (the queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod arrivals;
@@ -16,6 +16,7 @@ mod name;
 mod node;
 mod offer;
 mod pick;
+mod reserve;
 mod retained;
 mod scheduler;
 mod shadow;

@@ -233,6 +233,11 @@ impl Peer for Core {
         let Some(mut at) = state.update_instant(claim, at, sample.now) else { return };
         let is_current = at == sample.now;
         while state.receive_update(&self.rovers, claim, (at, sample.now), wakes) == ServeResult::Again {
+            if let Some(child) = state.awaited_child() {
+                drop(state);
+                wakes.ask(&child);
+                state = self.state.lock();
+            }
             (state, sample) = self.again(state, sample, wakes);
             if is_current {
                 at = at.max(sample.now);

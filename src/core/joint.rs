@@ -64,6 +64,8 @@ pub(crate) struct JointClaim {
     ready_at: AtomicU64,
     /// Whether all queues read the same clock.
     one_clock: bool,
+    /// Whether one of the limiters has classes, in which the claim waits for its turn.
+    has_turns: bool,
     all: u64,
     /// The limiters that must serve their queues when the claim is decided.
     members: Box<[Weak<dyn Peer>]>,
@@ -94,7 +96,12 @@ pub(crate) enum JointState {
 impl JointClaim {
     /// A claim over the queues of `members`, which the caller has locked. The queues in `idle` have nothing to grant to
     /// it and are ready at once.
-    pub(crate) fn new(members: Box<[Weak<dyn Peer>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
+    pub(crate) fn new(
+        members: Box<[Weak<dyn Peer>]>,
+        idle: impl Iterator<Item = usize>,
+        one_clock: bool,
+        has_turns: bool,
+    ) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
         Self {
@@ -104,6 +111,7 @@ impl JointClaim {
             word: AtomicU64::new(word),
             ready_at: AtomicU64::new(0),
             one_clock,
+            has_turns,
             all,
             members,
         }
@@ -118,6 +126,7 @@ impl JointClaim {
             word: AtomicU64::new(CHILD),
             ready_at: AtomicU64::new(0),
             one_clock,
+            has_turns: false,
             all: CHILD | PARENT,
             members: Box::new([child]),
         }
@@ -213,6 +222,17 @@ impl JointPart {
         let joint = Arc::new(joint);
         let child = Self { joint: Arc::clone(&joint), bit: CHILD, entered, parent_ticket: false };
         (child, Self { joint, bit: PARENT, entered: parent_entered, parent_ticket: true })
+    }
+
+    /// A second part for the same queue: that of the waiter that stands for the claim in its class.
+    pub(crate) fn twin(&self) -> Self {
+        Self { joint: Arc::clone(&self.joint), ..*self }
+    }
+
+    /// Whether this queue must not hold its part before no claim is ahead of the claim in any queue. Otherwise, of two
+    /// claims, each could hold a queue in which the other one waits for the turn of its class.
+    pub(crate) fn must_not_hold(&self) -> bool {
+        self.joint.has_turns && !self.has_arrived()
     }
 
     pub(crate) fn is_parent_ticket(&self) -> bool {

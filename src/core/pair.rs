@@ -124,6 +124,7 @@ impl Both<'_, '_> {
     fn admit_in_parent(&mut self, cost: u64) -> bool {
         let Parent { group, flags, .. } = &self.parent_link.parent;
         !self.parent.state.is_closed(*group)
+            && !self.parent.state.has_parked()
             && flags.as_ref().is_none_or(|flags| flags.is_fast())
             && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
     }

@@ -18,19 +18,18 @@
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
+mod joint;
 mod parts;
 
-pub(crate) use parts::{Parts, Stand};
+pub(crate) use parts::{Parts, Reservation, Stand};
 
-use crate::core::joint::{JointClaim, JointPart};
+use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
 use crate::core::supply::Stretch;
-use parts::Held;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Waker;
 
 /// A claim that waits in the queue.
@@ -191,15 +190,21 @@ impl Queue {
 
     /// True if a waiter here also waits for another queue, so that this queue alone cannot tell when it moves.
     pub(crate) fn is_joint(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.waiting > 0) || self.front().is_some_and(Waiter::is_joint)
+        self.parts.as_ref().is_some_and(|parts| parts.count() > 0) || self.front().is_some_and(Waiter::is_joint)
     }
 
     #[inline]
     pub(crate) fn front(&self) -> Option<&Waiter> {
         match self.held() {
             Some(held) => Some(&held.waiter),
-            None => self.list.cursor_front().protected(),
+            None => self.line_front(),
         }
+    }
+
+    /// The front waiter, whether or not a part of a joint claim is held before it.
+    #[inline]
+    pub(crate) fn line_front(&self) -> Option<&Waiter> {
+        self.list.cursor_front().protected()
     }
 
     /// The waiters in the line.
@@ -257,6 +262,12 @@ impl Queue {
             self.len -= 1;
             return Some(held.waiter);
         }
+        self.call_line_front(outcome)
+    }
+
+    /// Does [`call_front`](Self::call_front) for the [front of the line](Self::line_front).
+    #[inline(always)]
+    pub(crate) fn call_line_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.forget(&waiter);
         Some(waiter)
@@ -386,100 +397,5 @@ impl Queue {
     /// A claim of `cost` enters the line.
     fn note_cost(&mut self, cost: u64) {
         self.largest = if self.is_empty() { cost } else { self.largest.max(cost) };
-    }
-}
-
-/// The parts of joint claims.
-impl Queue {
-    pub(crate) fn parts(&self) -> Option<&Parts> {
-        self.parts.as_deref()
-    }
-
-    pub(crate) fn parts_mut(&mut self) -> Option<&mut Parts> {
-        self.parts.as_deref_mut()
-    }
-
-    #[inline]
-    pub(crate) fn held(&self) -> Option<&Held> {
-        self.parts.as_ref()?.held()
-    }
-
-    /// The next instant at which a part that waits aside must be looked at, if there is one.
-    #[inline]
-    pub(crate) fn next_alarm(&self) -> Option<u64> {
-        self.parts.as_ref().and_then(|parts| parts.first_alarm()).map(|(at, _)| at)
-    }
-
-    /// The first part that waits for claims ahead of it, if all of these have left.
-    pub(crate) fn first_place(&self) -> Option<u64> {
-        let parts = self.parts.as_ref().filter(|parts| parts.held.is_none())?;
-        parts.first_place(self.list.cursor_front().protected().map(Waiter::start))
-    }
-
-    /// A part of a joint claim enters at `position`, the end of the line.
-    pub(crate) fn add_part(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
-        self.parts.get_or_insert_default().add(position, cost, waker, part);
-        self.len += 1;
-    }
-
-    /// Puts a part at the front of the line. It then ends at `ticket`.
-    pub(crate) fn hold(&mut self, number: u64, ticket: u64, stays: bool) {
-        let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
-        self.note_cost(cost);
-        let Some(parts) = &mut self.parts else { return };
-        let Some((waker, part)) = parts.take_contents(number) else { return };
-        parts.move_to(number, Stand::Held);
-        parts.tokens -= cost;
-        let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
-        parts.held = Some(Held { waiter, number, stays, announced: None });
-        self.tokens += cost;
-    }
-
-    #[inline]
-    fn take_held(&mut self) -> Option<Held> {
-        let held = self.parts.as_mut()?.held.take()?;
-        self.tokens -= held.waiter.cost;
-        Some(held)
-    }
-
-    /// Moves the held part aside, and returns the positions that it leaves.
-    pub(crate) fn set_held_aside(&mut self, stand: Stand) -> Option<Stretch> {
-        let held = self.take_held()?;
-        let stretch = held.waiter.stretch();
-        if let Some(parts) = &mut self.parts {
-            parts.put_back(held, stand);
-        }
-        Some(stretch)
-    }
-
-    /// Calls out a part that is not held. The caller wakes the waker.
-    pub(crate) fn call_part(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>)> {
-        let called = self.parts.as_mut()?.call_out(number, outcome)?;
-        self.len -= 1;
-        Some(called)
-    }
-
-    /// Takes the outcome of a part, or stores `waker` to be woken with it. Returns the waker that is not needed.
-    pub(crate) fn look_part(&mut self, number: u64, waker: Waker) -> (Option<Outcome>, Waker) {
-        let Some(parts) = &mut self.parts else { return (None, waker) };
-        if let Some(Stand::Called(outcome)) = parts.stand(number) {
-            self.remove_part(number);
-            return (Some(outcome), waker);
-        }
-        match parts.waker_mut(number) {
-            Some(kept) if !kept.will_wake(&waker) => (None, std::mem::replace(kept, waker)),
-            _ => (None, waker),
-        }
-    }
-
-    /// Removes a part, which must not be held, and returns its outcome or its waker.
-    pub(crate) fn remove_part(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
-        let parts = self.parts.as_mut()?;
-        let (outcome, waker) = parts.remove(number)?;
-        self.len -= u32::from(outcome.is_none());
-        if parts.is_empty() {
-            self.parts = None;
-        }
-        Some((outcome, waker))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
-//! `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
+//! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, joint claims in them in
+//! `class_joint.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
 //! `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
@@ -13,6 +13,7 @@ mod ceiling;
 mod changes;
 mod claims;
 mod class_claims;
+mod class_joint;
 mod class_view;
 mod classes;
 mod deferred;
@@ -223,11 +224,11 @@ impl State {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
-    /// The waiter for whose claim tokens above the burst may be saved. `None` with classes: no installment is larger
-    /// than the burst.
+    /// The waiter for whose claim tokens above the burst may be saved. With classes only a held part of a joint claim: no
+    /// installment is larger than the burst.
     #[inline]
     fn front(&self) -> Option<&Waiter> {
-        self.queue.front().filter(|_| !self.role.has_classes())
+        if self.role.has_classes() { self.queue.held().map(|held| &held.waiter) } else { self.queue.front() }
     }
 
     #[inline]

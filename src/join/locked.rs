@@ -7,10 +7,12 @@ use crate::core::locked::{Locked, with_locked};
 use crate::core::state::{CatchUp, Reach};
 use crate::core::wakes::{TiedClaim, Wakes};
 use crate::error::{ConsumeError, TryAcquireError};
+use crate::handle::Handle;
 use crate::observe::QueueInfo;
 use std::sync::Arc;
 use std::task::Waker;
-use tokio::runtime::Handle;
+use std::time::Duration;
+use tokio::runtime::Handle as Runtime;
 
 /// The queues of a joint claim in the order in which all joint claims lock them: by address.
 pub(super) struct LockOrder<'a, const N: usize> {
@@ -19,8 +21,8 @@ pub(super) struct LockOrder<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> LockOrder<'a, N> {
-    pub(super) fn of(members: &[Member<'a>; N]) -> Self {
-        let mut order = std::array::from_fn(|index| (index, members[index].core));
+    pub(super) fn of<L: Handle>(members: &[Member<'a, L>; N]) -> Self {
+        let mut order = std::array::from_fn(|index| (index, members[index].core()));
         order.sort_by_key(|(_, core)| std::ptr::from_ref(*core));
         Self { order }
     }
@@ -59,25 +61,37 @@ pub(super) struct LockedQueues<'l, 'a> {
 
 impl<'a> LockedQueues<'_, 'a> {
     /// Returns `Ok(true)` if the claim has to wait and may wait, `Ok(false)` if it was granted.
-    pub(super) fn check(
+    pub(super) fn check<L: Handle>(
         &mut self,
-        members: &mut [Member<'a>],
-        hosts: &[Option<Handle>],
+        members: &mut [Member<'a, L>],
+        hosts: &[Option<Runtime>],
         allowed: Option<u64>,
     ) -> Result<bool, (usize, ConsumeError)> {
-        self.first_refusal(|index, Locked { core, state, .. }| state.check_claim(&core.rovers, members[index].cost))?;
+        self.first_refusal(|index, Locked { core, state, .. }| {
+            if state.is_closed(members[index].class()) {
+                return Err(ConsumeError::Closed);
+            }
+            state.check_claim(&core.rovers, members[index].cost)
+        })?;
         if self.grant_all(members) {
             return Ok(false);
         }
         // The deadline needs a timer: see `Core::arrive`.
-        let has_timer = hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core.time.is_manual());
+        let has_timer =
+            hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core().time.is_manual());
         self.first_refusal(|index, Locked { core, state, sample, .. }| {
             let cost = members[index].cost;
             if cost == 0 {
                 return Ok(());
             }
-            state.check_queue((allowed.is_none() || has_timer) && core.is_driven(state, &hosts[index]))?;
-            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, cost, sample.now, allowed))
+            let (class, driven) = (members[index].class(), core.is_driven(state, &hosts[index]));
+            state.check_class_queue(class, (allowed.is_none() || has_timer) && driven)?;
+            let Some(allowed) = allowed else { return Ok(()) };
+            if state.has_classes() {
+                let allowed = Duration::from_nanos(allowed);
+                return state.check_in_time_in_class(&core.rovers, (class, cost), sample.now, allowed);
+            }
+            state.check_in_time(&core.rovers, cost, sample.now, allowed)
         })?;
         Ok(true)
     }
@@ -95,21 +109,31 @@ impl<'a> LockedQueues<'_, 'a> {
     }
 
     /// Takes every cost if all are available.
-    pub(super) fn grant_all(&mut self, members: &mut [Member<'a>]) -> bool {
-        if !self.iter().all(|(index, queue)| queue.state.can_admit(&queue.core.rovers, members[index].cost)) {
+    pub(super) fn grant_all<L: Handle>(&mut self, members: &mut [Member<'a, L>]) -> bool {
+        if !self.iter_mut().all(|(index, queue)| can_admit(queue, &members[index])) {
             return false;
         }
         for (index, Locked { core, state, .. }) in self.iter_mut() {
             let cost = members[index].cost;
             let rovers = &core.rovers;
-            let remaining = if cost == 0 { Some(state.available(rovers)) } else { state.admit(rovers, cost) };
+            let class = members[index].class();
+            let remaining = match (cost, state.has_classes()) {
+                (0, _) => Some(state.available_in(rovers, class)),
+                (_, false) => state.admit(rovers, cost),
+                (_, true) => state.admit_class(rovers, class, cost),
+            };
             members[index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
         }
         true
     }
 
     /// Enters every queue in which the cost is above 0.
-    pub(super) fn wait(&mut self, members: &mut [Member<'a>], joint: &Arc<JointClaim>, wakers: &mut Vec<Waker>) {
+    pub(super) fn wait<L: Handle>(
+        &mut self,
+        members: &mut [Member<'a, L>],
+        joint: &Arc<JointClaim>,
+        wakers: &mut Vec<Waker>,
+    ) {
         // Use one reading of the clock for all queues: a thread that is delayed between two readings would make the
         // queues disagree. Use the reading of the oldest limiter, because that one becomes negative last if the clock
         // steps back.
@@ -120,26 +144,36 @@ impl<'a> LockedQueues<'_, 'a> {
             // One queue alone cannot tell how long the wait takes.
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
-                member.granted = Some(state.available(&core.rovers));
+                member.granted = Some(state.available_in(&core.rovers, member.class()));
             } else if let Some(waker) = wakers.pop() {
                 let entered = core.time.translate(&reference.time, entered);
                 let part = Box::new(JointPart::new(Arc::clone(joint), index, entered));
                 member.number = Some(joint.number());
-                state.enter_part(&core.rovers, member.cost, waker, part);
+                if state.has_classes() {
+                    let claim = (member.class(), member.cost);
+                    state.enter_part_in_class(&core.rovers, claim, waker, part, member.place());
+                } else {
+                    state.enter_part(&core.rovers, member.cost, waker, part);
+                }
             }
         }
     }
 
     /// Of the limiters that refuse, returns the one with the longest wait: first those that never grant, then those
     /// with an unknown wait, then by time, then by index.
-    pub(super) fn worst_refusal(&mut self, members: &[Member<'a>]) -> Option<(usize, TryAcquireError)> {
+    pub(super) fn worst_refusal<L: Handle>(&mut self, members: &[Member<'a, L>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
-        for (index, Locked { core, state, sample, .. }) in self.iter_mut() {
-            let cost = members[index].cost;
-            if state.can_admit(&core.rovers, cost) {
+        for (index, queue) in self.iter_mut() {
+            if can_admit(queue, &members[index]) {
                 continue;
             }
-            if let Err(error) = state.try_acquire(&core.rovers, cost, sample.now) {
+            let Locked { core, state, sample, .. } = queue;
+            let (class, cost) = (members[index].class(), members[index].cost);
+            let refused = match state.has_classes() {
+                true => Err(state.refuse_in_class(&core.rovers, class, cost, sample.now)),
+                false => state.try_acquire(&core.rovers, cost, sample.now),
+            };
+            if let Err(error) = refused {
                 let rank = match error {
                     TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
                     // Too large, or closed.
@@ -153,11 +187,16 @@ impl<'a> LockedQueues<'_, 'a> {
         worst.map(|(_, index, error)| (index, error))
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, &Locked<'a>)> {
-        self.indices.iter().copied().zip(&*self.queues)
-    }
-
     fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Locked<'a>)> {
         self.indices.iter().copied().zip(&mut *self.queues)
     }
+}
+
+/// Whether the limiter of `member` could grant its cost now.
+fn can_admit<L: Handle>(queue: &mut Locked<'_>, member: &Member<'_, L>) -> bool {
+    let (rovers, state) = (&queue.core.rovers, &mut queue.state);
+    if state.has_classes() {
+        return state.can_admit_class(rovers, member.class(), member.cost);
+    }
+    state.can_admit(rovers, member.cost)
 }

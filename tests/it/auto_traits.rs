@@ -23,6 +23,7 @@ assert_traits! {
     Which<'static>:      yes yes yes;
 
     // A waiter's place in the queue is inside its future: these must not move once they are polled.
+    AnyLimiter:          yes yes yes;
     Class:               yes yes yes;
     ClassSnapshot:       yes yes yes;
     Share:               yes yes yes;
@@ -35,6 +36,7 @@ assert_traits! {
     // Its places are in boxes of their own, so it may move.
     Join<'static, 2>:    yes yes yes;
     Join<'static, 2, Reservation<'static, 2>>: yes yes yes;
+    Join<'static, 2, [Grant<'static, AnyLimiter>; 2], AnyLimiter>: yes yes yes;
     // It contains a timer.
     Replenisher:         yes yes no;
 

@@ -24,6 +24,7 @@ mod fast;
 mod in_flight;
 mod join;
 mod joint;
+mod joint_classes;
 #[cfg(feature = "keyed")]
 mod keyed;
 #[cfg(feature = "keyed")]

@@ -22,9 +22,9 @@ use crate::core::supply::Supply;
 
 /// A leaf of the tree, beside its queue.
 #[derive(Clone, Copy, Debug, Default)]
-struct Leaf {
+pub(super) struct Leaf {
     /// What the front claim of its queue costs; 0 if no claim waits.
-    cost: u64,
+    pub(super) cost: u64,
     /// What is set aside for the front claim.
     paid: u64,
     /// A debt of the class that is paid before its front claim.
@@ -64,21 +64,31 @@ pub(crate) enum Paid {
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
-    leaves: Vec<Leaf>,
+    pub(super) leaves: Vec<Leaf>,
     /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
-    set_aside: u64,
+    pub(super) set_aside: u64,
+    /// The same for joint claims that had their last turn.
+    pub(super) parked: u64,
     /// The sum of all debts of classes.
     owed: u64,
     /// The leaves with a debt, and some that have paid theirs.
     debtors: Vec<ClassId>,
     /// Present while something is set aside.
-    shadow: Option<Shadow>,
+    pub(super) shadow: Option<Shadow>,
 }
 
 impl Scheduler {
     pub(crate) fn new(supply: &Supply) -> Self {
         let tree = Tree::new(Self::limits(supply));
-        Self { tree, leaves: vec![Leaf::default()], set_aside: 0, owed: 0, debtors: Vec::new(), shadow: None }
+        Self {
+            tree,
+            leaves: vec![Leaf::default()],
+            set_aside: 0,
+            parked: 0,
+            owed: 0,
+            debtors: Vec::new(),
+            shadow: None,
+        }
     }
 
     fn limits(supply: &Supply) -> Limits {
@@ -264,9 +274,7 @@ impl Scheduler {
             self.list_debtor(leaf);
         }
         self.file(leaf, now);
-        if self.set_aside == 0 {
-            self.shadow = None;
-        }
+        self.drop_shadow();
     }
 
     /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
@@ -300,6 +308,7 @@ impl Scheduler {
             }
             self.tree.unpick();
             supply.claim(sum);
+            self.note_taken(sum, now);
         }
         sum
     }

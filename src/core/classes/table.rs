@@ -69,6 +69,8 @@ pub(crate) struct ClassEntry {
     is_indebted: bool,
     /// The class of a key: how many links to the parent use it.
     users: u32,
+    /// The number of the joint claim of the class that had its turn and is not granted yet.
+    pub(crate) reserved: Option<u64>,
 
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
@@ -93,6 +95,7 @@ impl ClassEntry {
             retained: BTreeMap::new(),
             swept: None,
             is_removed: false,
+            reserved: None,
             has_keys: false,
             users: 0,
             is_indebted: false,
@@ -136,6 +139,8 @@ pub(crate) struct Classes {
     indebted: VecDeque<ClassId>,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
+    /// Joint claims that had their turn in a class that was removed since, and are not turned away yet.
+    pub(crate) closing_parts: Vec<u64>,
     /// The limiter was closed, and the queues of the classes before this one are empty.
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
@@ -153,6 +158,7 @@ impl Classes {
             waiting: 0,
             indebted: VecDeque::new(),
             closing: Vec::new(),
+            closing_parts: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
             awaited: None,
@@ -182,6 +188,13 @@ impl Classes {
     pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick, now: u64) {
         self.entry_mut(class).count(pick);
         self.stats.count_served(self.counted(class), pick.tokens, now);
+    }
+
+    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one since
+    /// its key was ready.
+    #[inline]
+    pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
+        self.stats.count_wait(self.counted(class), nanos);
     }
 
     /// The class whose statistics count what `class` is served: keys have none of their own.

@@ -3,8 +3,12 @@
 //! No part has a node in the list of waiters. A part that waits for the claims ahead of it is known by its *place*, the
 //! position at which the line ended when it came: the claims ahead of it have left once the line begins there or behind
 //! it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
+//!
+//! In a limiter with classes, a part first waits in the queue of its class, where a waiter without a waker stands for it.
+//! Until its turn there it counts as a claim of that queue, and not as a part that waits here.
 
 use super::Waiter;
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
@@ -24,8 +28,10 @@ pub(crate) struct Parts {
     /// The parts that wait until the held part leaves.
     blocked: BTreeSet<u64>,
     pub(super) held: Option<Held>,
-    /// How many parts were not called out yet.
+    /// How many parts were not called out yet, without those that wait for their turn in a class.
     pub(super) waiting: u32,
+    /// How many parts wait for their turn in a class.
+    turns: u32,
     /// The tokens of the parts that are not in the line.
     pub(super) tokens: u64,
     /// The sum of the debts charged while a part waited here.
@@ -46,7 +52,12 @@ pub(crate) struct Held {
 /// A part of a joint claim.
 #[derive(Debug)]
 pub(crate) struct Part {
+    /// What is taken from the quotas when the part is granted.
     pub(crate) cost: u64,
+    /// Where it waits for its turn, in a limiter with classes.
+    class: ClassId,
+    /// What was set aside for it in earlier turns: its cost is larger than an installment.
+    paid: u64,
     /// [`Parts::charged`] when the part entered.
     pub(crate) charged: u64,
     stand: Stand,
@@ -55,11 +66,32 @@ pub(crate) struct Part {
     part: Option<Box<JointPart>>,
 }
 
+impl Part {
+    fn new(cost: u64, charged: u64, (class, stand): (ClassId, Stand), waker: Waker, part: Box<JointPart>) -> Self {
+        Self { cost, class, paid: 0, charged, stand, waker: Some(waker), part: Some(part) }
+    }
+
+    /// The cost of the claim.
+    pub(crate) fn whole_cost(&self) -> u64 {
+        self.cost + self.paid
+    }
+}
+
+/// What the class of a part has reserved for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) class: ClassId,
+    /// What was set aside for the part in earlier turns.
+    pub(crate) paid: u64,
+}
+
 /// Where a part waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
     /// Behind other claims.
     Place,
+    /// In the queue of its class, until its turn.
+    Turn,
     /// Aside, until an update.
     Aside,
     /// Aside, until this instant.
@@ -78,7 +110,50 @@ impl Parts {
         self.places.insert(number, position);
         self.waiting += 1;
         self.tokens += cost;
-        self.all.insert(number, Part { cost, charged, stand: Stand::Place, waker: Some(waker), part: Some(part) });
+        self.insert(number, Part::new(cost, charged, (ROOT, Stand::Place), waker, part));
+    }
+
+    fn insert(&mut self, number: u64, part: Part) {
+        self.all.insert(number, part);
+    }
+
+    /// A part enters the queue of a class.
+    pub(super) fn add_turn(&mut self, class: ClassId, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.turns += 1;
+        self.insert(part.number(), Part::new(cost, self.charged, (class, Stand::Turn), waker, part));
+    }
+
+    /// A part has its turn in its class. `paid` was set aside for it in earlier turns.
+    pub(super) fn take_turn(&mut self, number: u64, paid: u64) {
+        let Some(part) = self.all.get_mut(&number) else { return };
+        (part.cost, part.paid) = (part.cost - paid, paid);
+        self.turns -= 1;
+        self.waiting += 1;
+        self.tokens += part.cost;
+        self.move_to(number, Stand::Aside);
+    }
+
+    /// What the class of a part has reserved for it; `None` before its turn, and after the part was called out.
+    pub(crate) fn reservation(&self, number: u64) -> Option<Reservation> {
+        let part = self.all.get(&number)?;
+        let is_reserved = !matches!(part.stand, Stand::Turn | Stand::Place | Stand::Called(_));
+        is_reserved.then_some(Reservation { class: part.class, paid: part.paid })
+    }
+
+    /// How many parts wait, also for their turn.
+    pub(super) fn count(&self) -> u32 {
+        self.waiting + self.turns
+    }
+
+    /// A part that is not held waits no more. Returns whether it was counted among those that wait here.
+    fn count_out(&mut self, stand: Stand, cost: u64) -> bool {
+        if stand == Stand::Turn {
+            self.turns -= 1;
+            return false;
+        }
+        self.tokens -= cost;
+        self.waiting -= 1;
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -140,13 +215,13 @@ impl Parts {
             Stand::Alarm(at) => drop(self.alarms.remove(&(at, number))),
             Stand::Blocked => drop(self.blocked.remove(&number)),
             Stand::Aside => drop(self.aside.remove(&number)),
-            Stand::Held | Stand::Called(_) => {}
+            Stand::Turn | Stand::Held | Stand::Called(_) => {}
         }
         match stand {
             Stand::Alarm(at) => drop(self.alarms.insert((at, number))),
             Stand::Aside => drop(self.aside.insert(number)),
             Stand::Blocked => drop(self.blocked.insert(number)),
-            Stand::Place | Stand::Held | Stand::Called(_) => {}
+            Stand::Place | Stand::Turn | Stand::Held | Stand::Called(_) => {}
         }
     }
 
@@ -165,26 +240,25 @@ impl Parts {
         self.move_to(held.number, stand);
     }
 
-    /// Calls out a part that is not held, and returns its waker and its claim.
-    pub(super) fn call_out(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>)> {
+    /// Calls out a part that is not held. Returns its waker and its claim, and whether it was counted here.
+    pub(super) fn call_out(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>, bool)> {
         let (waker, part) = self.take_contents(number)?;
-        self.tokens -= self.all[&number].cost;
-        self.waiting -= 1;
+        let (stand, cost) = (self.all[&number].stand, self.all[&number].cost);
+        let is_counted = self.count_out(stand, cost);
         self.move_to(number, Stand::Called(outcome));
-        Some((waker, part.joint))
+        Some((waker, part.joint, is_counted))
     }
 
-    /// Removes a part that is not held, and returns its outcome or its waker.
-    pub(super) fn remove(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
+    /// Removes a part that is not held. Returns its outcome or its waker, and whether it was counted here.
+    pub(super) fn remove(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>, bool)> {
         let stand = self.stand(number)?;
         self.move_to(number, Stand::Held);
         let part = self.all.remove(&number)?;
         if let Stand::Called(outcome) = stand {
-            return Some((Some(outcome), None));
+            return Some((Some(outcome), None, false));
         }
-        self.tokens -= part.cost;
-        self.waiting -= 1;
-        Some((None, part.waker))
+        let is_counted = self.count_out(stand, part.cost);
+        Some((None, part.waker, is_counted))
     }
 
     /// The waker of a part that waits.

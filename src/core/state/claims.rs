@@ -46,7 +46,11 @@ impl State {
         if self.closed
             || !self.queue.is_idle(sample.now)
             || !self.role.is_plain()
-                && (self.role.has_parent() || self.role.awaits() || self.role.has_dry_run() || self.is_hungry(rovers))
+                && (self.role.has_parent()
+                    || self.role.awaits()
+                    || self.role.has_dry_run()
+                    || self.has_parked()
+                    || self.is_hungry(rovers))
         {
             return None;
         }

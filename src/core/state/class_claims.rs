@@ -21,11 +21,16 @@ impl State {
         let leaf = classes.entry(class).leaf;
         let is_idle = self.queue.is_empty();
         if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
-            return self.admit(rovers, cost);
+            let remaining = self.admit(rovers, cost)?;
+            let now = self.supply.synced();
+            self.classes_mut()?.scheduler.note_taken(cost, now);
+            return Some(remaining);
         }
         let base = self.base(classes, rovers);
         let is_open = classes.scheduler.tree.picked().is_none()
             && classes.scheduler.is_idle(leaf)
+            && self.is_class_empty(class)
+            && self.queue.held().is_none()
             && !self.supply.is_paused()
             && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
             && classes.scheduler.fits(&self.supply, base, cost);
@@ -71,11 +76,11 @@ impl State {
         let Some(classes) = self.classes() else { return false };
         let entry = classes.entry(class);
         // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left.
-        if entry.is_removed || !classes.closing.is_empty() || self.is_unfinished() || self.role.awaits() {
+        let is_late = !classes.closing.is_empty() || self.is_unfinished() || self.role.awaits();
+        if entry.is_removed || is_late || self.queue.parts().is_some() {
             return false;
         }
-        let is_full = class != ROOT && entry.queue.len() >= entry.max_waiting;
-        let can_wait = !self.queue.is_empty() && cost > 0 && !is_full && self.check_queue(true).is_ok();
+        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_class_queue(class, true).is_ok();
         if !can_wait || self.role.has_dry_run() || self.supply.has_external() || self.check_claim(rovers, cost).is_err()
         {
             return false;
@@ -137,8 +142,13 @@ impl State {
             // The answer that the class has been waiting for: `go_on` follows.
             return;
         }
-        let leaf = classes.entry(class).leaf;
-        classes.scheduler.arrive(leaf, cost, now);
+        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).reserved.is_some());
+        if is_reserved && self.front_cost(class).is_none() {
+            return;
+        }
+        if let Some(classes) = self.classes_mut() {
+            classes.scheduler.arrive(leaf, cost, now);
+        }
     }
 
     /// Charges `tokens` on top of a grant of a class: as a debt at the end of its queue, or at once if no claim waits.
@@ -152,6 +162,7 @@ impl State {
         let leaf = classes.entry(class).leaf;
         if is_idle {
             self.supply.claim(tokens);
+            classes.scheduler.note_taken(tokens, now);
             classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
         } else if noted {
             classes.scheduler.note_debt(tokens);
@@ -165,6 +176,9 @@ impl State {
     /// on. `None` if no clock can tell. Copies the classes, and takes a bounded number of steps; see [`Simulation`].
     pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
+        if self.queue.is_joint() {
+            return None;
+        }
         let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
         let is_whole = cost <= self.supply.least_burst();
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
@@ -210,17 +224,31 @@ impl State {
         if cost == 0 {
             return Ok(self.available_to_class(rovers, class));
         }
+        if let Some(error) = self.too_large_in_class(class, cost) {
+            return Err(error);
+        }
+        let admitted = self.admit_class(rovers, class, cost);
+        admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+    }
+
+    /// Why `cost` tokens are not granted to a class at once, although the class could get them alone perhaps.
+    pub(crate) fn refuse_in_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
+        if self.is_closed(class) {
+            return TryAcquireError::Closed;
+        }
+        let too_large = self.too_large_in_class(class, cost);
+        too_large.unwrap_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+    }
+
+    /// The error of a claim whose `cost` a class can never have at once.
+    fn too_large_in_class(&self, class: ClassId, cost: u64) -> Option<TryAcquireError> {
         let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
         let most = self.most_at_once();
         if cost > below_ceilings && below_ceilings < most {
             let (by, quota_name) = (Bound::Ceiling, self.smallest_ceiling(class).text());
-            return Err(TryAcquireError::TooLarge { cost, most: below_ceilings, by, quota_name });
+            return Some(TryAcquireError::TooLarge { cost, most: below_ceilings, by, quota_name });
         }
-        if cost > most {
-            return Err(self.too_large_at_once(cost, most));
-        }
-        let admitted = self.admit_class(rovers, class, cost);
-        admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+        (cost > most).then(|| self.too_large_at_once(cost, most))
     }
 
     /// The time that a claim of `cost` made now in a class would wait.
@@ -253,12 +281,7 @@ impl State {
         if let Some(remaining) = self.admit_class(rovers, class, cost) {
             return Ok(Some(remaining));
         }
-        let most = self.classes().map_or(usize::MAX, |classes| classes.entry(class).max_waiting);
-        let waiting = if class == ROOT { 0 } else { self.queue_of(class).len() };
-        if waiting >= most {
-            return Err(ConsumeError::QueueFull { waiting });
-        }
-        self.check_queue(arrival.driven)?;
+        self.check_class_queue(class, arrival.driven)?;
         if let Some(allowed) = arrival.allowed {
             self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
         }
@@ -267,8 +290,15 @@ impl State {
         Ok(None)
     }
 
+    /// Whether one more claim may wait in a class; see [`check_queue`](Self::check_queue).
+    pub(crate) fn check_class_queue(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
+        let most = self.classes().map_or(usize::MAX, |classes| classes.entry(class).max_waiting);
+        let waiting = if class == ROOT { 0 } else { self.waiting_in(class).0 };
+        if waiting >= most { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
+    }
+
     /// Whether a claim of `cost` tokens made now in a class waits for at most `allowed`.
-    fn check_in_time_in_class(
+    pub(crate) fn check_in_time_in_class(
         &self,
         rovers: &Rovers,
         (class, cost): (ClassId, u64),
@@ -299,11 +329,12 @@ impl State {
     fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
-        let is_busy = classes.scheduler.tree.picked().is_some();
+        let is_busy = classes.scheduler.tree.picked().is_some() || self.queue.held().is_some();
         let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
         let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
         let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
-        let at = self.supply.scheduled(end).filter(|_| self.fits_in_flight(rovers, cost));
+        let is_known = !self.queue.is_joint() && self.fits_in_flight(rovers, cost);
+        let at = self.supply.scheduled(end).filter(|_| is_known);
         let at = at.map(|at| at.max(below_ceilings)).filter(|at| *at < u64::MAX);
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let by = self.obstacle_of_class(class, cost, end);
@@ -328,9 +359,11 @@ impl State {
         let now = self.supply.synced();
         let Some(classes) = self.classes_mut() else { return Bound::Queue };
         let leaf = classes.entry(class).leaf;
-        if classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf) {
+        let is_busy = classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf);
+        if is_busy || self.queue.held().is_some() || !self.is_class_empty(class) {
             return Bound::Queue;
         }
+        let Some(classes) = self.classes_mut() else { return Bound::Queue };
         let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
         let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
         if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }

@@ -23,15 +23,19 @@ impl State {
         let lines = classes.flat_map(|classes| {
             classes.stats.labels().map(|(class, label)| {
                 let entry = classes.entry(class);
-                ClassLine {
-                    label: Arc::clone(label),
-                    served: entry.served,
-                    waiting_tasks: entry.queue.len(),
-                    waiting_tokens: entry.queue.tokens(),
-                }
+                let (waiting_tasks, waiting_tokens) = self.waiting_in(class);
+                ClassLine { label: Arc::clone(label), served: entry.served, waiting_tasks, waiting_tokens }
             })
         });
         lines.collect()
+    }
+
+    /// How many claims wait in a class that is not the root, and their tokens; also a joint claim that had its turn.
+    pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u64) {
+        let Some(entry) = self.classes().map(|classes| classes.entry(class)) else { return (0, 0) };
+        let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());
+        let reserved = entry.reserved.and_then(|number| self.queue.parts()?.part(number));
+        reserved.map_or((waiting, tokens), |part| (waiting + 1, tokens + part.whole_cost()))
     }
 
     /// What is counted of a class.
@@ -56,11 +60,11 @@ impl State {
     /// these ceilings is above the class. If one is, it may be the turn of the other claim.
     fn level_beside_held(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
         let now = self.supply.synced();
-        let is_paused = self.supply.is_paused();
+        let is_blocked = self.supply.is_paused() || self.queue.held().is_some() || !self.is_class_empty(class);
         let Some(classes) = self.classes_mut() else { return 0 };
         let leaf = classes.entry(class).leaf;
         let scheduler = &mut classes.scheduler;
-        if is_paused || scheduler.tree.picked().is_some() || !scheduler.is_idle(leaf) {
+        if is_blocked || scheduler.tree.picked().is_some() || !scheduler.is_idle(leaf) {
             return 0;
         }
         let mut above = leaf;

@@ -11,8 +11,10 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
+use super::class_joint::PartsServed;
+use super::joint::Step as PartStep;
 use super::shares::conflict_error;
-use super::{Role, Served, State};
+use super::{Reach, Role, Served, State};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, Paid, ROOT, Step, steps};
 use crate::core::outcome::Outcome;
@@ -80,7 +82,13 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn class_due(&self) -> u64 {
-        self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due)
+        let alarm = self.queue.next_alarm().unwrap_or(u64::MAX);
+        if self.queue.held().is_some() {
+            let due = self.held_due().filter(|at| *at > self.supply.synced());
+            return due.unwrap_or(u64::MAX).min(alarm);
+        }
+        let due = self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due);
+        due.min(alarm)
     }
 
     /// The position at which everything taken so far ends; see the head of this file.
@@ -101,15 +109,37 @@ impl State {
     }
 
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
-    pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
+    pub(super) fn serve_classes(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        wakes: &mut Wakes,
+    ) -> Served {
         if self.awaited_child().is_some() {
             return Served::Stopped;
         }
-        let now = now.max(self.supply.synced());
+        let mut now = now;
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
+        let mut is_stopped = false;
         loop {
+            now = now.max(self.supply.synced());
+            if self.queue.parts().is_some() {
+                match self.serve_parts(rovers, (now, read), reach, wakes) {
+                    PartsServed::Idle => {}
+                    PartsServed::Moved => continue,
+                    PartsServed::Left => {
+                        if reach == Reach::Decision {
+                            (now, is_stopped) = (self.supply.synced(), true);
+                        }
+                        continue;
+                    }
+                    PartsServed::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
+                    PartsServed::Ended(served) => return served,
+                }
+            }
             let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return Served::All };
             let base = base(&self.queue, classes, rovers);
             let step = classes.scheduler.next_step(&self.supply, base);
@@ -118,16 +148,31 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
-            if due > now || due == u64::MAX {
-                classes.due = due;
-                self.supply.mint(now, ticket);
-                return Served::All;
+            let turn = if self.queue.parts().is_some() { self.part_in_turn() } else { None };
+            if turn.is_none() {
+                if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
+                    match self.ring(rovers, ticket, wakes) {
+                        PartStep::Again => return Served::Again,
+                        PartStep::Idle | PartStep::Taken => continue,
+                    }
+                }
+                if due > now || due == u64::MAX {
+                    if let Some(classes) = self.classes_mut() {
+                        classes.due = due;
+                    }
+                    self.supply.mint(now, ticket);
+                    return if is_stopped { Served::Stopped } else { Served::All };
+                }
             }
             // Most steps wake no waiter: they serve a part of a large claim.
             if wakes.must_pause() {
                 return Served::Again;
             }
             wakes.looks += 1;
+            if let Some(class) = turn {
+                self.take_turn(rovers, class, base, wakes);
+                continue;
+            }
             self.supply.mint(due, ticket);
             if ticket.is_some() {
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
@@ -157,7 +202,7 @@ impl State {
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
         if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
-            classes.stats.count_wait(owner, now.saturating_sub(waiter.ticket));
+            classes.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
             self.await_child(owner, part.joint.child(), &waiter);
@@ -186,7 +231,7 @@ impl State {
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
-        let next = self.queue_of(class).front().map(|front| front.cost);
+        let next = self.front_cost(class);
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
@@ -220,7 +265,7 @@ impl State {
             }
             self.turn_front_of_class_away(rovers, class, wakes);
         }
-        true
+        self.turn_removed_parts_away(rovers, wakes)
     }
 
     /// A class with a waiter that has to be turned away.
@@ -231,7 +276,7 @@ impl State {
             steps::count();
             let class = classes.closed_before;
             let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
-            if queue.front().is_some() {
+            if queue.line_front().is_some() {
                 return Some(class);
             }
             classes.closed_before += 1;
@@ -252,9 +297,13 @@ impl State {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_front(Outcome::Closed).expect("a claim waits in the class");
+        let waiter = self.queue_of(class).call_line_front(Outcome::Closed).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
         self.advance(class, &waiter);
+        if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
+            // The batch has space for one waker, and that of the place does nothing.
+            return self.turn_part_away(rovers, part.number(), Outcome::Closed, wakes);
+        }
         if let Some(part) = waiter.part {
             part.joint.kill_as(Outcome::Closed);
             wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
@@ -270,10 +319,11 @@ impl State {
         let was_in_service = classes.scheduler.tree.picked();
         let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
         self.supply.shift(gone.cost - paid);
+        self.queue.shift_held(gone.cost - paid);
         self.supply.raise_ceiling(paid);
         self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
         if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
-            self.supply.cut(None);
+            self.supply.cut(self.front_ticket());
         }
     }
 
@@ -307,6 +357,7 @@ impl State {
                     self.count_out(waiter.cost);
                 }
                 self.supply.shift(waiter.cost);
+                self.queue.shift_held(waiter.cost);
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 waiter
             }

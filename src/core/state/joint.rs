@@ -66,7 +66,7 @@
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Stand, Waiter};
+use crate::core::queue::Stand;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -98,7 +98,7 @@ impl State {
         }
         wakes.looks += 1;
         if turned_away.is_some() {
-            self.turn_part_away(number, Outcome::Closed, wakes);
+            self.turn_part_away(rovers, number, Outcome::Closed, wakes);
         } else if blocked.is_some() {
             self.review_aside(rovers, number, self.supply.synced(), wakes);
         } else {
@@ -142,7 +142,7 @@ impl State {
         self.leave_unfinished(rovers);
         let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
         if part.is_some_and(JointPart::is_dead) && !self.is_held(number) {
-            self.turn_part_away(number, Outcome::JointEnded, wakes);
+            self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
             return ServeResult::Done;
         }
         loop {
@@ -150,6 +150,8 @@ impl State {
             match self.serve_up_to(rovers, at, now, wakes) {
                 Served::Again => return ServeResult::Again,
                 // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
+                // A child has to answer first.
+                Served::Stopped if self.role.awaits() => return ServeResult::Again,
                 Served::Stopped if self.supply.synced() < at => {
                     self.push_update(number, at, wakes);
                     return ServeResult::Done;
@@ -170,7 +172,7 @@ impl State {
         match self.queue.parts().and_then(|parts| parts.stand(number)) {
             Some(Stand::Held) => self.review_held(rovers, now, wakes),
             Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, at, wakes),
-            Some(Stand::Place | Stand::Called(_)) | None => {}
+            Some(Stand::Place | Stand::Turn | Stand::Called(_)) | None => {}
         }
         self.leave_unfinished(rovers);
         ServeResult::Done
@@ -187,10 +189,10 @@ impl State {
     }
 
     /// No claim is ahead of the part any more.
-    fn stand_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
+    pub(super) fn stand_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
         let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) else { return };
         if part.is_dead() {
-            return self.turn_part_away(number, Outcome::JointEnded, wakes);
+            return self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
         }
         // No update is sent: the other queues look at the part once the last of them has set it aside.
         part.set_due(self.due_in_front(rovers, number));
@@ -211,9 +213,10 @@ impl State {
             return;
         };
         if part.is_dead() {
-            return self.turn_part_away(number, Outcome::JointEnded, wakes);
+            return self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
         }
         let (others, one_clock, has_arrived) = (part.others_due(), part.has_one_clock(), part.has_arrived());
+        let must_not_hold = part.must_not_hold();
         if self.is_behind_held(number) {
             let at = at.max(self.supply.synced());
             let due = self.due_behind_held(cost, at);
@@ -223,6 +226,7 @@ impl State {
         let due = self.due_in_front(rovers, number);
         let start = |at| self.supply.start_by(cost, at);
         let stand = match (due, others) {
+            _ if must_not_hold => Stand::Aside,
             _ if !one_clock => Stand::Held,
             _ if !has_arrived => Stand::Aside,
             (None, _) => Stand::Held,
@@ -266,8 +270,7 @@ impl State {
     /// Announces the due instant of the held part, if it differs from the one announced before.
     pub(super) fn report_held(&mut self, wakes: &mut Wakes) {
         let Some(held) = self.queue.held() else { return };
-        let (number, announced, due, now) =
-            (held.number, held.announced, self.supply.due(held.waiter.ticket), self.supply.synced());
+        let (number, announced, due, now) = (held.number, held.announced, self.held_due(), self.supply.synced());
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
         if due == announced || is_past(due) && is_past(announced) {
             return;
@@ -291,7 +294,7 @@ impl State {
         // Without waiters, the tokens that are published could still be claimed.
         self.retract(rovers);
         let Some(cost) = self.queue.parts().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
-        let line = self.queue.front().map(Waiter::start);
+        let line = if self.queue.is_empty() { None } else { Some(self.next_start(rovers)) };
         let debt = self.debt_behind(number, line.unwrap_or_else(|| rovers.tail()));
         let end = match line {
             Some(start) => {
@@ -305,7 +308,7 @@ impl State {
         self.supply.note_change();
         let ticket = end.wrapping_sub(debt);
         self.queue.hold(number, ticket, stays);
-        let due = self.supply.due(ticket);
+        let due = self.held_due();
         if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
             held.announced = due;
             held.stays |= due.is_none();
@@ -319,11 +322,12 @@ impl State {
     }
 
     /// The held part leaves the line and waits aside.
-    fn set_held_aside(&mut self, rovers: &Rovers, stand: Stand) {
+    pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stand: Stand) {
         let Some(stretch) = self.queue.set_held_aside(stand) else { return };
         self.totals.holes -= stretch.skip;
         self.totals.skipped = self.totals.skipped.wrapping_add(stretch.cost);
         self.supply.drop_front(stretch, self.next_start(rovers));
+        self.charge_debts_if_idle();
     }
 
     fn set_aside(&mut self, number: u64, stand: Stand) {
@@ -333,9 +337,11 @@ impl State {
     }
 
     /// Calls out a part that is not held. The batch of wakers must have space.
-    fn turn_part_away(&mut self, number: u64, outcome: Outcome, wakes: &mut Wakes) {
+    pub(super) fn turn_part_away(&mut self, rovers: &Rovers, number: u64, outcome: Outcome, wakes: &mut Wakes) {
         let at = self.since_entered(number);
+        let reservation = self.reservation(number);
         let Some((waker, joint)) = self.queue.call_part(number, outcome) else { return };
+        self.end_reservation(rovers, reservation);
         joint.kill_as(outcome);
         wakes.push_update(joint, at);
         wakes.push(waker);
@@ -347,7 +353,10 @@ impl State {
         if self.is_held(number) {
             self.set_held_aside(rovers, Stand::Aside);
         }
-        self.queue.remove_part(number).unwrap_or_default()
+        let reservation = self.reservation(number);
+        let (outcome, waker) = self.queue.remove_part(number).unwrap_or_default();
+        self.end_reservation(rovers, reservation);
+        (outcome, waker)
     }
 
     /// Announces when this queue can grant part `number`, as of the instant up to which the queue is served.
@@ -375,7 +384,7 @@ impl State {
         part.map_or(0, |part| part.since_entered(self.supply.synced()))
     }
 
-    fn is_held(&self, number: u64) -> bool {
+    pub(super) fn is_held(&self, number: u64) -> bool {
         self.queue.held().is_some_and(|held| held.number == number)
     }
 
@@ -389,6 +398,9 @@ impl State {
     fn due_in_front(&self, rovers: &Rovers, number: u64) -> Option<u64> {
         let cost = self.queue.parts()?.part(number)?.cost;
         let end = self.next_start(rovers);
+        if self.role.has_classes() {
+            return self.due_in_front_of_classes(number, end, cost);
+        }
         self.supply.due_in_front(end, cost, self.debt_behind(number, end))
     }
 

@@ -69,7 +69,7 @@ impl State {
         delay: Duration,
     ) -> Option<Duration> {
         if self.role.has_classes() {
-            let is_known = self.queue.is_empty() && cost <= self.most_claimable(rovers);
+            let is_known = self.queue.is_empty() && !self.queue.is_joint() && cost <= self.most_claimable(rovers);
             let at = if is_known { self.served_by(rovers, group, cost)? } else { return None };
             return Some(self.wait(at, now).max(delay));
         }

@@ -15,7 +15,7 @@ impl State {
         }
         let limit = self.supply.limit();
         let waiting_from = if self.role.has_classes() {
-            (!self.queue.is_empty()).then(|| self.class_start(rovers))
+            (!self.queue.is_empty() || self.has_parked()).then(|| self.class_start(rovers))
         } else {
             self.queue.front().map(Waiter::start)
         };

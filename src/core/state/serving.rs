@@ -62,7 +62,7 @@ pub(super) enum Served {
 }
 
 /// The decision about the front waiter.
-enum Verdict {
+pub(super) enum Verdict {
     /// Grant it, as of this instant.
     Grant(u64),
     TurnAway(Outcome),
@@ -172,7 +172,7 @@ impl State {
         // One check here, instead of one at each place below.
         if self.queue.parts().is_some() || !self.role.is_plain() {
             if self.role.has_classes() {
-                return self.serve_classes(rovers, time.0, wakes);
+                return self.serve_classes(rovers, time, reach, wakes);
             }
             return self.serve_as::<false>(rovers, time, reach, end, wakes);
         }
@@ -292,7 +292,7 @@ impl State {
 
     /// Decides about the front waiter as of `now`. The caller read `read` from the clock, at `now` or later.
     #[inline]
-    fn verdict<const PLAIN: bool>(
+    pub(super) fn verdict<const PLAIN: bool>(
         &self,
         front: &Waiter,
         (now, read): (u64, u64),
@@ -304,7 +304,8 @@ impl State {
         if !PLAIN && let Some(why) = self.cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::CutOff(why));
         }
-        let due = self.supply.due(front.ticket).filter(|at| *at <= now);
+        let due = if PLAIN { self.supply.due(front.ticket) } else { self.front_due(front) };
+        let due = due.filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
             let ready = if !PLAIN && self.role.has_parent() { Verdict::Held } else { Verdict::Grant };

@@ -102,11 +102,13 @@ impl State {
             return;
         }
         classes.scheduler.tree.unpick();
-        for class in classes.subtree(class) {
-            classes.unlist(class, now);
-            classes.stats.remove(class);
-            classes.closing.push(class);
+        let removed = classes.subtree(class);
+        for class in &removed {
+            classes.unlist(*class, now);
+            classes.stats.remove(*class);
+            classes.closing.push(*class);
         }
+        self.close_parts_in(&removed);
     }
 
     /// Keys of a keyed limiter will have classes in `group`.

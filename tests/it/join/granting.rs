@@ -150,8 +150,8 @@ fn a_joint_claim_in_one_limiter_is_a_plain_one() {
 
 #[test]
 fn a_joint_claim_in_no_limiter_is_granted() {
-    assert!(assert_ready!(spawn(join([])).poll()).unwrap().is_empty());
-    assert!(tollgate::try_join([]).unwrap().is_empty());
+    assert!(assert_ready!(spawn(join::<Limiter, 0>([])).poll()).unwrap().is_empty());
+    assert!(tollgate::try_join::<Limiter, 0>([]).unwrap().is_empty());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! meanwhile.
 
 mod changing;
+mod class_histories;
+mod classes;
 mod crowds;
 mod granting;
 mod histories;
@@ -10,6 +12,7 @@ mod oracle;
 mod passing;
 mod refusing;
 mod runtimes;
+mod timeline;
 mod wakers;
 mod world;
 

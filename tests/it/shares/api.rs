@@ -4,9 +4,7 @@
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{
-    Bound, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join, try_join,
-};
+use tollgate::{Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
 
 fn limiter(quota: Quota) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -182,14 +180,9 @@ fn max_waiting_bounds_a_class_apart_from_the_others() {
 }
 
 #[test]
-fn what_a_limiter_with_classes_takes_no_part_in_is_refused() {
+fn a_limiter_without_classes_makes_none() {
     let plain = Limiter::new(hundred()).expect("valid");
     assert_eq!(plain.class("a", Share::weight(1)).unwrap_err(), ConfigError::NoClasses);
-    let (limiter, _) = limiter(hundred());
-    let refused = assert_ready_err!(spawn(join([(&plain, 1), (&limiter, 1)])).poll());
-    assert_eq!(refused, JoinError::WithClasses { limiter: 1 });
-    assert_eq!(try_join([(&limiter, 1), (&plain, 1)]).unwrap_err(), JoinError::WithClasses { limiter: 0 });
-    assert_eq!(plain.available(), 10);
 }
 
 /// A class made and dropped in a loop must not gain an installment, or a burst of its ceiling, each time.

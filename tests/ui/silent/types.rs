@@ -9,10 +9,10 @@ use tollgate::adaptive::{
     RateChange, Target,
 };
 use tollgate::{
-    AsLimiter, Bound, Bucket, Builder, Capped, Class, ClassSnapshot, Clock, ConfigError, Consume, ConsumeError,
-    ConsumeOwned, Denied, DryRunSnapshot, Grant, GrowWithin, Join, JoinError, Limiter, ManualClock, OwnedGrant,
-    ParseQuotaError, Quota, QuotaConflict, QuotaSnapshot, RecentShare, Refused, ReleaseError, Replenisher, Reservation,
-    Share, Snapshot, Ticket, TryAcquireError, Uncapped, Wait, Which, join, reserve, try_join,
+    AnyLimiter, AsLimiter, Bound, Bucket, Builder, Capped, Class, ClassSnapshot, Clock, ConfigError, Consume,
+    ConsumeError, ConsumeOwned, Denied, DryRunSnapshot, Grant, GrowWithin, Join, JoinError, Limiter, ManualClock,
+    OwnedGrant, ParseQuotaError, Quota, QuotaConflict, QuotaSnapshot, RecentShare, Refused, ReleaseError, Replenisher,
+    Reservation, Share, Snapshot, Ticket, TryAcquireError, Uncapped, Wait, Which, join, reserve, try_join,
 };
 
 type Failure = Box<dyn Error>;
@@ -92,6 +92,11 @@ async fn classes() -> Result<(), Failure> {
     let pages: Class = limiter.class("pages", share)?;
     send(&pages).await?;
     send(&limiter).await?;
+    let requests = Limiter::new(Quota::per_second(10))?;
+    let [requests, tokens]: [AnyLimiter; 2] = [AnyLimiter::from(requests), pages.clone().into()];
+    let grants: [Grant<'_, AnyLimiter>; 2] = join([(&requests, 1), (&tokens, 20)]).await?;
+    assert_eq!(grants.map(|grant| grant.cost()), [1, 20]);
+    let _both: Reservation<'_, 1, Class> = reserve([(&pages, 20)]).await?;
     let snapshot: ClassSnapshot = pages.snapshot();
     let recent: RecentShare = snapshot.recent;
     assert_eq!((snapshot.weight, recent.weights), (3, 3));

@@ -13,8 +13,8 @@ use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::conformance::{self, Case, Report, Subject};
 use tollgate::distributed::{
-    Breaker, BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind, SharedBucket, Store, StoreCounters,
-    StoreError, StoreSnapshot, Stores,
+    Breaker, BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind,
+    SharedBucket, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
 use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, INSTRUMENTS, Instrument, InstrumentKind, Meter, describe};

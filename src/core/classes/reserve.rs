@@ -1,0 +1,68 @@
+//! Joint claims in the scheduler: a claim that also waits in other limiters has its turn before its tokens are taken.
+//!
+//! The turn charges the classes on the path, as an installment does. The tokens are taken from the quotas when all
+//! limiters grant the claim. What was set aside for a claim above the burst in earlier turns stays set aside until then; it
+//! is *parked*: the claim is not at the front of its leaf any more.
+
+use super::offer::{ClassId, Pick};
+use super::scheduler::Scheduler;
+use crate::core::supply::Supply;
+
+impl Scheduler {
+    /// The front claim of the leaf in service has its turn at `now`, for the last installment. Returns what was set aside for
+    /// it. [`advance`](Self::advance) follows.
+    pub(crate) fn take_turn(&mut self, now: u64) -> u64 {
+        let Some(Pick { leaf, .. }) = self.tree.picked() else { return 0 };
+        self.tree.pay(now);
+        let paid = self.paid(leaf);
+        self.set_aside -= paid;
+        self.parked += paid;
+        paid
+    }
+
+    /// A joint claim that had its turn was granted `cost` tokens of the quotas at the instant of `supply`, beside the `paid`
+    /// tokens that were set aside for it.
+    pub(crate) fn grant_reserved(&mut self, cost: u64, paid: u64, supply: &Supply) {
+        self.parked -= paid;
+        if paid == 0 {
+            self.note_taken(cost, supply.synced());
+        }
+        self.drop_shadow();
+    }
+
+    /// A joint claim that had its turn leaves without a grant: gives back what was set aside for it, as
+    /// [`withdraw`](Self::withdraw) does.
+    pub(crate) fn withdraw_reserved(&mut self, paid: u64, supply: &mut Supply, base: u64) {
+        self.parked -= paid;
+        if let Some(shadow) = self.shadow.as_mut().filter(|_| paid > 0) {
+            shadow.restore(supply, base, paid);
+        }
+        self.drop_shadow();
+    }
+
+    /// Whether something is set aside for a joint claim that had its last turn. Every grant must then be known here, and
+    /// none may be made without the lock.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked > 0
+    }
+
+    /// `tokens` were granted in one piece, or charged, while no claim was in service.
+    pub(crate) fn note_taken(&mut self, tokens: u64, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.take(tokens, now);
+        }
+    }
+
+    /// No shadow is needed while nothing is set aside.
+    pub(super) fn drop_shadow(&mut self) {
+        if self.set_aside == 0 && self.parked == 0 {
+            self.shadow = None;
+        }
+    }
+
+    /// Whether no claim is at the front of a leaf.
+    pub(crate) fn has_no_front(&self, leaf: ClassId) -> bool {
+        self.leaves[leaf as usize].cost == 0
+    }
+}

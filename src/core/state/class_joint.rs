@@ -1,0 +1,317 @@
+//! Joint claims in a limiter with classes.
+//!
+//! # The rule
+//!
+//! A part of a joint claim goes through the stages that `state/joint.rs` describes. Only the first one differs:
+//!
+//! 1. **Turn.** The part waits in the queue of its class, behind the claims that were there before it, and in turn with the
+//!    other classes. The scheduler picks it as any claim. Its last installment needs no tokens yet: the classes on the path
+//!    are charged for it at once, and the part leaves the queue of its class. A claim above the burst gets its earlier
+//!    installments set aside before, in earlier turns.
+//! 2. **Aside** and 3. **Held**: as in a limiter without classes. A part that is held stands in front of all classes with its
+//!    last installment. While one is held, no class is served.
+//!
+//! A class has one part at a time that had its turn and is not granted yet. A joint claim behind it in the same class waits
+//! for that, and so do the claims behind that one. Otherwise a class could have many turns while no other class wants the
+//! tokens, and take all these tokens at once later: credit for idle time. A class whose front claim waits for this reason
+//! counts as idle.
+//!
+//! # Why it is correct
+//!
+//! - *The rate law.* A turn takes no tokens. A part that is held is the front of a line as in a limiter without classes,
+//!   with the base in the place of the line's beginning; the proof is in `state/joint.rs`. What is set aside in earlier
+//!   turns stays below the shadow until the grant, as that of any divided claim.
+//! - *Shares.* A turn charges what an installment would. So the tokens of a class, counted at its turns, keep all bounds of
+//!   the scheduler. Counted at the grants, a class is behind by one installment at most. Ceilings are charged at the turn too.
+//! - *Order.* In the queue of a class no claim passes another before its turn. Claims pass a part only while it is aside.
+//! - *No circle.* Parts enter all queues of a claim while these are locked. So of two joint claims in one class the older
+//!   one has its turn first, and of two that want the front of a limiter the older one has it. A queue holds its part only
+//!   after the claim had its turn in all limiters with classes. So a claim that still waits for a turn holds nothing, and
+//!   each wait of one joint claim for another is of a younger one for an older one.
+//! - *No starvation.* A turn comes as an installment does, since the classes are served between two parts that are held: each
+//!   part needs a turn of its own before it is held. From the last turn on, the bound of `state/joint.rs` applies.
+
+use super::State;
+use super::joint::Step;
+use super::serving::{Reach, Served, Verdict};
+use crate::core::classes::{ClassId, ROOT};
+use crate::core::joint::{JointPart, JointState};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Place, Reservation, Stand, Waiter};
+use crate::core::rovers::Rovers;
+use crate::core::wakes::Wakes;
+use std::pin::Pin;
+use std::task::Waker;
+
+/// What [`State::serve_parts`] did.
+pub(super) enum PartsServed {
+    /// No part is held and none can move: the classes are next.
+    Idle,
+    /// A part has moved.
+    Moved,
+    /// The held part was granted or turned away.
+    Left,
+    Ended(Served),
+}
+
+impl State {
+    /// A part of a joint claim joins the end of the queue of its class. `place` stands for it there until its turn.
+    pub(crate) fn enter_part_in_class(
+        &mut self,
+        rovers: &Rovers,
+        (class, cost): (ClassId, u64),
+        waker: Waker,
+        part: Box<JointPart>,
+        place: Pin<&mut Place>,
+    ) {
+        let twin = Box::new(part.twin());
+        self.queue.add_turn(class, cost, waker, part);
+        self.enter_class(rovers, place, class, cost, Waker::noop().clone(), Some(twin));
+    }
+
+    /// Whether no claim waits in the queue of a class.
+    pub(super) fn is_class_empty(&self, class: ClassId) -> bool {
+        let queue = match self.classes() {
+            Some(classes) if class != ROOT => &classes.entry(class).queue,
+            _ => &self.queue,
+        };
+        queue.line_front().is_none()
+    }
+
+    /// The cost of the front claim of a class. `None` if there is none, or if it waits for the joint claim of its class that
+    /// had its turn.
+    pub(super) fn front_cost(&mut self, class: ClassId) -> Option<u64> {
+        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).reserved.is_some());
+        let front = self.queue_of(class).line_front()?;
+        (!(is_reserved && front.is_joint())).then_some(front.cost)
+    }
+
+    /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from the
+    /// clock, and serves up to `now`.
+    pub(super) fn serve_parts(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        wakes: &mut Wakes,
+    ) -> PartsServed {
+        match self.step(rovers, wakes) {
+            Step::Idle => {}
+            Step::Taken => return PartsServed::Moved,
+            Step::Again => return PartsServed::Ended(Served::Again),
+        }
+        let Some(held) = self.queue.held() else { return PartsServed::Idle };
+        let ticket = held.waiter.ticket;
+        let verdict = self.verdict::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
+        let waits = matches!(verdict, Verdict::Held(_) | Verdict::Wait);
+        if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
+            return match self.ring(rovers, Some(ticket), wakes) {
+                Step::Again => PartsServed::Ended(Served::Again),
+                Step::Idle | Step::Taken => PartsServed::Moved,
+            };
+        }
+        match verdict {
+            Verdict::Held(since) if reach != Reach::Now => {
+                self.supply.mint(since, Some(ticket));
+                self.report_held(wakes);
+                return PartsServed::Ended(Served::Held);
+            }
+            Verdict::Held(_) | Verdict::Wait => {
+                self.supply.mint(now, Some(ticket));
+                self.report_held(wakes);
+                return PartsServed::Ended(Served::All);
+            }
+            Verdict::Again | Verdict::TicketRecalled => return PartsServed::Ended(Served::Again),
+            _ if wakes.is_full() => return PartsServed::Ended(Served::Again),
+            Verdict::Grant(at) => {
+                self.supply.mint(at, Some(ticket));
+                self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
+                let remaining = self.classes().map_or(0, |classes| self.level(classes, ticket));
+                self.call_held(rovers, Outcome::Granted { remaining }, wakes);
+            }
+            Verdict::TurnAway(outcome) => {
+                self.supply.mint(now, Some(ticket));
+                self.call_held(rovers, outcome, wakes);
+            }
+        }
+        // No release was read while the claim was held back.
+        if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
+            return PartsServed::Ended(Served::Again);
+        }
+        PartsServed::Left
+    }
+
+    /// The class in service, if its front claim is a part of a joint claim that lacks only its last installment.
+    pub(super) fn part_in_turn(&mut self) -> Option<ClassId> {
+        let classes = self.classes()?;
+        let pick = classes.scheduler.tree.picked()?;
+        let owner = classes.owner(pick.leaf);
+        let is_last = classes.scheduler.is_last_installment(pick);
+        (is_last && self.queue_of(owner).line_front().is_some_and(Waiter::is_joint)).then_some(owner)
+    }
+
+    /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.
+    pub(super) fn take_turn(&mut self, rovers: &Rovers, class: ClassId, base: u64, wakes: &mut Wakes) {
+        self.forget_denial(rovers);
+        let Some(part) = self.queue_of(class).line_front().and_then(|front| front.part.as_deref()) else { return };
+        let (number, is_dead) = (part.number(), part.is_dead());
+        let waiter = self.queue_of(class).call_line_front(Outcome::JointEnded).expect("the part is at the front");
+        if is_dead {
+            self.withdraw_front(class, &waiter, base);
+            self.advance(class, &waiter);
+            if self.queue.parts().is_some_and(|parts| parts.joint_part(number).is_some()) {
+                self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
+            }
+            return;
+        }
+        let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(pick) = classes.scheduler.tree.picked() else { return };
+        let paid = classes.scheduler.take_turn(now);
+        classes.count_served(class, pick, now);
+        classes.entry_mut(class).reserved = Some(number);
+        self.supply.shift(waiter.cost - paid);
+        self.supply.raise_ceiling(paid);
+        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+        self.advance(class, &waiter);
+        self.supply.cut(None);
+        self.queue.take_turn(number, paid);
+        self.stand_aside(rovers, number, wakes);
+    }
+
+    /// Calls the held part out.
+    fn call_held(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        self.forget_denial(rovers);
+        let Some(number) = self.queue.held().map(|held| held.number) else { return };
+        let Some(Reservation { class, paid }) = self.reservation(number) else { return };
+        let waiter = self.queue.call_front(outcome).expect("a part is held");
+        let Some(part) = &waiter.part else { return };
+        if matches!(outcome, Outcome::Granted { .. }) {
+            self.supply.pass(waiter.stretch(), self.next_start(rovers));
+            self.supply.raise_ceiling(paid.wrapping_neg());
+            self.totals.skipped = self.totals.skipped.wrapping_sub(paid);
+            let now = self.supply.synced();
+            if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+                classes.scheduler.grant_reserved(waiter.cost, paid, &self.supply);
+                classes.count_wait(class, now.saturating_sub(part.instant(0)));
+            }
+            self.let_next_part_in(class);
+        } else {
+            self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+            self.fill_front(rovers, &waiter);
+            self.end_reservation(rovers, Some(Reservation { class, paid }));
+        }
+        self.charge_debts_if_idle();
+        part.joint.kill_as(outcome);
+        wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+        wakes.push(waiter.waker);
+    }
+
+    /// What the class of a part has reserved for it. `None` in a limiter without classes.
+    pub(super) fn reservation(&self, number: u64) -> Option<Reservation> {
+        self.classes()?;
+        self.queue.parts()?.reservation(number)
+    }
+
+    /// A part that had its turn has left without a grant.
+    pub(super) fn end_reservation(&mut self, rovers: &Rovers, reservation: Option<Reservation>) {
+        let Some(Reservation { class, paid }) = reservation else { return };
+        let Some(base) = self.classes().map(|classes| self.base(classes, rovers)) else { return };
+        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+            classes.scheduler.withdraw_reserved(paid, &mut self.supply, base);
+        }
+        self.let_next_part_in(class);
+    }
+
+    /// The joint claim of a class that had its turn is gone: the next one may be in front.
+    fn let_next_part_in(&mut self, class: ClassId) {
+        let Some(classes) = self.classes_mut() else { return };
+        classes.entry_mut(class).reserved = None;
+        let leaf = classes.entry(class).leaf;
+        if classes.scheduler.has_no_front(leaf) {
+            self.put_next_in_front(class, 0);
+        }
+    }
+
+    /// No claim is in the line any more: what classes still owe is a debt of the limiter.
+    pub(super) fn charge_debts_if_idle(&mut self) {
+        if !self.role.has_classes() || !self.queue.is_empty() {
+            return;
+        }
+        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+            classes.scheduler.charge_debts(&mut self.supply);
+        }
+    }
+
+    /// Whether every grant must be made under the lock, in turn; see
+    /// [`has_parked`](crate::core::classes::Scheduler::has_parked).
+    pub(crate) fn has_parked(&self) -> bool {
+        self.classes().is_some_and(|classes| classes.scheduler.has_parked())
+    }
+
+    /// The instant, not before `synced`, at which the front waiter passes; `None` if no clock can tell.
+    pub(super) fn front_due(&self, front: &Waiter) -> Option<u64> {
+        let Some(classes) = self.classes() else { return self.supply.due(front.ticket) };
+        let number = self.queue.held().map(|held| held.number);
+        let paid = number.and_then(|number| self.reservation(number)).map_or(0, |reservation| reservation.paid);
+        let fits = classes.scheduler.fits(&self.supply, front.start(), front.cost + paid);
+        if fits { self.supply.scheduled(front.ticket) } else { None }
+    }
+
+    /// The same for the held part.
+    pub(super) fn held_due(&self) -> Option<u64> {
+        self.queue.held().and_then(|held| self.front_due(&held.waiter))
+    }
+
+    /// The same for a part that would come to the front now.
+    pub(super) fn due_in_front_of_classes(&self, number: u64, base: u64, cost: u64) -> Option<u64> {
+        // A younger part that is held would go aside.
+        let lacks = self.reservation(number).map_or(0, |reservation| reservation.paid);
+        let fits = self.classes()?.scheduler.fits(&self.supply, base, cost + lacks);
+        if fits { self.supply.scheduled(base.wrapping_add(cost)) } else { None }
+    }
+
+    /// The parts of classes that were removed are turned away when the limiter is served next.
+    pub(super) fn close_parts_in(&mut self, removed: &[ClassId]) {
+        let Some(classes) = self.classes_mut() else { return };
+        for class in removed {
+            classes.closing_parts.extend(classes.entry(*class).reserved);
+        }
+    }
+
+    /// Whether [`admit_class`](Self::admit_class) would grant `cost` tokens to a class, provided that the fast path is closed
+    /// and no claim waits.
+    pub(crate) fn can_admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
+        if self.is_closed(class) || cost == 0 {
+            return !self.is_closed(class);
+        }
+        let most = self.classes().map_or(0, |classes| {
+            let leaf = classes.entry(class).leaf;
+            if classes.scheduler.tree.is_under_ceiling(leaf) { classes.most_at_once(class) } else { u64::MAX }
+        });
+        self.queue.is_empty() && cost <= most && cost <= self.available_to_class(rovers, class)
+    }
+
+    /// Turns the parts of removed classes away. Returns false if the batch of wakers is full.
+    pub(super) fn turn_removed_parts_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        while let Some(number) = self.classes().and_then(|classes| classes.closing_parts.last().copied()) {
+            if wakes.must_pause() {
+                return false;
+            }
+            wakes.looks += 1;
+            if let Some(classes) = self.classes_mut() {
+                classes.closing_parts.pop();
+            }
+            let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
+            // A claim that is granted already stays so.
+            if part.is_none_or(|part| part.joint.kill() == JointState::Committed) {
+                continue;
+            }
+            if self.is_held(number) {
+                self.set_held_aside(rovers, Stand::Aside);
+            }
+            self.turn_part_away(rovers, number, Outcome::Closed, wakes);
+        }
+        true
+    }
+}
