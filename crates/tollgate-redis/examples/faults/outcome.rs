@@ -83,12 +83,11 @@ fn recovery(law: Law, grants: &[Batch], end: u64, stopped: u64) -> u64 {
     let (mut granted, mut furthest, mut since) = (0, 0, end);
     let after = grants.iter().filter(|batch| (end..stopped).contains(&batch.last));
     for (at, tokens) in after.map(|batch| (batch.last, batch.tokens)).chain([(stopped.max(end), 0)]) {
-        if at > since + SECOND {
+        // Between two grants the fleet falls behind.
+        if granted - due(at.min(since + SECOND)) < furthest {
+            (furthest, since) = (granted - due(at), at);
+        } else if at > since + SECOND {
             break;
-        }
-        let ahead = granted - due(at);
-        if ahead < furthest {
-            (furthest, since) = (ahead, at);
         }
         granted += i128::from(tokens) * i128::from(SECOND);
     }
@@ -119,6 +118,8 @@ mod tests {
         assert_eq!((excess, kept, recovery), (0, 0.9, 100 * MS));
         let Outcome { kept, recovery, .. } = outcome(&grants((0..1_000).chain(2_040..4_000)), 1_000, 2_000);
         assert_eq!((kept, recovery), (0.0, 40 * MS));
+        let Outcome { kept, recovery, .. } = outcome(&grants((0..1_000).chain(2_400..4_000)), 1_000, 1_000);
+        assert_eq!((kept, recovery), (0.0, 1_400 * MS));
     }
 
     #[test]

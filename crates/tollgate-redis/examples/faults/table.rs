@@ -47,9 +47,13 @@ pub(crate) fn publish(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     let marks = text.split_once(FIRST).and_then(|(before, rest)| Some((before, rest.split_once(LAST)?.1)));
     let (before, after) = marks.ok_or_else(|| format!("{} has no lines {FIRST} and {LAST}", file.display()))?;
     let Law { rate, burst } = LAW;
+    let processors = std::thread::available_parallelism()?;
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
     let table: String = rows.iter().map(Row::markdown).collect();
     let text = format!(
-        "{before}{FIRST}\n\n{NODES} processes share {rate} tokens per second, burst {burst}. Written by `scripts/faults`.\n\n\
+        "{before}{FIRST}\n\n{NODES} processes share {rate} tokens per second, burst {burst}. Written by `scripts/faults` on \
+         {processors} processors; the load average at the end was {load}.\n\n\
          | fault | what happens | excess | bound | kept | recovery (ms) | connections |\n|---|---|---|---|---|---|---|\n\
          {table}\n{LAST}{after}"
     );
