@@ -501,5 +501,8 @@ fn waits_of_keys_count_in_the_class_of_their_group() {
     assert!(waiting.iter_mut().all(|claim| claim.is_woken()));
     let snapshot = tenant.snapshot();
     let waits = (snapshot.wait_p50.unwrap().as_millis(), snapshot.wait_p99.unwrap().as_millis());
-    assert!((20..25).contains(&waits.0) && (30..38).contains(&waits.1), "10, 20 and 30 ms, at most a quarter more: {waits:?}");
+    assert!(
+        (20..25).contains(&waits.0) && (30..38).contains(&waits.1),
+        "10, 20 and 30 ms, at most a quarter more: {waits:?}"
+    );
 }
