@@ -331,6 +331,32 @@ fn the_cap_of_a_limiter_with_classes_holds_the_joint_claim() {
     assert_eq!(tokens.snapshot().in_flight, Some(0));
 }
 
+/// What was set aside for a claim above the burst is in flight from the grant on, and not before.
+#[test]
+fn a_joint_claim_above_the_burst_is_in_flight_once_it_is_granted() {
+    let clock = ManualClock::new();
+    let requests = limiter(&clock, Quota::per_second(1).burst(1).initial(0));
+    let builder = Limiter::builder().quota(Quota::per_second(100).burst(10).initial(0)).max_in_flight(30).classes();
+    let tokens = builder.clock(clock.clone()).build().unwrap();
+    let (requests_any, a_any) = (any(&requests), any_class(&class(&tokens, "a", 1)));
+    let mut giant = spawn(join([(&requests_any, 1), (&a_any, 25)]));
+    assert_pending!(giant.poll());
+    for _ in 0..99 {
+        clock.advance(10 * MS);
+        tick(&[&requests, &tokens]);
+        assert_eq!(tokens.snapshot().in_flight, Some(0));
+    }
+    let mut beside = spawn(tokens.consume(6));
+    assert_pending!(beside.poll());
+    clock.advance(110 * MS);
+    tick(&[&requests, &tokens]);
+    assert_eq!(tokens.snapshot().in_flight, Some(25));
+    assert!(!beside.is_woken(), "25 and 6 are more than the cap of 30");
+    drop(assert_ready_ok!(giant.poll()));
+    assert!(beside.is_woken());
+    assert_eq!(tokens.snapshot().in_flight, Some(6));
+}
+
 #[test]
 fn refusals_of_joint_claims_with_classes() {
     let clock = ManualClock::new();
