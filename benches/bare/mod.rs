@@ -30,7 +30,7 @@ struct Class {
 #[derive(Default)]
 struct Scheduler {
     queue: VecDeque<Waiter>,
-    classes: Vec<Box<Class>>,
+    classes: Vec<Class>,
     /// Start tag, span, age and number of each class that waits.
     heap: BinaryHeap<Reverse<(u64, u64, u64, usize)>>,
     virtual_time: u64,
@@ -73,7 +73,7 @@ pub fn per_grant(tasks: usize, classes: usize, rate: u64, time: Duration) -> f64
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let local = LocalSet::new();
     let grants = Rc::new(Cell::new(0_u64));
-    let class = |index: u64| Box::new(Class { span: 6 / (1 + index % 3), ..Class::default() });
+    let class = |index: u64| Class { span: 6 / (1 + index % 3), ..Class::default() };
     let classes = (0..classes as u64).map(class).collect();
     let scheduler = Rc::new(RefCell::new(Scheduler { classes, ..Scheduler::default() }));
     for task in 0..tasks {
