@@ -141,8 +141,8 @@ where
                 request.extensions_mut().insert(pending_tunnel.clone());
             }
             let counted = count.begin();
-            // The service is always ready.
-            let answer = service.clone().call(request.map(Body::new));
+            // The service is always ready. In a box: the connection would keep the memory of it.
+            let answer = Box::pin(service.clone().call(request.map(Body::new)));
             async move { answer.await.map(|response| ToBody.hold(response, Some(counted))) }
         }
     });
