@@ -11,12 +11,11 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use http::{Request, Response};
-use http_body_util::Empty;
 use tollgate::{KeyedLimiter, Limiter, Quota};
 use tollgate_tower::LimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-type Body = Empty<&'static [u8]>;
+type Body = String;
 
 const ROUNDS: usize = 201;
 const CALLS: u32 = 2_000;
@@ -59,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::new(quota)?;
     let clients = KeyedLimiter::new(quota)?;
     let key = |request: &Request<Body>| {
-        request.headers()["x-api-key"].to_str().unwrap_or_default().to_owned()
+        (request.headers()["x-api-key"].to_str().unwrap_or_default().to_owned(), 1)
     };
     println!("| | ns a call | more than the first row |\n|---|---|---|");
     let plain = LimitLayer::new(&limiter).layer(service_fn(answer));
