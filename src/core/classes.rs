@@ -1,7 +1,7 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
 //! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
-//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs` and `pick.rs` (the tree and the rules of service);
+//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs` and `pick.rs` (the tree and the rules of service);
 //! `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
 //! `simulation.rs` (estimates); `name.rs` and `table.rs` (the queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
@@ -10,6 +10,7 @@ mod arrivals;
 #[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
+mod conflict;
 mod floor;
 mod limits;
 mod name;
@@ -45,7 +46,7 @@ pub(crate) mod steps {
     }
 }
 
-pub(crate) use limits::FloorConflict;
+pub(crate) use conflict::FloorConflict;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;

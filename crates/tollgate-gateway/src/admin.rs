@@ -25,7 +25,7 @@ use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
 use tower::{ServiceExt, service_fn};
 
-use crate::downstream::server::HttpService;
+use crate::downstream::http_service::HttpService;
 use crate::http::conformance;
 use crate::http::local_reply;
 use crate::limits::Limits;

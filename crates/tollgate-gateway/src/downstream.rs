@@ -6,6 +6,7 @@ pub(crate) mod connection_limit;
 pub(crate) mod follow_upstream;
 pub(crate) mod handler;
 pub(crate) mod http1;
+pub(crate) mod http_service;
 pub(crate) mod open_files;
 pub(crate) mod prefixed_io;
 pub(crate) mod server;

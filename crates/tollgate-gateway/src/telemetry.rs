@@ -1,5 +1,6 @@
 //! What the gateway counts and logs about requests.
 
+pub(crate) mod access_lines;
 pub(crate) mod access_log;
 pub(crate) mod access_writer;
 pub(crate) mod connection_counts;

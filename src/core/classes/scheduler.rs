@@ -11,7 +11,8 @@
 //! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
-use super::limits::{FloorConflict, Limits};
+use super::conflict::FloorConflict;
+use super::limits::Limits;
 use super::offer::ClassId;
 use super::shadow::Shadow;
 use super::tree::Tree;

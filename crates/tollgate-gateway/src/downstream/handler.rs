@@ -18,7 +18,7 @@ use tower::service_fn;
 use super::admission::{Admission, Admitted, InFlight, Rejected};
 use super::connection::Connection;
 use super::follow_upstream::{follow_upstream, restore_expired};
-use super::server::HttpService;
+use super::http_service::HttpService;
 use crate::body::upload::{Upload, UploadError};
 use crate::config::Config;
 use crate::http::conformance;
@@ -38,6 +38,7 @@ use crate::request::networks::Block;
 use crate::request::outcome::Outcome;
 use crate::request::route::{BadEscape, RoutePolicy};
 use crate::request::rule::Charge;
+use crate::telemetry::logged_body::LoggedBody;
 use crate::telemetry::record::Record;
 use crate::telemetry::stats;
 
@@ -95,7 +96,7 @@ async fn handle(connection: Arc<Connection>, request: Request<Body>) -> Result<H
             tunnel.begin(pass, entry);
             Ok(ToBody.hold(response, None))
         }
-        None => Ok(ToBody.hold(entry.follow(response), pass)),
+        None => Ok(ToBody.hold(LoggedBody::follow(entry, response), pass)),
     }
 }
 

@@ -21,9 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_tower::{Hold, ToBody};
 
+use super::http_service::{HttpService, MAX_READ};
 use super::prefixed_io::{IoState, PrefixedIo};
-use super::server::HttpService;
-use super::session::MAX_READ;
 use crate::config::timeouts::Timeouts;
 use crate::proxy::tunnel::PendingTunnel;
 

@@ -1,6 +1,5 @@
 //! A listener and its connections: a bounded number at a time, and a shutdown that serves every accepted connection.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +7,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Request, Response};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tower::{BoxError, Service};
 
+use super::http_service::HttpService;
 use super::open_files::FdReserve;
 use super::session::Session;
 use crate::telemetry::log;
@@ -33,25 +30,6 @@ pub(crate) struct Server<M> {
     ended: Arc<Notify>,
     /// Tells the connections to end. It is closed when all have ended.
     stop: watch::Sender<()>,
-}
-
-/// The service of a connection. It never fails.
-pub(crate) trait HttpService:
-    Service<Request<Body>, Response = Response<<Self as HttpService>::Body>, Error = Infallible, Future: Send + 'static>
-    + Clone
-    + Send
-    + 'static
-{
-    type Body: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
-}
-
-impl<S, B> HttpService for S
-where
-    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
-    S: Clone + Send + 'static,
-    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    type Body = B;
 }
 
 impl<M, S> Server<M>

@@ -21,8 +21,8 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use super::http_service::{HttpService, MAX_READ};
 use super::http1::serve_http1;
-use super::server::HttpService;
 use super::stream_permits::StreamPermits;
 use super::streams::{StreamResponseBody, Streams};
 use crate::body::complete_body::CompleteBody;
@@ -31,8 +31,6 @@ use crate::http::local_reply;
 use crate::telemetry::connection_counts;
 use crate::telemetry::log;
 
-/// The largest head, and the most that is read ahead of a body.
-pub(super) const MAX_READ: usize = 64 << 10;
 /// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
 /// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have room for each of
 /// their requests, so those whose bodies wait hold back no other.

@@ -20,7 +20,7 @@ use tollgate::{ConfigError, ConsumeError, OwnedGrant, OwnedKeyedGrant};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::builders::Builders;
-use super::refusing_limit::RefusingLimit;
+use super::refusing_limit::{KEY, RefusingLimit};
 use super::rule_client_limits::RuleKey;
 use super::time_left::TimeLeft;
 use crate::config::Config;
@@ -29,9 +29,8 @@ use crate::request::name::Name;
 use crate::request::rule::Charge;
 use quotas::DistributedQuotas;
 
-/// The names of the limit of all requests and of the limit of each client, beside those of rules.
+/// The name of the limit of all requests, beside those of rules.
 const ALL: &str = "all";
-pub(crate) const KEY: &str = "key";
 
 /// The distributed quotas of the configuration.
 pub(crate) struct Distributed {

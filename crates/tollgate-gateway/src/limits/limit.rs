@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::distributed::KEY;
+use super::refusing_limit::KEY;
 use super::refusing_limit::RefusingLimit;
 use super::rule_client_limits::RuleKey;
 use crate::request::client::Client;

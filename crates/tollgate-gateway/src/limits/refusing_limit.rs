@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use super::distributed::KEY;
 use super::rule_client_limits::RuleKey;
 use crate::request::client::Client;
 use crate::request::name::Name;
+
+/// The name of the limit of each client, beside those of rules.
+pub(crate) const KEY: &str = "key";
 
 /// The limit that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

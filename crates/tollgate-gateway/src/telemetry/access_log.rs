@@ -3,18 +3,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Method, Request, Response};
+use axum::http::{Method, Request};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::access_lines::{Lines, Message};
 use super::access_writer::Writer;
-use super::logged_body::LoggedBody;
 use super::record::{Record, RequestLine, ResponseEnd};
 use crate::config::log_destination::Destination;
 
@@ -22,45 +22,6 @@ use crate::config::log_destination::Destination;
 const MAX_LINES: usize = 8_192;
 /// How long the shutdown waits for the writer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How many lines were written, and how many were not.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lines(Arc<LineCounts>);
-
-#[derive(Debug, Default)]
-struct LineCounts {
-    written: AtomicU64,
-    /// Lines that found the queue full.
-    dropped: AtomicU64,
-    /// Lines that could not be written.
-    failed: AtomicU64,
-}
-
-impl Lines {
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 3] {
-        let LineCounts { written, dropped, failed } = &*self.0;
-        [("written", written), ("dropped", dropped), ("failed", failed)]
-            .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
-    }
-
-    pub(crate) fn dropped(&self) -> u64 {
-        self.0.dropped.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn note(&self, written: u64, failed: u64) {
-        self.0.written.fetch_add(written, Ordering::Relaxed);
-        self.0.failed.fetch_add(failed, Ordering::Relaxed);
-    }
-}
-
-/// What the writer gets.
-pub(crate) enum Message {
-    Line(Box<(RequestLine, Record, ResponseEnd)>),
-    /// Look whether the file has to be opened again.
-    Wake,
-    /// Answer when all earlier lines are written.
-    Flush(oneshot::Sender<()>),
-}
 
 /// A handle of the log; without a queue nothing is logged.
 #[derive(Clone, Default)]
@@ -118,7 +79,7 @@ impl AccessLog {
     fn send(&self, message: Message) {
         let sent = self.0.queue.as_ref().map(|queue| queue.try_send(message));
         if matches!(sent, Some(Err(_))) {
-            self.0.lines.0.dropped.fetch_add(1, Ordering::Relaxed);
+            self.0.lines.drop_one();
         }
     }
 
@@ -153,12 +114,8 @@ struct Open {
 }
 
 impl Entry {
-    /// From here on the line waits for the end of the response's body.
-    pub(crate) fn follow(self, response: Response<Body>) -> Response<Body> {
-        match &self.open {
-            Some(_) => response.map(|body| Body::new(LoggedBody::new(body, self))),
-            None => response,
-        }
+    pub(super) fn is_logged(&self) -> bool {
+        self.open.is_some()
     }
 
     pub(crate) fn end(&mut self, bytes: u64, is_complete: bool) {

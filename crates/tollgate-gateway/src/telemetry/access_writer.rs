@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use super::access_log::{Lines, Message};
+use super::access_lines::{Lines, Message};
 use super::log;
 use super::record;
 use crate::config::log_destination::Destination;

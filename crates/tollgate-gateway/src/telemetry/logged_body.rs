@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::Response;
 use hyper::body::{Frame, SizeHint};
 
 use super::access_log::Entry;
@@ -16,8 +17,12 @@ pub(crate) struct LoggedBody {
 }
 
 impl LoggedBody {
-    pub(crate) fn new(body: Body, entry: Entry) -> Self {
-        Self { body, entry, bytes: 0, has_ended: false }
+    /// From here on the line of `entry` waits for the end of the response's body.
+    pub(crate) fn follow(entry: Entry, response: Response<Body>) -> Response<Body> {
+        if !entry.is_logged() {
+            return response;
+        }
+        response.map(|body| Body::new(Self { body, entry, bytes: 0, has_ended: false }))
     }
 }
 

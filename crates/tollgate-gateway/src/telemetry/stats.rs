@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use metrics::{Unit, counter, describe_counter};
 
-use super::access_log::Lines;
+use super::access_lines::Lines;
 use super::histogram::Histogram;
 use super::refusals::Refusals;
 use super::upstream_stats::{CLASSES, UpstreamError, UpstreamStats};

@@ -129,7 +129,7 @@ impl Trend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::access_log::Lines;
+    use super::super::access_lines::Lines;
     use super::*;
     use axum::response::{IntoResponse, Response};
 

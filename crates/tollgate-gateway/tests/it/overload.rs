@@ -7,7 +7,8 @@ use super::app::limits::Limits;
 use super::app::proxy::UpstreamClients;
 use super::app::request::client::Client;
 use super::app::request::name::Name;
-use super::app::telemetry::access_log::{AccessLog, Lines};
+use super::app::telemetry::access_lines::Lines;
+use super::app::telemetry::access_log::AccessLog;
 use super::app::telemetry::stats::Stats;
 use super::fixture::{MILLI, SECOND, file};
 

@@ -99,3 +99,18 @@ pub(super) fn check_buffer(source: &Source<'_>, bytes: &Spanned<u64>) -> Result<
         || format!("`body_buffer` is {size} bytes, which each connection may take: write at most {MAX_BUFFERED}");
     if size > MAX_BUFFERED { Err(source.problem(Some(bytes.span()), what())) } else { Ok(size as usize) }
 }
+
+/// Checks that a request of this cost would pass within `max_wait` if the bucket were full.
+pub(super) fn check_wait(cost: u64, whose: &str, quota: Quota, max_wait: Duration) -> Result<(), String> {
+    let full = Limiter::new(quota.initial(quota.capacity())).expect("the quota was checked");
+    let wait = full.estimate(cost);
+    if wait.is_some_and(|wait| wait <= max_wait) {
+        return Ok(());
+    }
+    let wait = wait.map_or("for ever".to_owned(), |wait| format!("for {}", humantime::format_duration(wait)));
+    Err(format!(
+        "a cost of {cost} waits {wait} even in a full bucket of the quota \"{quota}\" of {whose}, and `max_wait` is {}: \
+         lower the cost, or raise the burst or `max_wait`",
+        humantime::format_duration(max_wait)
+    ))
+}

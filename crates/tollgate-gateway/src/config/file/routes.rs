@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use axum::http::Method;
-use tollgate::{Limiter, Quota};
+use tollgate::Quota;
 use toml::Spanned;
 
 use super::super::problem::{Problem, Source};
-use super::checks::check_buffer;
+use super::checks::{check_buffer, check_wait};
 use super::rules::{self, RuleTable};
 use crate::request::keys::Keys;
 use crate::request::name::Name;
@@ -153,18 +153,4 @@ impl Bounds<'_> {
         let mut all = all.chain(keys.quotas.iter().map(|(name, quota)| (name.as_str(), *quota)));
         all.try_for_each(|(whose, quota)| check_wait(cost, whose, quota, *max_wait))
     }
-}
-
-pub(super) fn check_wait(cost: u64, whose: &str, quota: Quota, max_wait: Duration) -> Result<(), String> {
-    let full = Limiter::new(quota.initial(quota.capacity())).expect("the quota was checked");
-    let wait = full.estimate(cost);
-    if wait.is_some_and(|wait| wait <= max_wait) {
-        return Ok(());
-    }
-    let wait = wait.map_or("for ever".to_owned(), |wait| format!("for {}", humantime::format_duration(wait)));
-    Err(format!(
-        "a cost of {cost} waits {wait} even in a full bucket of the quota \"{quota}\" of {whose}, and `max_wait` is {}: \
-         lower the cost, or raise the burst or `max_wait`",
-        humantime::format_duration(max_wait)
-    ))
 }

@@ -6,9 +6,8 @@ use tollgate::Quota;
 use toml::Spanned;
 
 use super::super::problem::{Problem, Source};
-use super::checks::{check_cap, check_client_quota, check_shared_quota};
+use super::checks::{check_cap, check_client_quota, check_shared_quota, check_wait};
 use super::redis::check_distributed;
-use super::routes::check_wait;
 use crate::request::name::Name;
 use crate::request::rule::{Rule, RuleSet};
 

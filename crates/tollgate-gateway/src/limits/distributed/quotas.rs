@@ -8,12 +8,12 @@ use tollgate::metrics::Meter;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
-use super::{ALL, BuildError, KEY};
+use super::{ALL, BuildError};
 use crate::config::Config;
 use crate::config::redis::{OutagePolicy, RedisFixed, Server, connect, store};
 use crate::limits::builders::Builders;
 use crate::limits::fair_queue::FairQueue;
-use crate::limits::refusing_limit::RefusingLimit;
+use crate::limits::refusing_limit::{KEY, RefusingLimit};
 use crate::limits::rule_client_limits::RuleKey;
 use crate::limits::time_left::TimeLeft;
 use crate::request::client::Client;

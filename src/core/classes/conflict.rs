@@ -1,0 +1,89 @@
+//! Whether all floors of a tree can be kept below the quotas and below the ceilings.
+
+use super::floor::{Rate, RateSum};
+use super::limits::Limits;
+use super::offer::{ClassId, NEW, ROOT};
+use super::tree::Tree;
+use crate::Quota;
+
+/// Why the floors of a tree could not all be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FloorConflict {
+    /// Together they exceed the rate of the slowest quota.
+    Rate,
+    /// Those below a ceiling exceed its rate.
+    CeilingRate,
+    /// A ceiling above a floor has a smaller burst than the limiter.
+    CeilingBurst { burst: u64, least: u64 },
+}
+
+impl Tree {
+    /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
+    ///
+    /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NEW`] if it is about to be added in `parent`.
+    /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
+    pub(crate) fn check(
+        &self,
+        (parent, id, leaf): (ClassId, ClassId, ClassId),
+        floor: Option<Quota>,
+        ceiling: Option<Quota>,
+    ) -> Result<(), FloorConflict> {
+        let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
+        let (old, known, below) = match id {
+            NEW => (0, None, 0),
+            _ => (
+                self.node(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
+                self.ceiling(id),
+                self.node(id).floors,
+            ),
+        };
+        let rises = new > old;
+        let sum = |floors: RateSum| (floors - old).checked_add(new).ok_or(FloorConflict::Rate);
+        let is_stricter = |quota: Quota| {
+            let lower =
+                |known: Quota| Rate::of(quota).zip(Rate::of(known)).is_some_and(|(rate, known)| rate.is_below(known));
+            known.is_none_or(|known| quota.capacity() < known.capacity() || lower(known))
+        };
+        if let Some(quota) = ceiling.filter(|quota| rises || is_stricter(*quota)) {
+            self.check_ceiling(quota, sum(below)?)?;
+        }
+        if !rises {
+            return Ok(());
+        }
+        for above in self.path(parent) {
+            if let Some(ceiling) = &self.node(above).ceiling {
+                self.check_ceiling(ceiling.quota(), sum(self.node(above).floors)?)?;
+            }
+        }
+        let sum = sum(self.node(ROOT).floors)?;
+        if self.limits.rate.is_some_and(|rate| rate.fixed_up() < sum) { Err(FloorConflict::Rate) } else { Ok(()) }
+    }
+
+    /// Checks that floors of this sum can be kept below a ceiling.
+    fn check_ceiling(&self, quota: Quota, floors: RateSum) -> Result<(), FloorConflict> {
+        if floors == 0 {
+            return Ok(());
+        }
+        // Where no time refills the quotas, an installment of another class takes no time from this ceiling.
+        if self.limits.rate.is_some() && quota.capacity() < self.limits.burst {
+            return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
+        }
+        if Rate::of(quota).is_some_and(|rate| rate.fixed_up() < floors) {
+            return Err(FloorConflict::CeilingRate);
+        }
+        Ok(())
+    }
+
+    /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas.
+    pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(ClassId, FloorConflict)> {
+        let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
+        if is_known || limits.rate.is_none() || self.node(ROOT).floors == 0 {
+            return None;
+        }
+        self.subtree(ROOT).find_map(|id| {
+            let node = self.node(id);
+            let burst = node.ceiling.as_ref().filter(|_| node.floors > 0)?.burst();
+            (burst < limits.burst).then_some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
+        })
+    }
+}
