@@ -19,7 +19,15 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// Does `step`, and returns what its caller sees: of a denial also by which quota of the trace.
+    /// A bound, with the index that its quota has in the trace.
+    fn bound(&self, by: Bound) -> String {
+        match by {
+            Bound::Quota(index) => format!("quota {:?}", self.quotas.iter().position(|own| *own == Some(index))),
+            by => format!("{by:?}"),
+        }
+    }
+
+    /// Does `step`, and returns what its caller sees: of a refusal also by which quota of the trace.
     fn step(&mut self, step: &Step) -> String {
         let mut seen = String::new();
         match *step {
@@ -29,13 +37,10 @@ impl<'a> Side<'a> {
                 seen = match &answer {
                     Ok(_) => "granted".to_string(),
                     Err(TryAcquireError::Denied(denied)) => {
-                        let by = match denied.by {
-                            Bound::Quota(index) => {
-                                format!("quota {:?}", self.quotas.iter().position(|own| *own == Some(index)))
-                            }
-                            by => format!("{by:?}"),
-                        };
-                        format!("{by} {:?} {}", denied.retry_after, denied.remaining)
+                        format!("{} {:?} {}", self.bound(denied.by), denied.retry_after, denied.remaining)
+                    }
+                    Err(TryAcquireError::TooLarge { cost, most, by, .. }) => {
+                        format!("{cost} is more than {most} of {}", self.bound(*by))
                     }
                     Err(error) => format!("{error:?}"),
                 };
