@@ -503,19 +503,18 @@ async fn a_clock_that_fails_in_the_background_costs_no_tokens_and_brings_none_ea
         for sound in (0..60).chain([1_000_000]) {
             let start = Instant::now();
             let clock = Failing { start, sound: AtomicI64::new(sound) };
-            // With this burst a node keeps nothing ahead, and these are too few claims to ask for callers to come.
-            let quota = Quota::per_second(1_000).burst(1).initial(0);
+            let quota = Quota::per_second(1_000).burst(10).initial(0);
             let store = MemoryStore::new();
             store.set_latency(millis(latency));
-            let limiter = Limiter::builder().quota(quota).distributed(store.clone()).clock(clock).build().unwrap();
+            let limiter = Limiter::builder().quota(quota).distributed(store).clock(clock).build().unwrap();
+            // Fewer than would earn a token asked for ahead, with which the instants of requests would matter.
             for _ in 0..15 {
                 drop(timeout(millis(10_000), limiter.consume(10)).await.expect("the waiter is stranded").unwrap());
             }
-            // A failure may save a request for tokens to be kept, which would bring none, and the time of its round trip.
-            took.push((start.elapsed(), start.elapsed() - 2 * millis(latency) * store.asks() as u32));
+            took.push(start.elapsed());
         }
         let sound = took.pop().unwrap();
-        assert!(took.iter().all(|took| took.0 <= sound.0 + millis(8)), "{latency} ms, {sound:?}: {took:?}");
-        assert!(took.iter().all(|took| took.1 >= sound.1), "{latency} ms, {sound:?}: {took:?}");
+        assert!(took.iter().all(|took| *took <= sound + millis(8)), "{latency} ms, {sound:?}: {took:?}");
+        assert!(took.iter().all(|took| *took >= sound), "{latency} ms, {sound:?}: {took:?}");
     }
 }
