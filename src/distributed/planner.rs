@@ -4,7 +4,7 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once. If a request has all that waiters lack, it is also for callers to come: see [`Forecast`].
+//!   the store at once.
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -16,18 +16,39 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
 use crate::error::QuotaConflict;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-mod sizes;
-
+const MILLIS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLIS;
+/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
+/// longer than this.
+const SHARE: u64 = 100 * MILLIS;
+/// The planner banks as many tokens as are used in this time.
+const AHEAD: u64 = 250 * MILLIS;
+/// The shortest time over which the pace is computed.
+const GLANCE: u64 = 100 * MILLIS;
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
+
+/// The answers whose tokens are remembered singly; those before are added up.
+const MOST_GRANTS: usize = 16;
+
+/// The tokens of one answer.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    /// The number of the request.
+    number: u64,
+    tokens: u64,
+    /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
+    until: u64,
+}
 
 /// The next action of the refill task.
 #[derive(Debug)]
@@ -35,18 +56,6 @@ pub(crate) enum Plan {
     Request(LeaseRequest),
     /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
     Sleep(u64),
-}
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Needs {
-    /// Tokens of claims that wait.
-    want: u64,
-    /// The most tokens of callers to come.
-    soon: u64,
-    /// Tokens to be kept unused: those to be requested, and all.
-    ahead: u64,
-    bank: u64,
 }
 
 /// The limiter's state, as the planner needs it.
@@ -66,10 +75,6 @@ pub(crate) struct View {
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
-    /// The cost of the front claim, or 1.
-    pub(crate) cost: u64,
-    /// Promised tokens that came since the last request and found neither a claim nor space.
-    pub(crate) lost: u64,
     /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
@@ -115,24 +120,18 @@ pub(crate) struct RefillPlanner {
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
     /// denied.
     short: bool,
-    /// The store owed tokens after the last answer: tokens asked for now come later, at the rate.
-    owes: bool,
     vain: bool,
     /// A request is under way.
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
-    /// The instant of the last request for waiters.
-    wanted_at: u64,
     /// Tokens per second.
     pace: u64,
-    /// Tokens for callers that are still to come.
-    forecast: Forecast,
     /// Nanoseconds, on average.
     round_trip: u64,
-    /// The tokens of the last answers: what the store may have lost.
-    pub(crate) grants: Grants,
+    /// The tokens of the last answers, oldest first: what the store may have lost.
+    grants: VecDeque<Granted>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -162,16 +161,13 @@ impl RefillPlanner {
             horizon: None,
             left: 0,
             short: false,
-            owes: false,
             vain: false,
             is_asking: false,
             total: 0,
             asked_at: 0,
-            wanted_at: 0,
             pace: 0,
-            forecast: Forecast::new(),
             round_trip: 0,
-            grants: Grants::default(),
+            grants: VecDeque::new(),
             final_return: Arc::default(),
         }
     }
@@ -202,7 +198,7 @@ impl RefillPlanner {
     /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
     /// each time before the next answer, and with it the tokens that waiters count on.
     fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + sizes::SHARE <= TTL - TTL / 64
+        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
     }
 
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -242,10 +238,7 @@ impl RefillPlanner {
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    let kept = ahead.min(self.fair_allowance());
-                    let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
-                    self.wanted_at = view.now;
-                    return self.ask(view, pace, Needs { want, soon, ahead, bank: cushion }, counted_on);
+                    return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
@@ -253,44 +246,32 @@ impl RefillPlanner {
             return match self.allowance {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
+                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
         }
         let target = cushion.min(self.allowance).max(self.minimum);
-        let low = (target / 4).max(sizes::scale(pace, 2 * self.round_trip)).min(target - target.div_ceil(4));
-        let is_low = target.max(cushion) > 0 && view.banked <= low;
-        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
-        if again <= view.now {
-            let bank = cushion.max(self.minimum);
-            let ahead = bank.saturating_sub(view.banked);
-            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
+        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
+        if target.max(cushion) > 0 && view.banked <= low {
+            // If the store gives less than wanted, do not repeat the request at once.
+            let again = self.asked_at.saturating_add(SHARE);
+            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
+            if !is_vain || again <= view.now {
+                let target = cushion.max(self.minimum);
+                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
+            }
+            return self.sleep(view, 0, again);
         }
-        let low = if is_low { 0 } else { low };
         if self.allowance == 0 {
-            return self.sleep(view, low, again);
+            return self.sleep(view, low, u64::MAX);
         }
         if renewal > view.now {
-            return self.sleep(view, low, again.min(renewal));
+            return self.sleep(view, low, renewal);
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on)
+            self.ask(view, pace, 0, 0, cushion, counted_on)
         }
-    }
-
-    /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
-    /// While it owes tokens it gives none: at least until those that it had promised have come. But a store that has lost
-    /// its data owes none, and the node has to notice that before long.
-    fn may_bank_at(&self, view: &View) -> u64 {
-        let again = self.asked_at.saturating_add(sizes::SHARE);
-        if self.minimum > 0 {
-            return if self.vain { again } else { 0 };
-        }
-        let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1)).max(view.ends.unwrap_or(0));
-        let share_time = self.share_time();
-        let at_last = self.asked_at.saturating_add(share_time + share_time / 4);
-        owes_until.min(at_last).max(if self.short { again } else { 0 })
     }
 
     fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
@@ -298,22 +279,27 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
-        let Needs { want, soon, ahead, bank } = needs;
-        let wanted = bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+    fn ask(
+        &mut self,
+        view: &View,
+        pace: u64,
+        want: u64,
+        ahead: u64,
+        cushion: u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
         if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
-        let per_trip = self.learn(view);
-        // Tokens that the store does not owe come all at once, with the answer.
-        let soon = if self.owes { soon } else { soon.min(per_trip) };
+        (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want: want + self.forecast.take(soon, view.cost),
+            want,
             ahead,
             banked: view.banked,
             allowance: wanted,
@@ -327,7 +313,7 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
-        self.learn(view);
+        (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }
 
@@ -381,7 +367,6 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
@@ -394,6 +379,32 @@ impl RefillPlanner {
         // A denial since the request was sent is not covered by this answer.
         self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
         is_sound
+    }
+
+    /// Remembers the `tokens` granted by the answer to request `number`, the last of which comes at `ends`.
+    pub(crate) fn note_grant(&mut self, number: u64, tokens: u64, ends: u64, now: u64) {
+        self.grants.retain(|grant| grant.until > now);
+        if tokens == 0 || self.grants.back().is_some_and(|last| last.number == number) {
+            return;
+        }
+        let until = ends.saturating_add(self.terms.filling_time());
+        self.grants.push_back(Granted { number, tokens, until });
+        if self.grants.len() > MOST_GRANTS
+            && let Some(oldest) = self.grants.pop_front()
+            && let Some(next) = self.grants.front_mut()
+        {
+            next.tokens += oldest.tokens;
+            next.until = next.until.max(oldest.until);
+        }
+    }
+
+    /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a
+    /// bucket could still lack, and forgets them.
+    pub(crate) fn take_lost_grants(&mut self, before: u64, now: u64) -> u64 {
+        let is_lost = |grant: &&Granted| grant.number > before && grant.until > now;
+        let lost = self.grants.iter().filter(is_lost).map(|grant| grant.tokens).sum();
+        self.grants.clear();
+        lost
     }
 
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
@@ -437,6 +448,44 @@ impl RefillPlanner {
         (self.low, self.called) = (None, false);
         self.waker.take()
     }
+
+    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
+    fn fair_allowance(&self) -> u64 {
+        if !self.renews_in_time() {
+            return 0;
+        }
+        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
+    }
+
+    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
+    /// soon, or of half of those available.
+    pub(crate) fn share(&self) -> u64 {
+        let soon = self.terms.minted_in(self.share_time());
+        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
+    }
+
+    fn share_time(&self) -> u64 {
+        SHARE.max(4 * self.round_trip)
+    }
+
+    fn pace_at(&self, view: &View) -> u64 {
+        let came = ahead(view.total, self.total).max(0) as u64;
+        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
+        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
+        now.max(self.pace / 2 + now / 2)
+    }
+
+    /// The target number of banked tokens at this pace.
+    fn cushion(&self, pace: u64) -> u64 {
+        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
+        let is_idle = scale(pace, TTL) == 0;
+        soon + u64::from(self.left > 0 && !is_idle)
+    }
+}
+
+/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
+fn scale(pace: u64, nanos: u64) -> u64 {
+    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
 
 /// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.

@@ -3,10 +3,6 @@
 mod away;
 #[cfg(feature = "conformance")]
 mod conformance;
-mod distant;
-mod far;
-mod fleet;
-mod fleets;
 mod keeper;
 mod large;
 mod late;

@@ -143,10 +143,10 @@ mod tests {
             let verdict = judge(&Law { rate: 1_000, burst: 100 }, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
             let kill = verdict.kill.as_ref().unwrap();
             assert_eq!((kill.at, kill.promised, kill.lost), (1_000 * MS, (until - 1_000) * MS, 40));
-            // 32 ms before the end of a share, two shares of 64 tokens, and a round trip.
-            assert_eq!(kill.bound, 161 * MS);
+            // 25 ms before the end of a share, two shares of 50 ms, and a round trip.
+            assert_eq!(kill.bound, 126 * MS);
             verdict.is_kept()
         };
-        assert_eq!([1_000, 1_161, 1_162].map(kept), [true, true, false]);
+        assert_eq!([1_000, 1_126, 1_127].map(kept), [true, true, false]);
     }
 }

@@ -5,9 +5,6 @@ use crate::report::Lease;
 
 /// The shares of all nodes are the tokens of this time, or of four round trips.
 const SHARE: u64 = SECOND / 10;
-/// If a share would have fewer tokens than `FEW`, they are those of up to this time.
-const LONGEST_SHARE: u64 = SECOND * 22 / 100;
-const FEW: u64 = 64;
 
 /// The longest time, in nanoseconds, for which a store with these leases had promised tokens to one of `nodes` nodes at
 /// the instant `at`.
@@ -18,7 +15,7 @@ pub(crate) fn longest<'a>(law: &Law, nodes: usize, leases: impl Iterator<Item = 
     let recent = leases.filter(|lease| (at.saturating_sub(SECOND)..=at).contains(&lease.until));
     let trip = recent.clone().map(|lease| lease.took).max().unwrap_or(0);
     let busy = recent.map(|lease| lease.busy).min().unwrap_or(1).max(1);
-    let time = (FEW * busy * SECOND / law.rate).clamp(SHARE, LONGEST_SHARE).max(4 * trip);
+    let time = SHARE.max(4 * trip);
     // A share is a token at least.
     let share = (time / busy).max(SECOND.div_ceil(law.rate));
     (time / 4).max(2 * trip) + share * nodes as u64 + trip
