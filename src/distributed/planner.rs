@@ -335,9 +335,10 @@ impl RefillPlanner {
         self.is_asking = false;
     }
 
-    /// True if the store may know this node: it may carry out the first request after the limiter is gone.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.number > 0
+    /// True if the store may know this node: it does, or it may carry out a request that is under way after the limiter
+    /// is gone.
+    pub(crate) fn may_be_known(&self) -> bool {
+        self.acked > 0 || self.is_asking
     }
 
     /// True if the node may keep no tokens, and no request is under way or wanted.

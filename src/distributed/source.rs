@@ -83,7 +83,7 @@ impl Source for Leases {
 
     fn end(&mut self, unused: u64) -> Option<Waker> {
         let mut planner = self.planner.take()?;
-        if planner.has_asked() {
+        if planner.may_be_known() {
             // As before every request: tokens that found no space are discarded.
             self.take_spares();
             self.spare(unused);

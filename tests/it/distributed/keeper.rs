@@ -138,6 +138,20 @@ async fn a_limiter_that_is_dropped_before_its_first_answer_is_forgotten_at_once(
     assert_eq!(store.snapshot().nodes, 1);
 }
 
+/// A limiter that has not been used for the time of its lease has told the store that it leaves.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_has_left_sends_no_request_when_it_is_dropped() {
+    let store = MemoryStore::new();
+    let limiter = limiter(&store, Quota::per_second(10).burst(100));
+    drop(limiter.consume(1).await.unwrap());
+    sleep(millis(10_000)).await;
+    assert_eq!(store.snapshot().nodes, 0);
+    let asks = store.asks();
+    drop(limiter);
+    sleep(millis(1_000)).await;
+    assert_eq!(store.asks(), asks);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_denied_during_a_request_finds_the_tokens_later() {
     let line = MemoryStore::new();
