@@ -180,7 +180,8 @@ impl Queue {
 
     /// The sum of the costs of all that wait, in the line or aside.
     pub(crate) fn waiting_tokens(&self) -> u64 {
-        self.tokens + self.parts.as_ref().map_or(0, |parts| parts.tokens)
+        let all = u128::from(self.tokens) + self.parts.as_ref().map_or(0, |parts| parts.tokens);
+        u64::try_from(all).unwrap_or(u64::MAX)
     }
 
     /// An upper bound for the cost of each waiter: the largest claim since the queue was last empty.

@@ -396,7 +396,9 @@ impl Classes {
         let leaf = self.entry(id).leaf;
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
-        if is_bare && self.scheduler.is_idle(leaf) {
+        // Its queue is empty, unless a joint claim was forgotten: then the claims in it may still have their turns.
+        let is_empty = self.entry(id).queue.is_empty() && self.entry(id).reserved.is_none();
+        if is_bare && is_empty && self.scheduler.is_idle(leaf) {
             if leaf != id {
                 self.scheduler.tree.remove(leaf);
             }

@@ -68,7 +68,7 @@ impl Queue {
         let Some(parts) = &mut self.parts else { return };
         let Some((waker, part)) = parts.take_contents(number) else { return };
         parts.move_to(number, Stand::Held);
-        parts.tokens -= cost;
+        parts.tokens -= u128::from(cost);
         let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
         parts.held = Some(Held { waiter, number, stays, announced: None });
         self.tokens += cost;

@@ -32,8 +32,8 @@ pub(crate) struct Parts {
     pub(super) waiting: u32,
     /// How many parts wait for their turn in a class.
     turns: u32,
-    /// The tokens of the parts that are not in the line.
-    pub(super) tokens: u64,
+    /// The tokens of the parts that are not in the line. Only claims in the line are bounded by the space of the rovers.
+    pub(super) tokens: u128,
     /// The sum of the debts charged while a part waited here.
     pub(crate) charged: u64,
 }
@@ -109,7 +109,7 @@ impl Parts {
         let (number, charged) = (part.number(), self.charged);
         self.places.insert(number, position);
         self.waiting += 1;
-        self.tokens += cost;
+        self.tokens += u128::from(cost);
         self.insert(number, Part::new(cost, charged, (ROOT, Stand::Place), waker, part));
     }
 
@@ -129,7 +129,7 @@ impl Parts {
         (part.cost, part.paid) = (part.cost - paid, paid);
         self.turns -= 1;
         self.waiting += 1;
-        self.tokens += part.cost;
+        self.tokens += u128::from(part.cost);
         self.move_to(number, Stand::Aside);
     }
 
@@ -151,7 +151,7 @@ impl Parts {
             self.turns -= 1;
             return false;
         }
-        self.tokens -= cost;
+        self.tokens -= u128::from(cost);
         self.waiting -= 1;
         true
     }
@@ -233,7 +233,7 @@ impl Parts {
 
     /// The held part leaves the line for `stand`.
     pub(super) fn put_back(&mut self, held: Held, stand: Stand) {
-        self.tokens += held.waiter.cost;
+        self.tokens += u128::from(held.waiter.cost);
         if let Some(part) = self.all.get_mut(&held.number) {
             (part.waker, part.part) = (Some(held.waiter.waker), held.waiter.part);
         }

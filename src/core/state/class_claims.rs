@@ -27,14 +27,7 @@ impl State {
             return Some(remaining);
         }
         let base = self.base(classes, rovers);
-        let is_open = classes.scheduler.tree.picked().is_none()
-            && classes.scheduler.is_idle(leaf)
-            && self.is_class_empty(class)
-            && self.queue.held().is_none()
-            && !self.supply.is_paused()
-            && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
-            && classes.scheduler.fits(&self.supply, base, cost);
-        if !is_open {
+        if !self.is_open(base, class, cost) {
             return None;
         }
         let limit = self.supply.limit();
@@ -52,6 +45,18 @@ impl State {
         let classes = self.classes_mut()?;
         classes.count_served(class, pick, now);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
+    }
+
+    /// Whether the tokens for a claim of `cost` in a class are there, and no claim is in service or in its queue.
+    pub(super) fn is_open(&self, base: u64, class: ClassId, cost: u64) -> bool {
+        let Some(classes) = self.classes() else { return false };
+        classes.scheduler.tree.picked().is_none()
+            && classes.scheduler.is_idle(classes.entry(class).leaf)
+            && self.is_class_empty(class)
+            && self.queue.held().is_none()
+            && !self.supply.is_paused()
+            && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
+            && classes.scheduler.fits(&self.supply, base, cost)
     }
 
     /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving

@@ -279,17 +279,18 @@ impl State {
         }
     }
 
-    /// Whether [`admit_class`](Self::admit_class) would grant `cost` tokens to a class, provided that the fast path is closed
-    /// and no claim waits.
+    /// Whether [`admit_class`](Self::admit_class) would grant `cost` tokens to a class, provided that the fast path is
+    /// closed.
     pub(crate) fn can_admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
         if self.is_closed(class) || cost == 0 {
             return !self.is_closed(class);
         }
-        let most = self.classes().map_or(0, |classes| {
-            let leaf = classes.entry(class).leaf;
-            if classes.scheduler.tree.is_under_ceiling(leaf) { classes.most_at_once(class) } else { u64::MAX }
-        });
-        self.queue.is_empty() && cost <= most && cost <= self.available_to_class(rovers, class)
+        let Some(classes) = self.classes() else { return false };
+        let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);
+        let most = if is_under_ceiling { classes.most_at_once(class) } else { u64::MAX };
+        // Claims may wait that ceilings hold back, which are not above this class.
+        let is_open = self.queue.is_empty() || self.is_open(self.base(classes, rovers), class, cost);
+        is_open && cost <= most && cost <= self.available_to_class(rovers, class)
     }
 
     /// Turns the parts of removed classes away. Returns false if the batch of wakers is full.

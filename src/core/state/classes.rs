@@ -148,7 +148,8 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
-            let turn = if self.queue.parts().is_some() { self.part_in_turn() } else { None };
+            // The part of a claim that was given up may be gone already while its place is still in the queue.
+            let turn = self.part_in_turn();
             if turn.is_none() {
                 if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
                     match self.ring(rovers, ticket, wakes) {

@@ -4,6 +4,7 @@
 mod changing;
 mod class_histories;
 mod classes;
+mod classes_given_up;
 mod crowds;
 mod granting;
 mod histories;

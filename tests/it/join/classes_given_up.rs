@@ -1,0 +1,120 @@
+//! Joint claims with classes that are given up, forgotten, or made beside claims that ceilings hold back.
+
+use super::MS;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready_ok};
+use tollgate::{AnyLimiter, Clock, Limiter, ManualClock, Quota, Share, join, try_join};
+
+/// Advances by 100 ms at the second reading after it is armed.
+#[derive(Clone, Debug, Default)]
+struct Jumping(Arc<(AtomicU64, AtomicU64)>);
+
+impl Jumping {
+    fn arm(&self) {
+        self.0.1.store(2, Relaxed);
+    }
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Duration {
+        let (time, left) = &*self.0;
+        if left.load(Relaxed) > 0 && left.fetch_sub(1, Relaxed) == 1 {
+            time.fetch_add(100, Relaxed);
+        }
+        Duration::from_millis(time.load(Relaxed))
+    }
+}
+
+/// Polls a joint claim once, and then neither polls nor drops it.
+fn forget(joint: impl Future) {
+    let mut joint = Box::pin(joint);
+    assert!(joint.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    std::mem::forget(joint);
+}
+
+/// The claim removes its part and its place in the queue of its class one after the other. The turn of the place comes
+/// between the two. (It was served for ever.)
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_comes_while_its_claim_is_dropped_stops_no_limiter() {
+    let clock = Jumping::default();
+    let quota = Quota::per_second(1_000).burst(10).initial(0);
+    let shared = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+    let other = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
+    let mut plain = spawn(a.consume(1));
+    assert_pending!(plain.poll());
+    let (b, other) = (AnyLimiter::from(b), AnyLimiter::from(other));
+    let mut joint = spawn(join([(&b, 1), (&other, 1)]));
+    assert_pending!(joint.poll());
+    clock.arm();
+    drop(joint);
+    shared.tick();
+    drop(assert_ready_ok!(plain.poll()));
+    assert_eq!(shared.snapshot().waiting_tasks, 0);
+}
+
+/// A class whose handle is dropped keeps its number while forgotten joint claims of it have their turns.
+#[test]
+fn forgotten_joint_claims_of_a_dropped_class_stop_no_other_class() {
+    let clock = ManualClock::new();
+    let build = |quota: Quota| Limiter::builder().quota(quota.burst(10).initial(0)).clock(clock.clone());
+    let shared = build(Quota::per_second(100)).classes().build().unwrap();
+    let slow = build(Quota::per_second(10)).build().unwrap();
+    let other = shared.class("other", Share::weight(1)).unwrap();
+    let dropped = AnyLimiter::from(shared.class("dropped", Share::weight(1)).unwrap());
+    let all = AnyLimiter::from(slow.clone());
+    for _ in 0..2 {
+        forget(join([(&dropped, 1), (&all, 1)]));
+    }
+    drop(dropped);
+    let mut plain: Vec<_> = (0..100).map(|_| spawn(other.consume(1))).collect();
+    plain.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut new = None;
+    for _ in 0..5_000 {
+        clock.advance(MS);
+        shared.tick();
+        slow.tick();
+        if new.is_none() && slow.snapshot().granted == 1 {
+            new = Some(shared.class("new", Share::weight(1)).unwrap());
+        }
+    }
+    assert_eq!(plain.iter_mut().filter(|claim| claim.is_woken()).count(), 100);
+    assert_eq!(slow.snapshot().granted, 2);
+}
+
+#[test]
+fn try_join_passes_claims_that_ceilings_hold_back_as_try_acquire_does() {
+    let clock = ManualClock::new();
+    let shared = Limiter::builder().quota(Quota::per_second(100).burst(10)).classes().clock(clock.clone());
+    let shared = shared.build().unwrap();
+    let other = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build().unwrap();
+    let a = shared.class("a", Share::weight(1)).unwrap();
+    let held = shared.class("held", Share::weight(1).ceiling(Quota::per_hour(1).burst(1))).unwrap();
+    drop(held.try_acquire(1).unwrap());
+    let mut waits = spawn(held.consume(1));
+    assert_pending!(waits.poll());
+    drop(a.try_acquire(1).unwrap());
+    let (joint, other) = (AnyLimiter::from(a.clone()), AnyLimiter::from(other));
+    drop(try_join([(&joint, 8), (&other, 1)]).unwrap());
+    assert!(try_join([(&joint, 1), (&other, 1)]).is_err());
+    assert!(a.try_acquire(1).is_err());
+}
+
+/// Claims that wait aside need no space on the line of tokens, so their sum is not bounded by it.
+#[test]
+fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_largest_number() {
+    let clock = ManualClock::new();
+    let build = || Limiter::builder().quota(Quota::per_second(1).initial(0)).clock(clock.clone()).build().unwrap();
+    let (a, b) = (build(), build());
+    let cost = 1 << 48;
+    let mut waits: Vec<_> = (0..(1 << 16) + 1).map(|_| spawn(join([(&a, cost), (&b, cost)]))).collect();
+    waits.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    assert_eq!(a.snapshot().waiting_tokens, u64::MAX);
+    drop(waits);
+    assert_eq!((a.snapshot().waiting_tasks, a.snapshot().waiting_tokens), (0, 0));
+}
