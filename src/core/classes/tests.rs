@@ -343,7 +343,7 @@ impl History {
             12..20 => self.now += self.random.u64(0..40) * self.scale / 2 + self.random.u64(0..3),
             20 => {
                 let weight = self.weight();
-                self.model.set_weight(now, leaf, weight.into());
+                self.model.set_share(now, leaf, weight.into(), None);
                 self.replica.serve(self.now);
                 let id = self.replica.leaf(leaf);
                 self.replica.scheduler.tree.set_weight(id, weight, self.now);

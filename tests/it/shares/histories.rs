@@ -306,16 +306,9 @@ impl History {
         if refused {
             return;
         }
-        if plan.weight != old.weight {
-            self.model.set_weight(self.now, class, plan.weight);
-        }
         let floor = plan.floor.map(|(tokens, nanos)| Fraction::new(tokens, nanos));
-        match (plan.floor != old.floor, plan.ceiling != old.ceiling) {
-            (false, false) => {}
-            (true, false) => self.model.set_floor(self.now, class, floor),
-            (false, true) => self.model.set_ceiling(self.now, class, plan.ceiling),
-            (true, true) => self.model.set_bounds(self.now, class, floor, plan.ceiling),
-        }
+        let is_bound_anew = (plan.floor, plan.ceiling) != (old.floor, old.ceiling);
+        self.model.set_share(self.now, class, plan.weight, is_bound_anew.then_some((floor, plan.ceiling)));
         self.plans[class] = plan;
     }
 

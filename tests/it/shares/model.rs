@@ -630,11 +630,6 @@ impl Model {
         self.pick_again(now);
     }
 
-    pub(crate) fn set_weight(&mut self, now: Int, class: ClassId, weight: Int) {
-        self.serve(now);
-        self.classes[class].weight = weight;
-    }
-
     pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
         self.serve(now);
         self.replace_floor(class, floor);
@@ -647,12 +642,23 @@ impl Model {
         self.pick_again(now);
     }
 
-    /// Both at once.
-    pub(crate) fn set_bounds(&mut self, now: Int, class: ClassId, floor: Option<Fraction>, ceiling: Option<Rule>) {
+    /// Changes the weight, and floor and ceiling if `bounds` has them. That is one event: no claim is served while only
+    /// a part of the change applies.
+    pub(crate) fn set_share(
+        &mut self,
+        now: Int,
+        class: ClassId,
+        weight: Int,
+        bounds: Option<(Option<Fraction>, Option<Rule>)>,
+    ) {
         self.serve(now);
-        self.replace_floor(class, floor);
-        self.replace_ceiling(class, ceiling);
-        self.pick_again(now);
+        self.classes[class].weight = weight;
+        if let Some((floor, ceiling)) = bounds {
+            self.replace_floor(class, floor);
+            self.replace_ceiling(class, ceiling);
+            self.in_service = None;
+        }
+        self.serve(now);
     }
 
     fn replace_floor(&mut self, class: ClassId, floor: Option<Fraction>) {
