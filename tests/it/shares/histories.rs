@@ -1,13 +1,15 @@
 //! Random histories of a limiter with classes, equal to those of the model: the grants, the levels, what waits, what is
 //! in flight, and the estimates. Beside the model, the balance of all tokens (law 9).
 //!
-//! `TOLLGATE_SHARES=100000 cargo test --test it shares::histories` runs that many of each kind.
+//! `TOLLGATE_SHARES=100000 cargo test --test it shares::histories` runs that many of each kind, and
+//! `TOLLGATE_SHARES=20742..20743` those of these seeds.
 
 use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, quota, share};
 use super::fraction::Fraction;
 use super::ledger::{Ledger, served};
 use super::model::{ClassId, Id, Int, Model};
+use super::seeds::seeds;
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -339,8 +341,7 @@ impl History {
 }
 
 fn histories(kind: Kind) {
-    let count = std::env::var("TOLLGATE_SHARES").map_or(400, |count| count.parse().expect("a number of histories"));
-    for seed in 0..count {
+    for seed in seeds(400) {
         let mut history = History::new(seed, kind);
         for _ in 0..40 {
             history.step();
