@@ -699,6 +699,11 @@ impl Model {
     /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
     /// cap.
     pub(crate) fn estimate(&self, now: Int, leaf: ClassId, cost: Int) -> Option<Int> {
+        self.forecast(now, leaf, cost).map(|(at, _)| at)
+    }
+
+    /// The same, with the number of installments until then.
+    pub(crate) fn forecast(&self, now: Int, leaf: ClassId, cost: Int) -> Option<(Int, usize)> {
         let mut tried = self.clone();
         let id = tried.arrive(now, leaf, cost);
         tried.cap = None;
@@ -706,7 +711,8 @@ impl Model {
         while horizon < 1 << 62 {
             tried.serve(now + horizon);
             if let Some(granted) = tried.log.iter().find(|granted| granted.id == id) {
-                return Some(granted.at);
+                let served = tried.installments[self.installments.len()..].iter();
+                return Some((granted.at, served.take_while(|served| served.at <= granted.at).count()));
             }
             horizon *= 2;
         }
