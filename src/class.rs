@@ -65,7 +65,8 @@ impl Class {
         self.scope().parent.as_ref()
     }
 
-    /// Changes weight, floor, ceiling and `max_waiting` of the class from now on.
+    /// Changes weight, floor, ceiling and `max_waiting` of the class from now on, all at once: no claim is granted by a
+    /// part of the change.
     ///
     /// The new weight applies from the next installment of the class on. A changed ceiling keeps its level, up to
     /// its new burst. A floor or a ceiling that is taken off and set again goes on where it was: the initial level of the

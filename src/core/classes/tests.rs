@@ -6,6 +6,8 @@ mod bucket;
 mod fraction;
 #[path = "../../../tests/it/shares/model.rs"]
 mod model;
+#[path = "../../../tests/it/shares/seeds.rs"]
+mod seeds;
 
 use super::{Backlog, ClassId, Paid, ROOT, Scheduler, Simulation, Step};
 use crate::Quota;
@@ -15,6 +17,7 @@ use bucket::Rule;
 use fastrand::Rng;
 use fraction::Fraction;
 use model::{Int, Model, Served};
+use seeds::seeds;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -343,7 +346,7 @@ impl History {
             12..20 => self.now += self.random.u64(0..40) * self.scale / 2 + self.random.u64(0..3),
             20 => {
                 let weight = self.weight();
-                self.model.set_weight(now, leaf, weight.into());
+                self.model.set_share(now, leaf, weight.into(), None);
                 self.replica.serve(self.now);
                 let id = self.replica.leaf(leaf);
                 self.replica.scheduler.tree.set_weight(id, weight, self.now);
@@ -433,10 +436,10 @@ fn rule(random: &mut Rng, scale: u64, any: bool) -> Rule {
     Rule::continuous(random.i128(1..5), scale * random.i128(4..20), burst, initial)
 }
 
-fn histories(count: u64, steps: usize, kind: Kind) {
-    for seed in 0..count {
+fn histories(kind: Kind) {
+    for seed in seeds(400) {
         let mut history = History::new(seed, kind);
-        for _ in 0..steps {
+        for _ in 0..40 {
             history.step();
             history.compare(seed);
         }
@@ -447,32 +450,27 @@ fn histories(count: u64, steps: usize, kind: Kind) {
 
 const PLAIN: Kind = Kind { floors: false, ceilings: false, changes: false, exact_weights: true };
 
-/// The number of histories of each kind; `TOLLGATE_SHARES` names another.
-fn count() -> u64 {
-    std::env::var("TOLLGATE_SHARES").map_or(400, |count| count.parse().expect("a number of histories"))
-}
-
 #[test]
 fn weights_alone_agree_with_the_model() {
-    histories(count(), 40, PLAIN);
+    histories(PLAIN);
 }
 
 #[test]
 fn floors_agree_with_the_model() {
-    histories(count(), 40, Kind { floors: true, ..PLAIN });
+    histories(Kind { floors: true, ..PLAIN });
 }
 
 #[test]
 fn ceilings_agree_with_the_model() {
-    histories(count(), 40, Kind { ceilings: true, ..PLAIN });
+    histories(Kind { ceilings: true, ..PLAIN });
 }
 
 #[test]
 fn floors_and_ceilings_agree_with_the_model() {
-    histories(count(), 40, Kind { floors: true, ceilings: true, ..PLAIN });
+    histories(Kind { floors: true, ceilings: true, ..PLAIN });
 }
 
 #[test]
 fn everything_agrees_with_the_model() {
-    histories(count(), 40, Kind { floors: true, ceilings: true, changes: true, ..PLAIN });
+    histories(Kind { floors: true, ceilings: true, changes: true, ..PLAIN });
 }

@@ -4,6 +4,7 @@
 //! All rates mint a token at whole milliseconds, and time moves by one millisecond, so instants are exact.
 
 use super::{MS, tick};
+use crate::shares::seeds::seeds;
 use fastrand::Rng;
 use std::future::Future;
 use std::pin::Pin;
@@ -337,8 +338,7 @@ fn history(seed: u64, changes: bool) {
 }
 
 fn histories(changes: bool) {
-    let count = std::env::var("TOLLGATE_SHARES").map_or(100, |count| count.parse().expect("a number of histories"));
-    for seed in 0..count {
+    for seed in seeds(100) {
         let run = std::panic::catch_unwind(|| history(seed, changes));
         assert!(run.is_ok(), "seed {seed}");
     }

@@ -1,15 +1,20 @@
 //! Random histories of a limiter with classes, equal to those of the model: the grants, the levels, what waits, what is
 //! in flight, and the estimates. Beside the model, the balance of all tokens (law 9).
 //!
-//! `TOLLGATE_SHARES=100000 cargo test --test it shares::histories` runs that many of each kind.
+//! `TOLLGATE_SHARES=100000 cargo test --test it shares::histories` runs that many of each kind, and
+//! `TOLLGATE_SHARES=20742..20743` those of these seeds.
 
 use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, quota, share};
 use super::fraction::Fraction;
 use super::ledger::{Ledger, served};
 use super::model::{ClassId, Id, Int, Model};
+use super::seeds::seeds;
 use fastrand::Rng;
 use std::time::Duration;
+
+/// The most installments for which an estimate has to be exact.
+const MAX_EXACT: usize = 340;
 
 #[derive(Clone, Copy, Debug)]
 struct Kind {
@@ -233,13 +238,14 @@ impl History {
             _ => {
                 // More than the in-flight cap allows is never granted, and has no estimate.
                 let cost = self.random.i128(1..20).min(self.cap.unwrap_or(Int::MAX));
-                let expected = self.model.estimate(now, leaf, cost).map(|at| at - now);
-                let estimate = self.fixture.class(leaf).estimate(cost as u64);
-                assert_eq!(
-                    estimate.map(|wait| wait.as_nanos() as Int),
-                    expected,
-                    "estimate of {cost} in {leaf} at {now}"
-                );
+                let expected = self.model.forecast(now, leaf, cost);
+                let estimate = self.fixture.class(leaf).estimate(cost as u64).map(|wait| wait.as_nanos() as Int);
+                let told = format!("estimate of {cost} in {leaf} at {now}");
+                match expected {
+                    // Beyond 1,024 steps an estimate is not exact. Most installments take one or two.
+                    Some((_, served)) if served > MAX_EXACT => assert!(estimate.is_some(), "{told}"),
+                    _ => assert_eq!(estimate, expected.map(|(at, _)| at - now), "{told}"),
+                }
             }
         }
     }
@@ -306,16 +312,9 @@ impl History {
         if refused {
             return;
         }
-        if plan.weight != old.weight {
-            self.model.set_weight(self.now, class, plan.weight);
-        }
         let floor = plan.floor.map(|(tokens, nanos)| Fraction::new(tokens, nanos));
-        match (plan.floor != old.floor, plan.ceiling != old.ceiling) {
-            (false, false) => {}
-            (true, false) => self.model.set_floor(self.now, class, floor),
-            (false, true) => self.model.set_ceiling(self.now, class, plan.ceiling),
-            (true, true) => self.model.set_bounds(self.now, class, floor, plan.ceiling),
-        }
+        let is_bound_anew = (plan.floor, plan.ceiling) != (old.floor, old.ceiling);
+        self.model.set_share(self.now, class, plan.weight, is_bound_anew.then_some((floor, plan.ceiling)));
         self.plans[class] = plan;
     }
 
@@ -346,8 +345,7 @@ impl History {
 }
 
 fn histories(kind: Kind) {
-    let count = std::env::var("TOLLGATE_SHARES").map_or(400, |count| count.parse().expect("a number of histories"));
-    for seed in 0..count {
+    for seed in seeds(400) {
         let mut history = History::new(seed, kind);
         for _ in 0..40 {
             history.step();

@@ -16,4 +16,5 @@ mod laws;
 mod ledger;
 mod limits;
 pub(crate) mod model;
+pub(crate) mod seeds;
 mod traps;

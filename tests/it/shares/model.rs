@@ -630,11 +630,6 @@ impl Model {
         self.pick_again(now);
     }
 
-    pub(crate) fn set_weight(&mut self, now: Int, class: ClassId, weight: Int) {
-        self.serve(now);
-        self.classes[class].weight = weight;
-    }
-
     pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
         self.serve(now);
         self.replace_floor(class, floor);
@@ -647,12 +642,23 @@ impl Model {
         self.pick_again(now);
     }
 
-    /// Both at once.
-    pub(crate) fn set_bounds(&mut self, now: Int, class: ClassId, floor: Option<Fraction>, ceiling: Option<Rule>) {
+    /// Changes the weight, and floor and ceiling if `bounds` has them. That is one event: no claim is served while only
+    /// a part of the change applies.
+    pub(crate) fn set_share(
+        &mut self,
+        now: Int,
+        class: ClassId,
+        weight: Int,
+        bounds: Option<(Option<Fraction>, Option<Rule>)>,
+    ) {
         self.serve(now);
-        self.replace_floor(class, floor);
-        self.replace_ceiling(class, ceiling);
-        self.pick_again(now);
+        self.classes[class].weight = weight;
+        if let Some((floor, ceiling)) = bounds {
+            self.replace_floor(class, floor);
+            self.replace_ceiling(class, ceiling);
+            self.in_service = None;
+        }
+        self.serve(now);
     }
 
     fn replace_floor(&mut self, class: ClassId, floor: Option<Fraction>) {
@@ -693,6 +699,11 @@ impl Model {
     /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
     /// cap.
     pub(crate) fn estimate(&self, now: Int, leaf: ClassId, cost: Int) -> Option<Int> {
+        self.forecast(now, leaf, cost).map(|(at, _)| at)
+    }
+
+    /// The same, with the number of installments until then.
+    pub(crate) fn forecast(&self, now: Int, leaf: ClassId, cost: Int) -> Option<(Int, usize)> {
         let mut tried = self.clone();
         let id = tried.arrive(now, leaf, cost);
         tried.cap = None;
@@ -700,7 +711,8 @@ impl Model {
         while horizon < 1 << 62 {
             tried.serve(now + horizon);
             if let Some(granted) = tried.log.iter().find(|granted| granted.id == id) {
-                return Some(granted.at);
+                let served = tried.installments[self.installments.len()..].iter();
+                return Some((granted.at, served.take_while(|served| served.at <= granted.at).count()));
             }
             horizon *= 2;
         }
