@@ -2,6 +2,7 @@
 //! meanwhile.
 
 mod changing;
+#[cfg(feature = "keyed")]
 mod class_histories;
 mod classes;
 mod classes_given_up;
