@@ -120,6 +120,7 @@ impl Tally {
 
     /// Of a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the last
     /// one stands for all others.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "meters of keyed limiters publish it"))]
     pub(super) fn refused_by_label(&self) -> impl Iterator<Item = (SharedString, u64)> {
         let known = self.labels.iter().flatten().map_while(OnceLock::get);
         // All refusals are by the only quota, which has no name.
