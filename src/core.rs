@@ -65,7 +65,7 @@ pub struct Core {
     pub(crate) fine: bool,
     /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     has_parent: bool,
-    /// Whether it was built with classes. Then it takes no part in joint claims.
+    /// Whether it was built with classes.
     pub(crate) has_classes: bool,
     /// Whether a quota is in dry run. Changed under the lock, read without it.
     has_dry_run: AtomicBool,

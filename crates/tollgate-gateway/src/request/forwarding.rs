@@ -1,4 +1,4 @@
-//! The fields in which proxies say for whom they forward.
+//! The fields in which proxies name the client that they forward for.
 
 use std::net::IpAddr;
 

@@ -24,7 +24,7 @@ const PARTS: usize = 16;
 /// How many clients and reasons a part of a window has, besides those of listed keys, whose number the file bounds.
 const MAX_ENTRIES: usize = 64;
 
-/// To whom a refusal counts.
+/// The client that a refusal is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RefusedClient {
     Client(Client),
