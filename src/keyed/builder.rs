@@ -296,7 +296,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
     ///
     /// The settings `overflow`, `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
-    /// supported: they return [`DistributedKeyed`](ConfigError::DistributedKeyed).
+    /// supported: they return [`DistributedKeyed`](crate::ConfigError::DistributedKeyed).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -340,8 +340,9 @@ impl<K, S> KeyedBuilder<K, S> {
     /// [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward [`max_keys`](Self::max_keys),
     /// which stays enforced, as `max_in_flight` and pauses do.
     ///
-    /// A keyed limiter that is distributed ([`ConfigError::DistributedKeyed`]) or has a parent
-    /// ([`ConfigError::DryRunUnsupported`]) cannot be in dry run: try the quota on one that is neither.
+    /// A keyed limiter that is distributed ([`DistributedKeyed`](crate::ConfigError::DistributedKeyed)) or has a parent
+    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)) cannot be in dry run: try the quota on one that
+    /// is neither.
     ///
     /// # Examples
     ///
