@@ -247,7 +247,8 @@ pub struct LeaseGrant {
     /// Tokens that remain in the store.
     pub remaining: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
-    /// minted by it.
+    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
+    /// anew by this quota.
     pub terms: Option<QuotaTerms>,
 }
 

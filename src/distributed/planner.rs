@@ -371,14 +371,16 @@ impl RefillPlanner {
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
-        self.short = answer.now + answer.promised < ask.want + ask.ahead;
-        self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
+        // A request by an older quota gets nothing, and is made anew at once.
+        let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
+        self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
+        self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
         // follow.
         let trip = elapsed.min(TTL / 2);
         self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
         // A denial since the request was sent is not covered by this answer.
-        self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
+        self.minimum = if self.minimum > ask.minimum || is_outdated { self.minimum } else { 0 };
         is_sound
     }
 
