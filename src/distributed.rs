@@ -33,7 +33,10 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
+//! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/planner/sizes.rs` | how many tokens a node requests and keeps; pure |
+//! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
@@ -60,6 +63,7 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod grants;
 mod horizon;
 mod leases;
 mod memory;
@@ -77,6 +81,7 @@ mod terms;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub(crate) use grants::Grants;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;

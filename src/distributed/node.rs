@@ -196,7 +196,7 @@ impl State {
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();
-        let lost = (!is_sound).then(|| planner.take_lost_grants(answer.before, now).saturating_sub(promised));
+        let lost = (!is_sound).then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);
@@ -220,7 +220,8 @@ impl State {
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
         let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
-        planner.note_grant(ask.number, answer.now + answer.promised, ends.max(now), now);
+        let until = ends.max(now).saturating_add(terms.filling_time());
+        planner.grants.note(ask.number, answer.now + answer.promised, until, now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
         let (once, later) = if is_new {

@@ -16,68 +16,22 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
 use crate::error::QuotaConflict;
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-const MILLIS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MILLIS;
-/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
-/// longer than this.
-const SHARE: u64 = 100 * MILLIS;
-/// The planner banks as many tokens as are used in this time.
-const AHEAD: u64 = 250 * MILLIS;
-/// The shortest time over which the pace is computed.
-const GLANCE: u64 = 100 * MILLIS;
+mod sizes;
+mod view;
+
+use sizes::{SHARE, scale};
+pub(crate) use view::{Plan, View};
+
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
-
-/// The answers whose tokens are remembered singly; those before are added up.
-const MOST_GRANTS: usize = 16;
-
-/// The tokens of one answer.
-#[derive(Clone, Copy, Debug)]
-struct Granted {
-    /// The number of the request.
-    number: u64,
-    tokens: u64,
-    /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
-    until: u64,
-}
-
-/// The next action of the refill task.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    Request(LeaseRequest),
-    /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
-    Sleep(u64),
-}
-
-/// The limiter's state, as the planner needs it.
-#[derive(Debug)]
-pub(crate) struct View {
-    pub(crate) now: u64,
-    /// All tokens that were ever claimed.
-    pub(crate) total: u64,
-    /// Tokens that are claimed and neither minted nor promised.
-    pub(crate) lack: u64,
-    /// Tokens that are minted or promised and not claimed.
-    pub(crate) banked: u64,
-    /// The position beyond which no tokens are promised.
-    pub(crate) covered: u64,
-    /// The instant at which the last promised token comes.
-    pub(crate) ends: Option<u64>,
-    /// No waiter passes before this instant.
-    pub(crate) gate: u64,
-    pub(crate) is_waiting: bool,
-    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
-    pub(crate) stuck: Option<u64>,
-}
 
 #[derive(Debug)]
 pub(crate) struct RefillPlanner {
@@ -130,8 +84,8 @@ pub(crate) struct RefillPlanner {
     pace: u64,
     /// Nanoseconds, on average.
     round_trip: u64,
-    /// The tokens of the last answers, oldest first: what the store may have lost.
-    grants: VecDeque<Granted>,
+    /// The tokens of the last answers: what the store may have lost.
+    pub(crate) grants: Grants,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -167,7 +121,7 @@ impl RefillPlanner {
             asked_at: 0,
             pace: 0,
             round_trip: 0,
-            grants: VecDeque::new(),
+            grants: Grants::default(),
             final_return: Arc::default(),
         }
     }
@@ -193,12 +147,6 @@ impl RefillPlanner {
     /// The average duration of a round trip, in nanoseconds.
     pub(crate) fn round_trip(&self) -> u64 {
         self.round_trip
-    }
-
-    /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
-    /// each time before the next answer, and with it the tokens that waiters count on.
-    fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
     }
 
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -384,32 +332,6 @@ impl RefillPlanner {
         is_sound
     }
 
-    /// Remembers the `tokens` granted by the answer to request `number`, the last of which comes at `ends`.
-    pub(crate) fn note_grant(&mut self, number: u64, tokens: u64, ends: u64, now: u64) {
-        self.grants.retain(|grant| grant.until > now);
-        if tokens == 0 || self.grants.back().is_some_and(|last| last.number == number) {
-            return;
-        }
-        let until = ends.saturating_add(self.terms.filling_time());
-        self.grants.push_back(Granted { number, tokens, until });
-        if self.grants.len() > MOST_GRANTS
-            && let Some(oldest) = self.grants.pop_front()
-            && let Some(next) = self.grants.front_mut()
-        {
-            next.tokens += oldest.tokens;
-            next.until = next.until.max(oldest.until);
-        }
-    }
-
-    /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a
-    /// bucket could still lack, and forgets them.
-    pub(crate) fn take_lost_grants(&mut self, before: u64, now: u64) -> u64 {
-        let is_lost = |grant: &&Granted| grant.number > before && grant.until > now;
-        let lost = self.grants.iter().filter(is_lost).map(|grant| grant.tokens).sum();
-        self.grants.clear();
-        lost
-    }
-
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
     pub(crate) fn miss(&mut self, cost: u64) {
         self.called |= cost > self.minimum;
@@ -451,44 +373,6 @@ impl RefillPlanner {
         (self.low, self.called) = (None, false);
         self.waker.take()
     }
-
-    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
-    fn fair_allowance(&self) -> u64 {
-        if !self.renews_in_time() {
-            return 0;
-        }
-        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
-    }
-
-    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
-    /// soon, or of half of those available.
-    pub(crate) fn share(&self) -> u64 {
-        let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
-    }
-
-    fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
-    }
-
-    fn pace_at(&self, view: &View) -> u64 {
-        let came = ahead(view.total, self.total).max(0) as u64;
-        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
-        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
-        now.max(self.pace / 2 + now / 2)
-    }
-
-    /// The target number of banked tokens at this pace.
-    fn cushion(&self, pace: u64) -> u64 {
-        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
-        let is_idle = scale(pace, TTL) == 0;
-        soon + u64::from(self.left > 0 && !is_idle)
-    }
-}
-
-/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
-fn scale(pace: u64, nanos: u64) -> u64 {
-    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
 
 /// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.
