@@ -4,7 +4,8 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once.
+//!   the store at once. If the store is far away, and a request has all that waiters lack, it is also for callers to come:
+//!   see [`Forecast`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -16,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -25,11 +26,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
+mod bank;
+mod far;
 mod sizes;
 mod view;
 
-use sizes::{SHARE, scale};
-pub(crate) use view::{Plan, View};
+use view::Needs;
+pub(crate) use view::{Plan, View, Waiting};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
@@ -75,13 +78,19 @@ pub(crate) struct RefillPlanner {
     /// denied.
     short: bool,
     vain: bool,
+    /// The store owed tokens after the last answer: tokens asked for now come later, at the rate.
+    owes: bool,
     /// A request is under way.
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
+    /// The instant of the last request for waiters.
+    wanted_at: u64,
     /// Tokens per second.
     pace: u64,
+    /// Tokens for callers that are still to come.
+    forecast: Forecast,
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The tokens of the last answers: what the store may have lost.
@@ -116,10 +125,13 @@ impl RefillPlanner {
             left: 0,
             short: false,
             vain: false,
+            owes: false,
             is_asking: false,
             total: 0,
             asked_at: 0,
+            wanted_at: 0,
             pace: 0,
+            forecast: Forecast::new(),
             round_trip: 0,
             grants: Grants::default(),
             final_return: Arc::default(),
@@ -152,15 +164,15 @@ impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
     /// instant.
     ///
-    /// `whole_claims` returns the tokens that waiters lack in whole claims, up to about a share. `counted_on` returns
-    /// the part of the allowance that waiters count on.
+    /// `waiting` returns what waiters lack in whole claims, up to about a share. `counted_on` returns the part of the
+    /// allowance that waiters count on.
     pub(crate) fn next(
         &mut self,
         view: &View,
-        whole_claims: impl FnOnce(u64) -> u64,
+        waiting: impl FnOnce(u64) -> Waiting,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
-        let mut plan = self.choose(view, whole_claims, counted_on);
+        let mut plan = self.choose(view, waiting, counted_on);
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
@@ -171,7 +183,7 @@ impl RefillPlanner {
         plan
     }
 
-    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Waiting, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
         let cushion = self.cushion(pace);
         let renewal = self.asked_at.saturating_add(TTL / 3);
@@ -182,11 +194,14 @@ impl RefillPlanner {
             let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
             if due <= view.now {
                 let share = self.share();
-                let want = whole_claims(share);
+                let Waiting { want, largest } = waiting(share);
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    return self.ask(view, pace, want, ahead, cushion, counted_on);
+                    let kept = ahead.min(self.fair_allowance());
+                    let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
+                    self.wanted_at = view.now;
+                    return self.ask(view, pace, Needs { want, soon, largest, ahead, bank: cushion }, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
@@ -194,31 +209,29 @@ impl RefillPlanner {
             return match self.allowance {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
+                _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
             };
         }
         let target = cushion.min(self.allowance).max(self.minimum);
-        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
-        if target.max(cushion) > 0 && view.banked <= low {
-            // If the store gives less than wanted, do not repeat the request at once.
-            let again = self.asked_at.saturating_add(SHARE);
-            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
-            if !is_vain || again <= view.now {
-                let target = cushion.max(self.minimum);
-                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
-            }
-            return self.sleep(view, 0, again);
+        let low = self.low_mark(target, pace);
+        let is_low = target.max(cushion) > 0 && view.banked <= low;
+        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
+        if again <= view.now {
+            let bank = cushion.max(self.minimum);
+            let ahead = bank.saturating_sub(view.banked);
+            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
+        let low = if is_low { 0 } else { low };
         if self.allowance == 0 {
-            return self.sleep(view, low, u64::MAX);
+            return self.sleep(view, low, again);
         }
         if renewal > view.now {
-            return self.sleep(view, low, renewal);
+            return self.sleep(view, low, again.min(renewal));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, 0, 0, cushion, counted_on)
+            self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on)
         }
     }
 
@@ -227,28 +240,22 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(
-        &mut self,
-        view: &View,
-        pace: u64,
-        want: u64,
-        ahead: u64,
-        cushion: u64,
-        counted_on: impl FnOnce() -> u64,
-    ) -> Plan {
-        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
+        let wanted =
+            needs.bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
         if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
+        let soon = self.foresee(view, &needs);
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want,
-            ahead,
+            want: needs.want + soon,
+            ahead: needs.ahead,
             banked: view.banked,
             allowance: wanted,
             minimum: self.minimum,
@@ -261,6 +268,7 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
+        self.foresee(view, &Needs::default());
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }
@@ -316,6 +324,7 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));

@@ -189,7 +189,8 @@ impl Server {
             (Fault::GrantsParts, _) => ask.at_once = false,
             (Fault::IgnoresVersions, _) => ask.terms = ask.terms.with_version(0),
             (Fault::GrantsByOldQuota, Some(record)) => {
-                let stored = std::str::from_utf8(record).unwrap().lines().nth(1).and_then(QuotaTerms::from_text).unwrap();
+                let stored =
+                    std::str::from_utf8(record).unwrap().lines().nth(1).and_then(QuotaTerms::from_text).unwrap();
                 if ask.terms.version() < stored.version() {
                     ask.terms = stored;
                 }
