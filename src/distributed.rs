@@ -33,7 +33,13 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
+//! | `distributed/forecast.rs` | how many tokens to request for callers to come; pure |
+//! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
+//! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
+//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come, if the store is far away |
+//! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
@@ -60,6 +66,8 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod forecast;
+mod grants;
 mod horizon;
 mod leases;
 mod memory;
@@ -77,11 +85,13 @@ mod terms;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub(crate) use forecast::Forecast;
+pub(crate) use grants::Grants;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, View};
+pub(crate) use planner::{Plan, RefillPlanner, View, Waiting};
 pub(crate) use race::first;
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
@@ -247,7 +257,8 @@ pub struct LeaseGrant {
     /// Tokens that remain in the store.
     pub remaining: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
-    /// minted by it.
+    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
+    /// anew by this quota.
     pub terms: Option<QuotaTerms>,
 }
 

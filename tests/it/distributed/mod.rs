@@ -3,6 +3,10 @@
 mod away;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod distant;
+mod far;
+mod fleet;
+mod fleets;
 mod keeper;
 mod large;
 mod late;
