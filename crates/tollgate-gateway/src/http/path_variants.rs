@@ -119,18 +119,22 @@ fn trimmed(segment: &[u8]) -> &[u8] {
 
 /// Whether all readings of a path are the same: most paths need no closer look.
 pub(crate) fn is_unambiguous(path: &str) -> bool {
-    let mut previous = b'a';
-    let is_plain = |byte: u8| {
-        let is_dot_or_slash = |byte| matches!(byte, b'.' | b'/');
-        let ends_segment = byte == b'/' && is_dot_or_slash(previous);
-        let begins_with_dot = byte == b'.' && previous == b'/';
-        previous = byte;
-        let is_harmless = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
-            | b'*' | b'+' | b',' | b'=' | b':' | b'@' | b'.' | b'/');
-        is_harmless && !ends_segment && !begins_with_dot
-    };
-    path.bytes().all(is_plain) && !path.ends_with('.')
+    let path = path.as_bytes();
+    // Empty segments, and those that begin or end with a dot.
+    let is_special = |pair: &[u8]| matches!(pair, b"//" | b"./" | b"/.");
+    path.iter().all(|byte| HARMLESS[usize::from(*byte)]) && !path.windows(2).any(is_special) && !path.ends_with(b".")
 }
+
+/// The bytes that all servers read alike.
+const HARMLESS: [bool; 256] = {
+    let mut harmless = [false; 256];
+    let (bytes, mut at) = (b"abcdefghijklmnopqrstuvwxyz0123456789-_~!$&'()*+,=:@./", 0);
+    while at < bytes.len() {
+        harmless[bytes[at] as usize] = true;
+        at += 1;
+    }
+    harmless
+};
 
 /// Whether each `%` begins an escape.
 pub(crate) fn is_escaped_rightly(path: &str) -> bool {

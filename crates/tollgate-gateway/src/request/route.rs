@@ -118,18 +118,20 @@ impl Routes {
         if self.routes.is_empty() {
             return Ok(self.base.clone());
         }
-        if !is_escaped_rightly(path) {
+        let is_unambiguous = is_unambiguous(path);
+        if !is_unambiguous && !is_escaped_rightly(path) {
             return Err(BadEscape);
         }
-        let own = self.policy_of(method.as_str(), path);
+        let policy_of = |method| self.policy_of(method, path, is_unambiguous);
+        let own = policy_of(method.as_str());
         if !self.have_methods {
             return Ok(own);
         }
-        Ok(others(method, headers).map(|method| self.policy_of(method, path)).fold(own, RoutePolicy::max))
+        Ok(others(method, headers).map(policy_of).fold(own, RoutePolicy::max))
     }
 
-    fn policy_of(&self, method: &str, path: &str) -> RoutePolicy {
-        if self.are_normalized && is_unambiguous(path) {
+    fn policy_of(&self, method: &str, path: &str, is_unambiguous: bool) -> RoutePolicy {
+        if self.are_normalized && is_unambiguous {
             return self.policy_by(method, |route| route.matches(path_variants::segments(path.as_bytes())));
         }
         let Some(readings) = PathVariants::of(path) else {

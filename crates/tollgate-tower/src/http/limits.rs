@@ -111,13 +111,7 @@ impl RateLimits {
         K: std::hash::Hash + Eq + Clone,
         S: std::hash::BuildHasher,
     {
-        let mut quotas = users.quota_snapshots(key);
-        if let [only] = &mut quotas[..] {
-            // With a single quota, what the parent limiter and the in-flight cap leave of it can be told too.
-            only.available = users.available(key);
-            only.more_in = users.estimate(key, only.available.saturating_add(1));
-        }
-        Self::of_quotas(&quotas, terms)
+        Self::of_quotas(&users.reported_quotas(key), terms)
     }
 
     /// Sets the partition key of all policies and limits.

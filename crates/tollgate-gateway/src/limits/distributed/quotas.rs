@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate::metrics::Meter;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
-use super::{ALL, BuildError};
+use super::BuildError;
 use crate::config::Config;
 use crate::config::redis::{OutagePolicy, RedisFixed, Server, connect, store};
 use crate::limits::builders::Builders;
 use crate::limits::fair_queue::FairQueue;
-use crate::limits::refusing_limit::{KEY, RefusingLimit};
+use crate::limits::refusing_limit::{ALL, KEY, RefusingLimit};
 use crate::limits::rule_client_limits::RuleKey;
 use crate::limits::time_left::TimeLeft;
 use crate::request::client::Client;
@@ -100,6 +101,19 @@ impl DistributedQuotas {
         let _turn = left.spend(limit.turns.admit(client, 1, max_wait)).await.map_err(refused)?;
         let claim = limit.limiter.clone().consume_owned(cost).within(left.get());
         self.or_local(left.spend(claim).await).map_err(refused)
+    }
+
+    /// How long a request would wait for tokens of a quota that clients share, as far as this gateway knows; `None` while
+    /// others wait for their turn. An error if too many do.
+    pub(super) fn estimate(&self, name: Name, client: &Client, cost: u64) -> Result<Option<Duration>, ConsumeError> {
+        let Some(limit) = self.shared.get(&name).filter(|_| cost > 0) else { return Ok(None) };
+        limit.turns.check_full(client, 1)?;
+        Ok(if limit.turns.waiting() > 0 { None } else { limit.limiter.estimate(cost) })
+    }
+
+    /// The same for a client's quota.
+    pub(super) fn estimate_client(&self, key: &RuleKey, cost: u64) -> Option<Duration> {
+        self.clients.limiter.estimate(key, cost)
     }
 
     /// Waits for tokens of a client's quota, as [`admit`](Self::admit) does.
