@@ -51,14 +51,18 @@ impl KeySource {
         Cow::Owned(shown.collect())
     }
 
+    /// The field of the key, or of the token that contains it; `None` if it is a parameter of the query.
+    pub(crate) fn field(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Query(_) => None,
+            Self::Claim(_) => Some(&AUTHORIZATION),
+        }
+    }
+
     /// Whether `Connection` names the field of the key, which is then not forwarded.
     pub(crate) fn is_named_by_connection(&self, headers: &HeaderMap) -> bool {
-        let names = |name: &HeaderName| has_token(headers, &CONNECTION, name.as_str());
-        match self {
-            Self::Header(name) => names(name),
-            Self::Query(_) => false,
-            Self::Claim(_) => names(&AUTHORIZATION),
-        }
+        self.field().is_some_and(|name| has_token(headers, &CONNECTION, name.as_str()))
     }
 
     /// What a client without a known key is told to send, and the challenge of its 401.

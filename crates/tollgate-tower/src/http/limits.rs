@@ -87,7 +87,8 @@ impl RateLimits {
     }
 
     fn of_quotas(quotas: &[QuotaSnapshot], terms: &Terms) -> Self {
-        let mut limits = Self::default();
+        let count = quotas.len();
+        let mut limits = Self { policies: Vec::with_capacity(count), limits: Vec::with_capacity(count) };
         let unnamed = quotas.iter().filter(|quota| quota.name.is_none()).count();
         for (index, quota) in quotas.iter().enumerate() {
             let name = match &quota.name {
