@@ -14,9 +14,11 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// How many texts and how many bytes of a path are looked at. No useful path comes near.
+/// How many texts of a path are looked at, and how many bytes of it and of all of them. No useful path comes near. A client
+/// may send such paths all day, also those of requests that are refused.
 const MAX_TEXTS: usize = 32;
 const MAX_BYTES: usize = 1_024;
+const MAX_BYTES_OF_ALL: usize = 4_096;
 
 /// A path as a list of segments.
 pub(crate) type Segments<'a> = Vec<&'a [u8]>;
@@ -31,14 +33,15 @@ impl<'a> PathVariants<'a> {
         if path.len() > MAX_BYTES {
             return None;
         }
-        let mut at = 0;
+        let (mut at, mut bytes) = (0, path.len());
         while at < texts.len() {
             for rule in RULES {
                 let text = rule(&texts[at]).filter(|text| texts.iter().all(|other| **other != **text));
+                bytes += text.as_ref().map_or(0, Vec::len);
                 texts.extend(text.map(Cow::Owned));
             }
             at += 1;
-            if texts.len() > MAX_TEXTS {
+            if texts.len() > MAX_TEXTS || bytes > MAX_BYTES_OF_ALL {
                 return None;
             }
         }
@@ -49,9 +52,13 @@ impl<'a> PathVariants<'a> {
     pub(crate) fn paths(&self) -> impl Iterator<Item = Segments<'_>> {
         self.0.iter().flat_map(|text| {
             let literal: Segments<'_> = segments(text).collect();
-            let merged: Segments<'_> = literal.iter().copied().filter(|segment| !segment.is_empty()).collect();
-            let resolved = [resolve(literal.iter().copied()), resolve(merged.iter().copied())];
-            [literal, merged].into_iter().chain(resolved)
+            let has_dots = literal.iter().any(|segment| matches!(*segment, b"." | b".."));
+            let is_merged = literal.iter().all(|segment| !segment.is_empty());
+            let merged: Option<Segments<'_>> =
+                (!is_merged).then(|| literal.iter().copied().filter(|segment| !segment.is_empty()).collect());
+            // Without dots nothing is resolved.
+            let resolved = [Some(&literal), merged.as_ref()].map(|path| Some(resolve(path.filter(|_| has_dots)?)));
+            [Some(literal), merged].into_iter().chain(resolved).flatten()
         })
     }
 }
@@ -66,9 +73,12 @@ const RULES: [Rule; 6] = [
         text.contains(&b'\\').then(|| text.iter().map(slash).collect())
     },
     |text| {
-        let bare = |segment: &[u8]| cut(segment, b';').unwrap_or_else(|| segment.to_vec());
-        let segments = text.split(|byte| *byte == b'/').map(bare);
-        text.contains(&b';').then(|| segments.collect::<Vec<_>>().join(&b'/'))
+        let mut is_parameter = false;
+        let is_path = |byte: &u8| {
+            is_parameter = (is_parameter || *byte == b';') && *byte != b'/';
+            !is_parameter
+        };
+        text.contains(&b';').then(|| text.iter().copied().filter(is_path).collect())
     },
     |text| cut(text, b'?'),
     |text| cut(text, b'#'),
@@ -86,10 +96,10 @@ pub(crate) fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Resolves `.` and `..`, as RFC 3986 does.
-pub(crate) fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Segments<'a> {
-    let mut resolved = Vec::new();
+pub(crate) fn resolve<'a>(segments: &Segments<'a>) -> Segments<'a> {
+    let mut resolved = Vec::with_capacity(segments.len());
     for segment in segments {
-        match segment {
+        match *segment {
             b"." => {}
             b".." => _ = resolved.pop(),
             segment => resolved.push(segment),
@@ -104,12 +114,6 @@ pub(crate) fn normalize(segment: &[u8]) -> String {
     let text = String::from_utf8_lossy(trimmed(segment));
     // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
-}
-
-/// Whether `segment` is loosely the same as one of which `normalized` is the [common form](normalize).
-pub(crate) fn matches_normalized(segment: &[u8], normalized: &str) -> bool {
-    // No letter is more than three times as long as its lower case.
-    trimmed(segment).len() <= 3 * normalized.len() && normalize(segment) == normalized
 }
 
 fn trimmed(segment: &[u8]) -> &[u8] {
