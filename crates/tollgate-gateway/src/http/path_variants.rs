@@ -161,3 +161,12 @@ fn a_plain_path_has_one_reading() {
         assert!(!is_unambiguous(path), "{path}");
     }
 }
+
+#[test]
+fn the_work_for_a_path_is_bounded() {
+    let path = |segments| format!("/{}%5c%3f%253b%3b;a/%2541%23", "a/".repeat(segments));
+    assert!(PathVariants::of(&path(10)).is_some());
+    assert!(PathVariants::of(&path(480)).is_none(), "it may be 32 texts of a thousand bytes");
+    let usual = format!("/{}caf%C3%A9", "a/".repeat(480));
+    assert!(PathVariants::of(&usual).is_some());
+}
