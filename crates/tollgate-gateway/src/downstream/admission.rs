@@ -127,8 +127,9 @@ impl Admission {
         if !limits.distributed.is_used() {
             return Ok(());
         }
-        let longest = limits.distributed.estimate(&self.client, self.cost, &self.charges);
-        self.check_longest(longest.map_err(Rejected::by_limit)?)
+        let Self { client, cost, charges, max_wait, .. } = self;
+        self.check_longest(limits.distributed.estimate(client, *cost, charges))?;
+        limits.distributed.check(client, *cost, charges, *max_wait).map_err(Rejected::by_limit)
     }
 
     /// Refuses the request if the longest wait, and the limit that causes it, are known and too long.

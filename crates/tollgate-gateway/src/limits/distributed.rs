@@ -89,30 +89,40 @@ impl Distributed {
         self.is_used
     }
 
-    /// The longest wait of a request for one of the quotas that all gateways share, as far as this gateway knows, and the
-    /// limit that causes it. An error if too many requests wait for one of them. Asks no store.
+    /// Refuses a request that finds too many others in the queue of a quota that clients share, or that this quota would
+    /// refuse at once, as far as this gateway knows. Takes no tokens.
+    pub(crate) fn check(
+        &self,
+        client: &Client,
+        cost: u64,
+        charges: &[Charge],
+        max_wait: Duration,
+    ) -> Result<(), (RefusingLimit, ConsumeError)> {
+        let Some(current) = self.current.load_full() else { return Ok(()) };
+        let all = [(Name::new(ALL), cost)];
+        let rules = charges.iter().map(|charge| (charge.rule, charge.cost));
+        all.into_iter().chain(rules).try_for_each(|(name, cost)| {
+            current.check(name, client, cost, max_wait).map_err(|why| (RefusingLimit::Distributed(name), why))
+        })
+    }
+
+    /// The longest wait of a request for one of the quotas of its client that all gateways share, as far as this gateway
+    /// knows, and the limit that causes it.
     pub(crate) fn estimate(
         &self,
         client: &Client,
         cost: u64,
         charges: &[Charge],
-    ) -> Result<Option<(RefusingLimit, Duration)>, (RefusingLimit, ConsumeError)> {
-        let Some(current) = self.current.load_full() else { return Ok(None) };
+    ) -> Option<(RefusingLimit, Duration)> {
+        let current = self.current.load_full()?;
         let own = Charge { rule: Name::new(KEY), client: *client, cost };
         let own = self.config.load().keys.is_distributed.then_some(&own).into_iter();
         let of_clients = own.chain(charges.iter().filter(|charge| self.has_client_quota(charge.rule)));
-        let clients = of_clients.filter_map(|charge| {
+        let waits = of_clients.filter_map(|charge| {
             let key = RuleKey { rule: charge.rule, client: charge.client };
             Some((RefusingLimit::DistributedClient(key), current.estimate_client(&key, charge.cost)?))
         });
-        let mut waits: Vec<_> = clients.collect();
-        let all = [(Name::new(ALL), cost)];
-        for (name, cost) in all.into_iter().chain(charges.iter().map(|charge| (charge.rule, charge.cost))) {
-            let refused = |why| (RefusingLimit::Distributed(name), why);
-            let wait = current.estimate(name, client, cost).map_err(refused)?;
-            waits.extend(wait.map(|wait| (RefusingLimit::Distributed(name), wait)));
-        }
-        Ok(waits.into_iter().max_by_key(|(_, wait)| *wait))
+        waits.max_by_key(|(_, wait)| *wait)
     }
 
     /// Waits for the tokens of the quota of each client, if all gateways share it.

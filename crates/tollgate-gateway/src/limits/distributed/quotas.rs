@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use tollgate::metrics::Meter;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
@@ -103,15 +104,24 @@ impl DistributedQuotas {
         self.or_local(left.spend(claim).await).map_err(refused)
     }
 
-    /// How long a request would wait for tokens of a quota that clients share, as far as this gateway knows; `None` while
-    /// others wait for their turn. An error if too many do.
-    pub(super) fn estimate(&self, name: Name, client: &Client, cost: u64) -> Result<Option<Duration>, ConsumeError> {
-        let Some(limit) = self.shared.get(&name).filter(|_| cost > 0) else { return Ok(None) };
+    /// Refuses a request that would be refused at once by a quota that clients share, as far as this gateway knows, or that
+    /// finds too many others there. Takes no tokens.
+    pub(super) fn check(&self, name: Name, client: &Client, cost: u64, max_wait: Duration) -> Result<(), ConsumeError> {
+        let Some(limit) = self.shared.get(&name).filter(|_| cost > 0) else { return Ok(()) };
         limit.turns.check_full(client, 1)?;
-        Ok(if limit.turns.waiting() > 0 { None } else { limit.limiter.estimate(cost) })
+        if limit.turns.waiting() > 0 {
+            return Ok(());
+        }
+        // A claim knows from earlier answers of the server when it cannot be granted yet.
+        let claim = limit.limiter.clone().consume_owned(cost).within(max_wait);
+        let Some(granted) = claim.now_or_never() else { return Ok(()) };
+        if let Some(mut grant) = self.or_local(granted)? {
+            grant.settle(0);
+        }
+        Ok(())
     }
 
-    /// The same for a client's quota.
+    /// How long a request would wait for tokens of a client's quota, as far as this gateway knows.
     pub(super) fn estimate_client(&self, key: &RuleKey, cost: u64) -> Option<Duration> {
         self.clients.limiter.estimate(key, cost)
     }
