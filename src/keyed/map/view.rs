@@ -98,9 +98,8 @@ where
             }
             (quotas, self.parent.is_none() && self.template.cap.is_none())
         };
-        let at_live = |live: &Core| {
-            (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false)
-        };
+        let at_live =
+            |live: &Core| (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false);
         let (mut quotas, is_all) = self.look(key, at_levels, at_live, Some((Vec::new(), false)));
         if quotas.is_empty() {
             // The limiter is closed.

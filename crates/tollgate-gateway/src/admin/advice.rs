@@ -56,7 +56,8 @@ impl Settings<'_> {
         let max_waiting = format!("`max_waiting` ({})", config.fixed.max_waiting.value);
         let or_key_in_flight =
             config.fixed.key_in_flight.value.map(|tokens| format!(", or `keys.in_flight` ({tokens})"));
-        let or_in_flight = config.in_flight.map(|tokens| format!(", `in_flight` ({tokens}) if the upstream can take more"));
+        let or_in_flight =
+            config.in_flight.map(|tokens| format!(", `in_flight` ({tokens}) if the upstream can take more"));
         match reason {
             Reason::OwnQuota => format!("raise {}, or {max_wait}", self.own_quota()),
             Reason::OwnQueue => {
@@ -83,9 +84,11 @@ impl Settings<'_> {
                 }
                 _ => "lower the `cost` of its route, or raise the burst and `in_flight`".to_owned(),
             },
-            Reason::Store => "look at `rate_limit_store_errors_total`, and at `quota_version` in the files of all gateways; \
+            Reason::Store => {
+                "look at `rate_limit_store_errors_total`, and at `quota_version` in the files of all gateways; \
                  `redis.outage` says what happens meanwhile"
-                .to_owned(),
+                    .to_owned()
+            }
             Reason::Ending => "nothing: it is being stopped".to_owned(),
             Reason::Unknown => "list the key under `keys.listed`, or change `keys.unlisted`".to_owned(),
             Reason::Invalid => "correct the client; `client_timeout` is how long it may take".to_owned(),
@@ -115,7 +118,9 @@ impl Settings<'_> {
     fn own_quota(&self) -> String {
         let keys = &self.config.keys;
         let version = version(keys.is_distributed);
-        let RefusedClient::Client(client) = self.client else { return format!("`keys.quota` ({}){version}", keys.quota) };
+        let RefusedClient::Client(client) = self.client else {
+            return format!("`keys.quota` ({}){version}", keys.quota);
+        };
         let quota = keys.quota_of(client);
         match client {
             Client::Listed(name) if keys.quotas.contains_key(name) => {

@@ -140,10 +140,7 @@ impl Admission {
 
     /// Waits in all queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
     /// unlisted client for which there is no space becomes the one that they share. Also returns how long it waited.
-    pub(crate) async fn admit(
-        &mut self,
-        connection: &Arc<Connection>,
-    ) -> (Result<Admitted, Box<Rejected>>, Duration) {
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> (Result<Admitted, Box<Rejected>>, Duration) {
         let mut left = TimeLeft::new(self.max_wait);
         let mut passed = self.pass(connection, &mut left).await;
         let has_no_bucket = |rejected: &Rejected| {

@@ -108,12 +108,7 @@ impl Distributed {
 
     /// The longest wait of a request for one of the quotas of its client that all gateways share, as far as this gateway
     /// knows, and the limit that causes it.
-    pub(crate) fn estimate(
-        &self,
-        client: &Client,
-        cost: u64,
-        charges: &[Charge],
-    ) -> Option<(RefusingLimit, Duration)> {
+    pub(crate) fn estimate(&self, client: &Client, cost: u64, charges: &[Charge]) -> Option<(RefusingLimit, Duration)> {
         let current = self.current.load_full()?;
         let own = Charge { rule: Name::new(KEY), client: *client, cost };
         let own = self.config.load().keys.is_distributed.then_some(&own).into_iter();

@@ -186,7 +186,10 @@ async fn an_upload_for_which_a_shared_quota_has_no_tokens_is_refused_before_its_
         assert_ne!(refused.status(), StatusCode::OK, "{limit}");
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\nx-api-key: a\r\n\r\n";
         let answer = Raw::sent(gateways[1].address, head).await.head().await;
-        assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains(&format!("\"{limit} distributed\"")), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 429 ") && answer.contains(&format!("\"{limit} distributed\"")),
+            "{answer}"
+        );
     }
 }
 
@@ -206,7 +209,8 @@ fn the_advice_about_a_shared_quota_names_its_version() {
         (Reason::RuleQuota, Limit::Distributed(route)),
     ] {
         let advice = |limits: &str| {
-            let config = Config::parse(Path::new("gateway.toml"), &file("127.0.0.1:1".parse().unwrap(), limits)).unwrap();
+            let config =
+                Config::parse(Path::new("gateway.toml"), &file("127.0.0.1:1".parse().unwrap(), limits)).unwrap();
             serde_json::to_string(&Advice::new(&config, &client, reason, Some(limit))).unwrap()
         };
         let (alone, together) = (advice(&own), advice(&shared));
