@@ -49,7 +49,7 @@ impl fmt::Display for Name {
 #[test]
 fn a_name_equals_only_itself() {
     let names = ["", "a", "ab", "b"].map(Name::new);
-    assert_eq!(names, ["", "a", "ab", "b"].map(|name| Name::new(&name.to_owned())));
+    assert_eq!(names, ["", "a", "ab", "b"].map(String::from).map(|name| Name::new(&name)));
     for (at, name) in names.iter().enumerate() {
         assert!(names[..at].iter().all(|other| other != name && other < name), "{name}");
     }
