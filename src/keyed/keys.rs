@@ -82,6 +82,16 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn estimate(&self, key: &K, cost: u64) -> Option<Duration>;
     fn quotas(&self, key: &K) -> Quotas;
     fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot>;
+
+    fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+        let mut quotas = self.quota_snapshots(key);
+        if let [only] = &mut quotas[..] {
+            only.available = self.available(key);
+            only.more_in = self.estimate(key, only.available.saturating_add(1));
+        }
+        quotas
+    }
+
     fn pause_for(&self, key: &K, duration: Duration);
     fn pause_all_for(&self, duration: Duration);
     fn replenish(&self, key: &K, tokens: u64);

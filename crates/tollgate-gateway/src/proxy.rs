@@ -29,6 +29,7 @@ use crate::http::hop_by_hop::drop_hop_by_hop;
 use crate::http::http2;
 use crate::http::local_reply;
 use crate::limits::Limits;
+use crate::request::forwarding::Received;
 use crate::request::outcome::Outcome;
 use crate::telemetry::log;
 use crate::telemetry::stats;
@@ -201,7 +202,8 @@ impl Proxy {
         headers.remove(EXPECT);
         let host = headers.remove(HOST);
         let host = named.as_ref().map_or(host, value);
-        config.keys.proxies.rewrite(headers, peer.ip(), host, scheme);
+        let received = Received { peer: peer.ip(), host, scheme, key_field: config.keys.source.field() };
+        config.keys.proxies.rewrite(headers, received);
         headers.extend(value(&target.authority).map(|upstream| (HOST, upstream)));
         conformance::count_forward(&method, headers);
         conformance::add_via(version, headers);

@@ -72,6 +72,29 @@ where
         }
     }
 
+    /// Returns what a caller may be told about each quota of the key, with one look at the limiter where that is possible.
+    ///
+    /// It is the same as [`quota_snapshots`](Self::quota_snapshots) for several quotas. Of a single quota,
+    /// [`available`](QuotaSnapshot::available) and [`more_in`](QuotaSnapshot::more_in) are also about what a pause, the
+    /// in-flight cap and the [parent limiter](crate::KeyedBuilder::parent) leave of it: they are those of
+    /// [`available`](Self::available) and [`estimate`](Self::estimate).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let all = Limiter::new(Quota::per_second(4))?;
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).parent(&all).build()?;
+    /// assert_eq!((users.quota_snapshots(&"ann")[0].available, users.reported_quotas(&"ann")[0].available), (10, 4));
+    /// # Ok(()) }
+    /// ```
+    pub fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+        match &self.keys {
+            Keys::Local(map) => map.reported_quotas(key),
+            Keys::Distributed(keys) => keys.reported_quotas(key),
+        }
+    }
+
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &K) -> u64 {

@@ -9,6 +9,7 @@ use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::{KeyedTop, Quotas};
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, S> Map<K, S>
@@ -82,17 +83,35 @@ where
     }
 
     pub(in crate::keyed) fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
-        let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
-            let each = rates.iter().enumerate();
-            each.map(|(index, rate)| quota_snapshot(rate, levels.level(index), now)).collect()
-        };
         let at_live =
             |live: &Core| live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas);
-        let mut snapshots: Vec<QuotaSnapshot> = self.look(key, at_levels, at_live, None);
-        for (snapshot, (name, _)) in snapshots.iter_mut().zip(self.quotas(key).named()) {
-            snapshot.name.clone_from(name);
+        self.look(key, quota_snapshots, at_live, None)
+    }
+
+    pub(in crate::keyed) fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+        let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
+            let mut quotas = quota_snapshots(rates, levels, now);
+            if let [only] = &mut quotas[..] {
+                only.available = rates.available(levels);
+                let one_more = rates.reached(levels, only.available.saturating_add(1));
+                only.more_in = one_more.map(|at| wait(at, levels, now));
+            }
+            (quotas, self.parent.is_none() && self.template.cap.is_none())
+        };
+        let at_live =
+            |live: &Core| (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false);
+        let (mut quotas, is_all) = self.look(key, at_levels, at_live, Some((Vec::new(), false)));
+        if quotas.is_empty() {
+            // The limiter is closed.
+            quotas = self.quota_snapshots(key);
         }
-        snapshots
+        if let [only] = &mut quotas[..]
+            && !is_all
+        {
+            only.available = self.available(key);
+            only.more_in = self.estimate(key, only.available.saturating_add(1));
+        }
+        quotas
     }
 
     pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
@@ -113,13 +132,18 @@ where
     }
 }
 
-fn quota_snapshot(rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
+fn quota_snapshots(rates: &Rates, levels: &Levels, now: u64) -> Vec<QuotaSnapshot> {
+    let each = rates.iter().zip(rates.quotas.named()).enumerate();
+    each.map(|(index, (rate, (name, _)))| quota_snapshot(name.clone(), rate, levels.level(index), now)).collect()
+}
+
+fn quota_snapshot(name: Option<Arc<str>>, rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
     let tokens = rate.tokens(level.units);
     let available = tokens.max(0) as u64;
     let more_in =
         rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
     QuotaSnapshot {
-        name: None,
+        name,
         quota: rate.quota,
         head: tokens as u64,
         level: tokens,

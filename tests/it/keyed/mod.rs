@@ -12,6 +12,7 @@ mod page;
 mod pausing;
 mod pieces;
 mod places;
+mod reports;
 mod rests;
 mod roofed;
 mod several;

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::limits::limit::Limit;
 use crate::limits::reason::Reason;
 use crate::request::client::Client;
+use crate::request::name::Name;
 use crate::telemetry::refusals::RefusedClient;
 
 /// For the page, in plain words.
@@ -15,114 +16,127 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    pub(crate) fn new(config: &Config, refused_client: &RefusedClient, reason: Reason, limit: Option<Limit>) -> Self {
-        let max_wait = humantime::format_duration(config.max_wait);
-        let (quota, max_waiting) = (config.quota, config.fixed.max_waiting.value);
-        let (why, change) = match reason {
-            Reason::OwnQuota => (
-                "asks for more than its quota",
-                format!("raise {}, or `max_wait` ({max_wait})", own_quota(config, refused_client)),
-            ),
+    pub(crate) fn new(config: &Config, client: &RefusedClient, reason: Reason, limit: Option<Limit>) -> Self {
+        Self { why: why(reason), change: Settings { config, client, limit }.to_change(reason) }
+    }
+}
+
+fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::OwnQuota => "asks for more than its quota",
+        Reason::OwnQueue => "its own queue is full or held up",
+        Reason::OwnInFlight => "has too much in flight itself",
+        Reason::AllQuota => "all requests together exceed their quota",
+        Reason::AllQueue => "too many requests wait for the quota of all",
+        Reason::AllWait => "others took the tokens or the places in flight",
+        Reason::UnlistedQuota => "all unlisted clients together exceed their quota",
+        Reason::RuleQuota => "asks for more than a limit of its own path, address or model",
+        Reason::RuleQueue => "too many requests wait for a limit of a path, an address or a model",
+        Reason::RuleWait => "others took the tokens of a path, an address or a model, or its places in flight",
+        Reason::Blocked => "its address is not accepted",
+        Reason::TooLarge => "costs more than could ever be granted",
+        Reason::Store => "Redis cannot be reached, or another gateway has another quota there",
+        Reason::Ending => "the gateway is ending",
+        Reason::Unknown => "its key is not listed",
+        Reason::Invalid => "malformed, or its body did not come in time",
+    }
+}
+
+/// The settings that refused a request.
+struct Settings<'a> {
+    config: &'a Config,
+    client: &'a RefusedClient,
+    limit: Option<Limit>,
+}
+
+impl Settings<'_> {
+    fn to_change(&self, reason: Reason) -> String {
+        let config = self.config;
+        let max_wait = format!("`max_wait` ({})", humantime::format_duration(config.max_wait));
+        let max_waiting = format!("`max_waiting` ({})", config.fixed.max_waiting.value);
+        let or_key_in_flight =
+            config.fixed.key_in_flight.value.map(|tokens| format!(", or `keys.in_flight` ({tokens})"));
+        let or_in_flight =
+            config.in_flight.map(|tokens| format!(", `in_flight` ({tokens}) if the upstream can take more"));
+        match reason {
+            Reason::OwnQuota => format!("raise {}, or {max_wait}", self.own_quota()),
             Reason::OwnQueue => {
-                let in_flight = match config.fixed.key_in_flight.value {
-                    Some(tokens) => format!(", or `keys.in_flight` ({tokens})"),
-                    None => String::new(),
-                };
-                (
-                    "its own queue is full or held up",
-                    format!("raise {}, or `max_waiting` ({max_waiting}){in_flight}", own_quota(config, refused_client)),
-                )
+                format!("raise {}, or {max_waiting}{}", self.own_quota(), or_key_in_flight.unwrap_or_default())
             }
-            Reason::OwnInFlight => ("has too much in flight itself", "raise `keys.in_flight`".to_owned()),
-            Reason::AllQuota => (
-                "all requests together exceed their quota",
-                format!("raise `quota` ({quota}), or `max_wait` ({max_wait})"),
-            ),
-            Reason::AllQueue => (
-                "too many requests wait for the quota of all",
-                format!("raise `quota` ({quota}), or `max_waiting` ({max_waiting})"),
-            ),
-            Reason::AllWait => {
-                let in_flight = match config.in_flight {
-                    Some(tokens) => format!(", `in_flight` ({tokens}) if the upstream can take more"),
-                    None => String::new(),
-                };
-                (
-                    "others took the tokens or the places in flight",
-                    format!("raise `quota` ({quota}){in_flight}, or `max_wait` ({max_wait})"),
-                )
-            }
+            Reason::OwnInFlight => "raise `keys.in_flight`".to_owned(),
+            Reason::AllQuota => format!("raise {}, or {max_wait}", self.all()),
+            Reason::AllQueue => format!("raise {}, or {max_waiting}", self.all()),
+            Reason::AllWait => format!("raise {}{}, or {max_wait}", self.all(), or_in_flight.unwrap_or_default()),
             Reason::UnlistedQuota => {
                 let quota = config.keys.unlisted_quota.map(|quota| format!(" ({quota})")).unwrap_or_default();
-                ("all unlisted clients together exceed their quota", format!("raise `keys.unlisted_quota`{quota}"))
+                format!("raise `keys.unlisted_quota`{quota}")
             }
-            Reason::RuleQuota => (
-                "asks for more than a limit of its own path, address or model",
-                format!("raise {}, or `max_wait` ({max_wait})", of_rule(limit, "quota")),
-            ),
-            Reason::RuleQueue => (
-                "too many requests wait for a limit of a path, an address or a model",
-                format!("raise {}, or `max_waiting` ({max_waiting})", of_rule(limit, "quota")),
-            ),
-            Reason::RuleWait => (
-                "others took the tokens of a path, an address or a model, or its places in flight",
-                format!("raise {}, or `max_wait` ({max_wait})", of_rule(limit, "quota` or `in_flight")),
-            ),
+            Reason::RuleQuota => format!("raise {}, or {max_wait}", self.of_rule("quota")),
+            Reason::RuleQueue => format!("raise {}, or {max_waiting}", self.of_rule("quota")),
+            Reason::RuleWait => format!("raise {}, or {max_wait}", self.of_rule("quota` or `in_flight")),
             Reason::Blocked => {
-                let block = limit.map(|block| block.to_string()).unwrap_or_default();
-                (
-                    "its address is not accepted",
-                    format!("remove `refuse` from `{block}`, or add a smaller block without it"),
-                )
+                let block = self.limit.map(|block| block.to_string()).unwrap_or_default();
+                format!("remove `refuse` from `{block}`, or add a smaller block without it")
             }
-            Reason::TooLarge => {
-                let change = match limit {
-                    Some(Limit::Rule(_) | Limit::Each(_) | Limit::EachOverflow(_)) => {
-                        format!("lower its cost, or raise {}", of_rule(limit, "quota"))
-                    }
-                    _ => "lower the `cost` of its route, or raise the burst and `in_flight`".to_owned(),
-                };
-                ("costs more than could ever be granted", change)
-            }
-            Reason::Store => (
-                "Redis cannot be reached, or another gateway has another quota there",
+            Reason::TooLarge => match self.limit {
+                Some(Limit::Rule(_) | Limit::Each(_) | Limit::EachOverflow(_)) => {
+                    format!("lower its cost, or raise {}", self.of_rule("quota"))
+                }
+                _ => "lower the `cost` of its route, or raise the burst and `in_flight`".to_owned(),
+            },
+            Reason::Store => {
                 "look at `rate_limit_store_errors_total`, and at `quota_version` in the files of all gateways; \
                  `redis.outage` says what happens meanwhile"
-                    .to_owned(),
-            ),
-            Reason::Ending => ("the gateway is ending", "nothing: it is being stopped".to_owned()),
-            Reason::Unknown => {
-                ("its key is not listed", "list the key under `keys.listed`, or change `keys.unlisted`".to_owned())
+                    .to_owned()
             }
-            Reason::Invalid => (
-                "malformed, or its body did not come in time",
-                "correct the client; `client_timeout` is how long it may take".to_owned(),
-            ),
-        };
-        Self { why, change }
-    }
-}
-
-/// The setting of a rule, with the name of the limit.
-fn of_rule(limit: Option<Limit>, setting: &str) -> String {
-    match limit {
-        Some(Limit::Rule(name)) => format!("`{setting}` of `{name}`"),
-        Some(Limit::Each(name)) => format!("the quota of each client in `{name}`"),
-        Some(limit) => format!("the limit `{limit}`"),
-        None => format!("`{setting}`"),
-    }
-}
-
-/// The setting of the client's own quota, with its value.
-fn own_quota(config: &Config, refused_client: &RefusedClient) -> String {
-    let RefusedClient::Client(client) = refused_client else { return format!("`keys.quota` ({})", config.keys.quota) };
-    let quota = config.keys.quota_of(client);
-    match client {
-        Client::Listed(name) if config.keys.quotas.contains_key(name) => {
-            format!("`keys.listed.{name}.quota` ({quota})")
+            Reason::Ending => "nothing: it is being stopped".to_owned(),
+            Reason::Unknown => "list the key under `keys.listed`, or change `keys.unlisted`".to_owned(),
+            Reason::Invalid => "correct the client; `client_timeout` is how long it may take".to_owned(),
         }
-        Client::Listed(name) => format!("`keys.quota` ({quota}), or give {name} a `quota` of its own"),
-        Client::Overflow => format!("`keys.overflow` ({quota}) or `keys.max_keys` ({})", config.fixed.max_keys.value),
-        Client::Key { .. } | Client::Address(_) => format!("`keys.quota` ({quota})"),
     }
+
+    /// The quota of all requests, with its value.
+    fn all(&self) -> String {
+        format!("`quota` ({}){}", self.config.quota, version(self.config.is_distributed))
+    }
+
+    /// The setting of a rule, with the name of the limit.
+    fn of_rule(&self, setting: &str) -> String {
+        let is_distributed = |name| self.config.rules.get(&name).is_some_and(|rule| rule.is_distributed);
+        let of = |name: Name, what: String| format!("{what}{}", version(is_distributed(name)));
+        match self.limit {
+            Some(Limit::Rule(name) | Limit::Distributed(name)) => of(name, format!("`{setting}` of `{name}`")),
+            Some(Limit::Each(name) | Limit::DistributedEach(name)) => {
+                of(name, format!("the quota of each client in `{name}`"))
+            }
+            Some(limit) => format!("the limit `{limit}`"),
+            None => format!("`{setting}`"),
+        }
+    }
+
+    /// The setting of the client's own quota, with its value.
+    fn own_quota(&self) -> String {
+        let keys = &self.config.keys;
+        let version = version(keys.is_distributed);
+        let RefusedClient::Client(client) = self.client else {
+            return format!("`keys.quota` ({}){version}", keys.quota);
+        };
+        let quota = keys.quota_of(client);
+        match client {
+            Client::Listed(name) if keys.quotas.contains_key(name) => {
+                format!("`keys.listed.{name}.quota` ({quota}){version}")
+            }
+            Client::Listed(name) => format!("`keys.quota` ({quota}){version}, or give {name} a `quota` of its own"),
+            Client::Overflow => {
+                let max_keys = self.config.fixed.max_keys.value;
+                format!("`keys.overflow` ({quota}){version}, or `keys.max_keys` ({max_keys})")
+            }
+            Client::Key { .. } | Client::Address(_) => format!("`keys.quota` ({quota}){version}"),
+        }
+    }
+}
+
+/// What else to change with a quota that all gateways share.
+fn version(is_distributed: bool) -> &'static str {
+    if is_distributed { " together with `redis.quota_version`, in the files of all gateways" } else { "" }
 }

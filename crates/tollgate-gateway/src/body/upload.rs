@@ -75,9 +75,12 @@ impl UploadError {
     }
 }
 
-/// The body of a request that is forwarded.
+/// The body of a request that is forwarded. In a box: most requests have none, and a request is moved often.
 #[derive(Default)]
-pub(crate) struct Upload {
+pub(crate) struct Upload(Option<Box<Parts>>);
+
+#[derive(Default)]
+struct Parts {
     /// What was read before the request was admitted.
     first: Bytes,
     /// What followed it, if the whole body was read.
@@ -102,22 +105,37 @@ impl Upload {
     /// Reads `body` to its end, or until it has `most` bytes. They must arrive within `timeout`, and `timeout` is also
     /// the longest pause in the rest.
     pub(crate) async fn read(body: Body, most: usize, timeout: Duration) -> Result<Self, UploadError> {
-        let mut upload = Self::default();
+        let mut parts = Parts::default();
         if body.is_end_stream() {
-            return Ok(upload);
+            return Ok(Self::default());
         }
-        let ahead = upload.read_ahead(body, most);
+        let ahead = parts.read_ahead(body, most);
         let rest = tokio::time::timeout(timeout, ahead).await.map_err(|_| UploadError::Slow)??;
-        upload.rest = rest.map(|body| Rest { body: TimeoutBody::new(body, timeout), progress: Arc::default() });
-        Ok(upload)
+        parts.rest = rest.map(|body| Rest { body: TimeoutBody::new(body, timeout), progress: Arc::default() });
+        Ok(Self(Some(Box::new(parts))))
     }
 
     /// A body of which nothing is read before, and that may pause for as long as it likes.
     pub(crate) fn streaming(body: Body) -> Self {
         let rest = Rest { body: TimeoutBody::new(body, Duration::MAX), progress: Arc::default() };
-        Self { rest: Some(rest), ..Self::default() }
+        Self(Some(Box::new(Parts { rest: Some(rest), ..Parts::default() })))
     }
 
+    /// The whole body; `None` if only a part of it was read.
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        match &self.0 {
+            None => Some(&[]),
+            Some(parts) => parts.rest.is_none().then_some(&*parts.first),
+        }
+    }
+
+    /// `None` if the whole body was read.
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        self.0.as_ref()?.rest.as_ref().map(|rest| Arc::clone(&rest.progress))
+    }
+}
+
+impl Parts {
     /// Returns the rest of the body, or `None` at its end.
     async fn read_ahead(&mut self, mut body: Body, most: usize) -> Result<Option<Body>, UploadError> {
         // In one piece: a client may send chunks of a byte, and each on its own takes a hundred.
@@ -144,22 +162,7 @@ impl Upload {
         Ok((!is_whole).then_some(body))
     }
 
-    /// The whole body; `None` if only a part of it was read.
-    pub(crate) fn whole(&self) -> Option<&[u8]> {
-        self.rest.is_none().then_some(&*self.first)
-    }
-
-    /// `None` if the whole body was read.
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
-        self.rest.as_ref().map(|rest| Arc::clone(&rest.progress))
-    }
-}
-
-impl HttpBody for Upload {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if !self.first.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
         }
@@ -198,6 +201,23 @@ impl HttpBody for Upload {
                 .exact()
                 .map_or_else(SizeHint::default, |rest| SizeHint::with_exact(self.first.len() as u64 + rest)),
         }
+    }
+}
+
+impl HttpBody for Upload {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |parts| parts.poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|parts| parts.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |parts| parts.size_hint())
     }
 }
 

@@ -15,6 +15,7 @@ use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
 
 use super::connection::Connection;
+use crate::limits::Limits;
 use crate::limits::distributed::DistributedGrants;
 use crate::limits::refusing_limit::RefusingLimit;
 use crate::limits::rule_grants::RuleGrants;
@@ -43,15 +44,21 @@ pub(crate) struct Admission {
     pub(crate) websockets: bool,
 }
 
-/// The tokens in flight of a request: those of its key, if keys have a cap, those of its rules, and those of the limit of
-/// all.
-pub(crate) type InFlight = (Option<InFlightOfKey>, RuleGrants, OwnedKeyedGrant<Client>);
+/// The tokens in flight of a request, which are released when this is dropped.
+pub(crate) struct InFlight {
+    /// Those of its key, if keys have a cap.
+    _key: Option<InFlightOfKey>,
+    /// Those of its rules.
+    _rules: Option<Box<RuleGrants>>,
+    /// Those of the limit of all.
+    _all: OwnedKeyedGrant<Client>,
+}
 
-/// The tokens of an admitted request.
+/// The tokens of an admitted request. In boxes: they are moved with the response several times.
 pub(crate) struct Admitted {
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: Box<InFlight>,
     /// Those of a language model, which are settled when its usage is known.
-    pub(crate) tokens: RuleGrants,
+    pub(crate) tokens: Option<Box<RuleGrants>>,
 }
 
 /// A refusal: the limit that refused, and the reason.
@@ -64,36 +71,32 @@ pub(crate) struct Rejected {
 }
 
 impl Rejected {
-    fn by_own(why: Refused) -> Self {
-        Self { by: Outcome::RefusedEach, refused_by: None, why }
+    fn by_own(why: Refused) -> Box<Self> {
+        Box::new(Self { by: Outcome::RefusedEach, refused_by: None, why })
     }
 
-    fn by_all(why: impl Into<Refused>) -> Self {
-        Self { by: Outcome::RefusedAll, refused_by: None, why: why.into() }
+    fn by_all(why: impl Into<Refused>) -> Box<Self> {
+        Box::new(Self { by: Outcome::RefusedAll, refused_by: None, why: why.into() })
     }
 
-    fn by_distributed((refused_by, why): (RefusingLimit, ConsumeError)) -> Self {
-        let by = match refused_by {
-            RefusingLimit::DistributedClient(_) => Outcome::RefusedEach,
-            _ => Outcome::RefusedAll,
-        };
-        Self { by, refused_by: Some(refused_by), why: why.into() }
-    }
-
-    fn by_rule((refused_by, why): (RefusingLimit, ConsumeError)) -> Self {
+    fn by_limit((refused_by, why): (RefusingLimit, ConsumeError)) -> Box<Self> {
         let why = match refused_by {
             RefusingLimit::Client(_) => as_own_refusal(why),
             // Other gateways may hold these up, and their server too.
             RefusingLimit::Rule(_) | RefusingLimit::Distributed(_) | RefusingLimit::DistributedClient(_) => why.into(),
         };
-        Self { by: Outcome::RefusedRule, refused_by: Some(refused_by), why }
+        Self::refused_by(refused_by, why)
+    }
+
+    fn refused_by(refused_by: RefusingLimit, why: Refused) -> Box<Self> {
+        Box::new(Self { by: refused_by.outcome(), refused_by: Some(refused_by), why })
     }
 }
 
 impl Admission {
     /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell, or that finds
     /// too many others. Takes no tokens.
-    pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
+    pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Box<Rejected>> {
         let Self { client, cost, max_wait, .. } = self;
         let limits = &*connection.limits;
         // In dry run this is the wait that there would be.
@@ -105,76 +108,115 @@ impl Admission {
             }
             Rejected::by_own(why)
         })?;
-        self.check_rules(connection)?;
+        self.check_rules(limits)?;
+        self.check_distributed(limits)?;
         let all = limits.fair_queue.check_full(client, *cost).map_err(Refused::from);
         let all = all.and_then(|()| check_estimate(limits.fair_queue.estimate(client, *cost), *max_wait));
         all.map_err(Rejected::by_all)
     }
 
-    fn check_rules(&self, connection: &Connection) -> Result<(), Rejected> {
+    fn check_rules(&self, limits: &Limits) -> Result<(), Box<Rejected>> {
         if self.charges.is_empty() {
             return Ok(());
         }
-        let rules = &connection.limits.rules;
-        rules.check_full(&self.client, &self.charges).map_err(Rejected::by_rule)?;
-        let Some((refused_by, wait)) = rules.estimate(&self.client, &self.charges) else { return Ok(()) };
-        let refused = |why| Rejected { by: Outcome::RefusedRule, refused_by: Some(refused_by), why };
-        check_estimate(Some(wait), self.max_wait).map_err(refused)
+        limits.rules.check_full(&self.client, &self.charges).map_err(Rejected::by_limit)?;
+        self.check_longest(limits.rules.estimate(&self.client, &self.charges))
     }
 
-    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
-    /// unlisted client for which there is no space becomes the one that they share.
-    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<Admitted, Rejected> {
-        let mut passed = self.pass(connection).await;
+    fn check_distributed(&self, limits: &Limits) -> Result<(), Box<Rejected>> {
+        if !limits.distributed.is_used() {
+            return Ok(());
+        }
+        let Self { client, cost, charges, max_wait, .. } = self;
+        self.check_longest(limits.distributed.estimate(client, *cost, charges))?;
+        limits.distributed.check(client, *cost, charges, *max_wait).map_err(Rejected::by_limit)
+    }
+
+    /// Refuses the request if the longest wait, and the limit that causes it, are known and too long.
+    fn check_longest(&self, longest: Option<(RefusingLimit, Duration)>) -> Result<(), Box<Rejected>> {
+        let Some((refused_by, wait)) = longest else { return Ok(()) };
+        check_estimate(Some(wait), self.max_wait).map_err(|why| Rejected::refused_by(refused_by, why))
+    }
+
+    /// Waits in all queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
+    /// unlisted client for which there is no space becomes the one that they share. Also returns how long it waited.
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> (Result<Admitted, Box<Rejected>>, Duration) {
+        let mut left = TimeLeft::new(self.max_wait);
+        let mut passed = self.pass(connection, &mut left).await;
         let has_no_bucket = |rejected: &Rejected| {
             rejected.by == Outcome::RefusedEach
                 && matches!(rejected.why, Refused::InLine(ConsumeError::TooManyKeys { .. }))
         };
-        if passed.as_ref().is_err_and(has_no_bucket) {
+        if passed.as_ref().is_err_and(|rejected| has_no_bucket(rejected)) {
             self.client = Client::Overflow;
-            passed = self.pass(connection).await;
+            passed = self.pass(connection, &mut left).await;
         }
-        passed
+        (passed, left.spent())
     }
 
-    /// Parts that most requests do not need are in boxes, so that the futures of the others are small.
-    async fn pass(&self, connection: &Arc<Connection>) -> Result<Admitted, Rejected> {
-        let Self { client, cost, charges, estimate, max_wait, .. } = self;
+    async fn pass(&self, connection: &Arc<Connection>, left: &mut TimeLeft) -> Result<Admitted, Box<Rejected>> {
+        let Self { client, cost, charges, estimate, .. } = self;
         let limits = &*connection.limits;
-        let mut left = TimeLeft::new(*max_wait);
-        let distributed = limits.distributed.is_used().then_some(&*limits.distributed);
-        let own = left.spend(limits.clients.of(client).consume(client, *cost).within(*max_wait)).await;
-        let own = RefundOnDrop(Some(own.map_err(|why| Rejected::by_own(as_own_refusal(why)))?));
-        let key_distributed = match &distributed {
-            Some(quotas) => {
-                Box::pin(quotas.admit_key(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
-            }
-            None => DistributedGrants::default(),
-        };
-        let tokens = match estimate {
-            Some(estimate) => Box::pin(limits.rules.admit(client, &estimate.charges(*client), &mut left)).await,
-            None => Ok(RuleGrants::default()),
-        };
-        let tokens = tokens.map_err(Rejected::by_rule)?;
-        let of_rules = if charges.is_empty() {
-            RuleGrants::default()
+        let claim = limits.clients.of(client).consume(client, *cost).within(left.get());
+        let own = left.spend(claim).await.map_err(|why| Rejected::by_own(as_own_refusal(why)))?;
+        let own = RefundOnDrop(Some(own));
+        let others = if estimate.is_some() || !charges.is_empty() || limits.distributed.is_used() {
+            // In a box, so that the futures of requests that need none of it are small.
+            Some(Box::pin(self.take_others(limits, left)).await?)
         } else {
-            Box::pin(limits.rules.admit(client, charges, &mut left)).await.map_err(Rejected::by_rule)?
+            None
         };
-        let all_distributed = match &distributed {
-            Some(quotas) => {
-                Box::pin(quotas.admit_all(client, *cost, &mut left)).await.map_err(Rejected::by_distributed)?
-            }
-            None => DistributedGrants::default(),
-        };
-        let all = limits.fair_queue.admit(client, *cost, left.get()).await.map_err(Rejected::by_all)?;
+        let max_wait = left.get();
+        let all = left.spend(limits.fair_queue.admit(client, *cost, max_wait)).await.map_err(Rejected::by_all)?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
-        key_distributed.used();
-        all_distributed.used();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        let in_flight = (limits.clients.is_capped.then(of_key), of_rules.used(), all);
-        Ok(Admitted { in_flight, tokens: tokens.used() })
+        let (rules, tokens) = others.map_or((None, None), OtherGrants::used);
+        let key = limits.clients.is_capped.then(of_key);
+        Ok(Admitted { in_flight: Box::new(InFlight { _key: key, _rules: rules, _all: all }), tokens })
+    }
+
+    /// Waits for the tokens between those of the client and those of all.
+    async fn take_others(&self, limits: &Limits, left: &mut TimeLeft) -> Result<OtherGrants, Box<Rejected>> {
+        let Self { client, cost, charges, estimate, .. } = self;
+        let distributed = &limits.distributed;
+        let mut others = OtherGrants {
+            key: distributed.admit_key(client, *cost, left).await.map_err(Rejected::by_limit)?,
+            ..OtherGrants::default()
+        };
+        if let Some(estimate) = estimate {
+            let tokens = limits.rules.admit(client, &estimate.charges(*client), left).await;
+            others.tokens = Some(Box::new(tokens.map_err(Rejected::by_limit)?));
+        }
+        if !charges.is_empty() {
+            let rules = limits.rules.admit(client, charges, left).await;
+            others.rules = Some(Box::new(rules.map_err(Rejected::by_limit)?));
+        }
+        others.all = distributed.admit_all(client, *cost, left).await.map_err(Rejected::by_limit)?;
+        Ok(others)
+    }
+}
+
+/// The tokens of a request besides those of its client and of all. If it is dropped before it is [used](Self::used), they
+/// are given back.
+#[derive(Default)]
+struct OtherGrants {
+    /// Those of the client's quota that all gateways share.
+    key: DistributedGrants,
+    /// Those of a language model.
+    tokens: Option<Box<RuleGrants>>,
+    rules: Option<Box<RuleGrants>>,
+    /// Those of the quota of all requests that all gateways share.
+    all: DistributedGrants,
+}
+
+impl OtherGrants {
+    /// Says that the request is forwarded. Returns the tokens of its rules, and of its language model.
+    fn used(mut self) -> (Option<Box<RuleGrants>>, Option<Box<RuleGrants>>) {
+        self.key.mark_used();
+        self.all.mark_used();
+        [&mut self.rules, &mut self.tokens].into_iter().flatten().for_each(|grants| grants.mark_used());
+        (self.rules, self.tokens)
     }
 }
 

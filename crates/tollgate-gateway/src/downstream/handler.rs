@@ -46,7 +46,7 @@ use crate::telemetry::stats;
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// A response. Its tokens are in flight to its last byte; without a pass it has none.
-type HandlerResponse = Response<HeldBody<Body, InFlight>>;
+type HandlerResponse = Response<HeldBody<Body, Box<InFlight>>>;
 
 /// The service that responds to the requests of a connection.
 pub(crate) fn handler(connection: Connection) -> impl HttpService {
@@ -54,24 +54,24 @@ pub(crate) fn handler(connection: Connection) -> impl HttpService {
     service_fn(move |request| handle(Arc::clone(&connection), request))
 }
 
-async fn handle(connection: Arc<Connection>, request: Request<Body>) -> Result<HandlerResponse, Infallible> {
+async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Result<HandlerResponse, Infallible> {
     let counted = connection.counters.open();
     let is_grpc = grpc::is_call(&request);
     let mut entry =
         connection.access_log.open(&request, |query| connection.limits.config().keys.source.shown(query).into());
-    let (mut response, outcome, pass) = match admit(&connection, request, &mut entry.record).await {
+    let (mut response, outcome, pass) = match admit(&connection, &mut request, &mut entry.record).await {
         Err(reply) => {
             let outcome = reply.outcome;
-            (record_reply(&connection, reply, is_grpc, &mut entry.record), outcome, None)
+            (record_reply(&connection, *reply, is_grpc, &mut entry.record), outcome, None)
         }
-        Ok((admission, request, Admitted { in_flight, tokens })) => {
+        Ok((admission, upload, Admitted { in_flight, tokens })) => {
             let began = Instant::now();
-            let mut response = connection.proxy.forward(request).await;
+            let mut response = connection.proxy.forward(request.map(|_| upload)).await;
             let took = began.elapsed();
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
             entry.record.upstream = Some(took);
-            if let Some(estimate) = &admission.estimate {
+            if let (Some(estimate), Some(tokens)) = (&admission.estimate, tokens) {
                 response = settle(response, tokens, estimate);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
@@ -96,7 +96,7 @@ async fn handle(connection: Arc<Connection>, request: Request<Body>) -> Result<H
             tunnel.begin(pass, entry);
             Ok(ToBody.hold(response, None))
         }
-        None => Ok(ToBody.hold(LoggedBody::follow(entry, response), pass)),
+        None => Ok(ToBody.hold(LoggedBody::follow(&mut entry, response), pass)),
     }
 }
 
@@ -108,13 +108,13 @@ fn record_reply(connection: &Connection, reply: LocalReply, is_grpc: bool, recor
         connection.stats.refusals.note(record.client, reason, limit);
         stats::refused(reason, limit);
     }
-    if is_grpc { grpc::answer(*response, refused) } else { *response }
+    if is_grpc { grpc::answer(response, refused) } else { response }
 }
 
 /// A request that is not forwarded: how it is counted, and its response.
 struct LocalReply {
     outcome: Outcome,
-    response: Box<Response<Body>>,
+    response: Response<Body>,
     /// The reason, if a limit refused it.
     refused: Option<Refused>,
     /// That limit, or the block of addresses that is refused.
@@ -122,34 +122,36 @@ struct LocalReply {
 }
 
 impl LocalReply {
-    fn new(outcome: Outcome, response: Response<Body>) -> Self {
-        Self { outcome, response: Box::new(response), refused: None, limit: None }
+    fn new(outcome: Outcome, response: Response<Body>) -> Box<Self> {
+        Box::new(Self { outcome, response, refused: None, limit: None })
     }
 }
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
+/// Returns its body, which it takes.
 async fn admit(
     connection: &Arc<Connection>,
-    request: Request<Body>,
+    request: &mut Request<Body>,
     record: &mut Record,
-) -> Result<(Admission, Request<Upload>, Admitted), LocalReply> {
-    let (mut admission, llm) = admission(connection, &request)?;
+) -> Result<(Admission, Upload, Admitted), Box<LocalReply>> {
+    let (mut admission, llm) = admission(connection, request)?;
     (record.client, record.cost) = (Some(admission.client), Some(admission.cost));
-    let (mut head, body) = request.into_parts();
     if !admission.websockets {
-        UpgradeRequest::forbid(&mut head.extensions);
+        UpgradeRequest::forbid(request.extensions_mut());
     }
-    let upload = if body.is_end_stream() {
+    let upload = if request.body().is_end_stream() {
         Upload::default()
     } else {
         // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
-        admission.check_wait(connection).map_err(|rejected| refusal(connection, &admission, rejected))?;
+        admission.check_wait(connection).map_err(|rejected| refusal(connection, &admission, *rejected))?;
         let Admission { body_buffer, client_timeout, .. } = admission;
-        Upload::read(body, body_buffer, client_timeout).await.map_err(upload_failed)?
+        let body = std::mem::take(request.body_mut());
+        // In a box, so that the futures of requests without a body are small.
+        Box::pin(Upload::read(body, body_buffer, client_timeout)).await.map_err(upload_failed)?
     };
     // A request without a body generates nothing. Its response may have the usage of an earlier one.
     if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
-        let estimate = Estimate::of(&llm, head.uri.path(), &head.headers, &upload);
+        let estimate = Estimate::of(&llm, request.uri().path(), request.headers(), &upload);
         let estimate =
             estimate.map_err(|(status, why)| LocalReply::new(Outcome::Invalid, local_reply::problem(status, &why)))?;
         record.tokens = Some(estimate.tokens);
@@ -157,26 +159,27 @@ async fn admit(
         admission.charges.splice(0..0, estimate.request_charge(admission.client));
         admission.estimate = Some(estimate);
         // The usage of a compressed response could not be read.
-        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
-    let began = Instant::now();
-    let admitted = admission.admit(connection).await;
-    let waited = began.elapsed();
+    let (admitted, waited) = admission.admit(connection).await;
     // A client without a bucket of its own has become the one that such clients share.
     (record.client, record.waited) = (Some(admission.client), Some(waited));
-    let pass = admitted.map_err(|rejected| refusal(connection, &admission, rejected))?;
+    let admitted = admitted.map_err(|rejected| refusal(connection, &admission, *rejected))?;
     connection.stats.waits.note(waited);
-    Ok((admission, Request::from_parts(head, upload), pass))
+    Ok((admission, upload, admitted))
 }
 
-fn upload_failed(error: UploadError) -> LocalReply {
+fn upload_failed(error: UploadError) -> Box<LocalReply> {
     LocalReply::new(error.outcome(), error.response())
 }
 
 /// The admission of `request`, and the settings if it is for a language model; or the response to a request that needs no
 /// admission. A request that waits later does not keep an old configuration alive.
-fn admission(connection: &Connection, request: &Request<Body>) -> Result<(Admission, Option<Arc<Llm>>), LocalReply> {
-    let invalid = |response| LocalReply { outcome: Outcome::Invalid, response, refused: None, limit: None };
+fn admission(
+    connection: &Connection,
+    request: &Request<Body>,
+) -> Result<(Admission, Option<Arc<Llm>>), Box<LocalReply>> {
+    let invalid = |response: Box<Response<Body>>| LocalReply::new(Outcome::Invalid, *response);
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
@@ -211,7 +214,7 @@ fn block(
     config: &Config,
     request: &Request<Body>,
     connection: &Connection,
-) -> Result<Option<(Name, IpAddr)>, LocalReply> {
+) -> Result<Option<(Name, IpAddr)>, Box<LocalReply>> {
     if config.networks.is_empty() {
         return Ok(None);
     }
@@ -221,8 +224,9 @@ fn block(
         Block::Free => Ok(None),
         Block::Refused(name) => {
             let why = "requests from this address are not accepted";
-            let reply = LocalReply::new(Outcome::Unknown, local_reply::problem(StatusCode::FORBIDDEN, why));
-            Err(LocalReply { limit: Some(Limit::Block(name)), ..reply })
+            let mut reply = LocalReply::new(Outcome::Unknown, local_reply::problem(StatusCode::FORBIDDEN, why));
+            reply.limit = Some(Limit::Block(name));
+            Err(reply)
         }
     }
 }
@@ -246,7 +250,7 @@ fn own_name(admission: &Admission) -> &'static str {
     if admission.client == Client::Overflow { "overflow" } else { "key" }
 }
 
-fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> LocalReply {
+fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> Box<LocalReply> {
     let mut limits = rate_limits(connection, admission);
     // The state of a limit that several clients share is reported only to a client that it refused.
     let other = match rejected.refused_by {
@@ -270,5 +274,5 @@ fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -
     let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     response.headers_mut().insert(CACHE_CONTROL, local_reply::NO_STORE);
     limits.write(Format::Draft11, response.headers_mut());
-    LocalReply { refused: Some(rejected.why), limit: Some(limit), ..LocalReply::new(rejected.by, response) }
+    Box::new(LocalReply { outcome: rejected.by, response, refused: Some(rejected.why), limit: Some(limit) })
 }

@@ -1,6 +1,7 @@
 //! HTTP/1.1 connections. The library keeps two buffers of 8 kB for a connection, and what it needs for a request. A
 //! connection on which nothing happens for a second gives them up, until its client sends something again.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::Request;
+use axum::http::{Request, Response};
 use futures::poll;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -19,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
-use tollgate_tower::{Hold, ToBody};
+use tollgate_tower::{HeldBody, Hold, ToBody};
 
 use super::http_service::{HttpService, MAX_READ};
 use super::prefixed_io::{IoState, PrefixedIo};
@@ -129,22 +130,9 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: HttpService,
 {
-    let (pending_tunnel, count, has_begun) =
-        (PendingTunnel::default(), Arc::<RequestCount>::default(), Arc::clone(has_begun));
+    let (pending_tunnel, count) = (PendingTunnel::default(), Arc::<RequestCount>::default());
     let (stream, io) = PrefixedIo::new(received, stream);
-    let service = service_fn({
-        let (pending_tunnel, count) = (pending_tunnel.clone(), Arc::clone(&count));
-        move |mut request: Request<Incoming>| {
-            has_begun.store(true, Relaxed);
-            if request.extensions().get::<OnUpgrade>().is_some() {
-                request.extensions_mut().insert(pending_tunnel.clone());
-            }
-            let counted = count.begin();
-            // The service is always ready. In a box: the connection would keep the memory of it.
-            let answer = Box::pin(service.clone().call(request.map(Body::new)));
-            async move { answer.await.map(|response| ToBody.hold(response, Some(counted))) }
-        }
-    });
+    let service = counted_service(service, pending_tunnel.clone(), Arc::clone(&count), Arc::clone(has_begun));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
@@ -162,13 +150,7 @@ where
     };
     if matches!(event, Event::Over) {
         drop(connection);
-        if let Some(tunnel) = pending_tunnel.take() {
-            tokio::select! {
-                () = tunnel => {}
-                // A tunnel has no last request to wait for.
-                _ = stop.changed() => {}
-            }
-        }
+        run_tunnel(&pending_tunnel, stop).await;
         return None;
     }
     io.stays_open.store(matches!(event, Event::Quiet), Relaxed);
@@ -187,4 +169,38 @@ where
         (_, Poll::Ready(_)) => {}
     }
     None
+}
+
+/// The service of a connection, whose requests are counted until their responses have ended.
+fn counted_service<S: HttpService>(
+    service: S,
+    pending_tunnel: PendingTunnel,
+    count: Arc<RequestCount>,
+    has_begun: Arc<AtomicBool>,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = Response<HeldBody<<S as HttpService>::Body, Counted>>,
+    Error = Infallible,
+    Future: Send,
+> {
+    service_fn(move |mut request: Request<Incoming>| {
+        has_begun.store(true, Relaxed);
+        if request.extensions().get::<OnUpgrade>().is_some() {
+            request.extensions_mut().insert(pending_tunnel.clone());
+        }
+        let counted = count.begin();
+        // The service is always ready. In a box: the connection would keep the memory of it.
+        let answer = Box::pin(service.clone().call(request.map(Body::new)));
+        async move { answer.await.map(|response| ToBody.hold(response, Some(counted))) }
+    })
+}
+
+/// Runs what the connection has become, if it has become a tunnel.
+async fn run_tunnel(pending_tunnel: &PendingTunnel, stop: &mut watch::Receiver<()>) {
+    let Some(tunnel) = pending_tunnel.take() else { return };
+    tokio::select! {
+        () = tunnel => {}
+        // A tunnel has no last request to wait for.
+        _ = stop.changed() => {}
+    }
 }

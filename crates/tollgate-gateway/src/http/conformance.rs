@@ -45,10 +45,7 @@ fn with_methods(mut response: Response<Body>) -> Response<Body> {
 
 /// In HTTP/1.1 each request has exactly one; in HTTP/2 it stands in the URI. The target of a request to a proxy may contain the host too.
 pub(crate) fn has_valid_host<B>(request: &Request<B>) -> bool {
-    let is_valid = |host: &HeaderValue| {
-        let host = host.to_str().unwrap_or("@");
-        host.is_empty() || (!host.contains('@') && host.parse::<Authority>().is_ok())
-    };
+    let is_valid = |host: &HeaderValue| is_plain_host(host.as_bytes()) || is_host(host.to_str().unwrap_or("@"));
     let mut hosts = request.headers().get_all(HOST).iter();
     let is_valid_host = match (hosts.next(), hosts.next()) {
         (None, _) => request.version() != Version::HTTP_11,
@@ -56,6 +53,18 @@ pub(crate) fn has_valid_host<B>(request: &Request<B>) -> bool {
         (Some(_), Some(_)) => false,
     };
     is_valid_host && request.uri().authority().is_none_or(|authority| !authority.as_str().contains('@'))
+}
+
+fn is_host(host: &str) -> bool {
+    host.is_empty() || (!host.contains('@') && host.parse::<Authority>().is_ok())
+}
+
+/// Whether `host` is a name or an IPv4 address, perhaps with a port: nearly every host is, and needs no parser.
+fn is_plain_host(host: &[u8]) -> bool {
+    let colon = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
+    let (name, port) = host.split_at(colon);
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    !name.is_empty() && name.iter().all(is_name) && port.iter().skip(1).all(u8::is_ascii_digit) && port.len() != 1
 }
 
 /// How many proxies may forward the request; `None` if it does not say so, and `Some(None)` if that is not a number.
@@ -98,5 +107,15 @@ pub(crate) fn check_response<B>(response: &Response<B>) -> Result<(), &'static s
             Err("its Transfer-Encoding is not `chunked`")
         }
         _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_plain_host_is_a_host() {
+    for host in ["localhost", "127.0.0.1:80", "a-b.example:8080", "A.example.", "x:123456"] {
+        assert!(is_plain_host(host.as_bytes()) && is_host(host), "{host}");
+    }
+    for host in ["", "a:", ":80", "a:b", "a:1:2", "[::1]", "a@b", "a b", "a/b", "\u{e9}"] {
+        assert!(!is_plain_host(host.as_bytes()), "{host}");
     }
 }

@@ -14,9 +14,11 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// How many texts and how many bytes of a path are looked at. No useful path comes near.
+/// How many texts of a path are looked at, and how many bytes of it and of all of them. No useful path comes near. A client
+/// may send such paths all day, also those of requests that are refused.
 const MAX_TEXTS: usize = 32;
 const MAX_BYTES: usize = 1_024;
+const MAX_BYTES_OF_ALL: usize = 4_096;
 
 /// A path as a list of segments.
 pub(crate) type Segments<'a> = Vec<&'a [u8]>;
@@ -31,14 +33,15 @@ impl<'a> PathVariants<'a> {
         if path.len() > MAX_BYTES {
             return None;
         }
-        let mut at = 0;
+        let (mut at, mut bytes) = (0, path.len());
         while at < texts.len() {
             for rule in RULES {
                 let text = rule(&texts[at]).filter(|text| texts.iter().all(|other| **other != **text));
+                bytes += text.as_ref().map_or(0, Vec::len);
                 texts.extend(text.map(Cow::Owned));
             }
             at += 1;
-            if texts.len() > MAX_TEXTS {
+            if texts.len() > MAX_TEXTS || bytes > MAX_BYTES_OF_ALL {
                 return None;
             }
         }
@@ -49,9 +52,13 @@ impl<'a> PathVariants<'a> {
     pub(crate) fn paths(&self) -> impl Iterator<Item = Segments<'_>> {
         self.0.iter().flat_map(|text| {
             let literal: Segments<'_> = segments(text).collect();
-            let merged: Segments<'_> = literal.iter().copied().filter(|segment| !segment.is_empty()).collect();
-            let resolved = [resolve(literal.iter().copied()), resolve(merged.iter().copied())];
-            [literal, merged].into_iter().chain(resolved)
+            let has_dots = literal.iter().any(|segment| matches!(*segment, b"." | b".."));
+            let is_merged = literal.iter().all(|segment| !segment.is_empty());
+            let merged: Option<Segments<'_>> =
+                (!is_merged).then(|| literal.iter().copied().filter(|segment| !segment.is_empty()).collect());
+            // Without dots nothing is resolved.
+            let resolved = [Some(&literal), merged.as_ref()].map(|path| Some(resolve(path.filter(|_| has_dots)?)));
+            [Some(literal), merged].into_iter().chain(resolved).flatten()
         })
     }
 }
@@ -66,9 +73,12 @@ const RULES: [Rule; 6] = [
         text.contains(&b'\\').then(|| text.iter().map(slash).collect())
     },
     |text| {
-        let bare = |segment: &[u8]| cut(segment, b';').unwrap_or_else(|| segment.to_vec());
-        let segments = text.split(|byte| *byte == b'/').map(bare);
-        text.contains(&b';').then(|| segments.collect::<Vec<_>>().join(&b'/'))
+        let mut is_parameter = false;
+        let is_path = |byte: &u8| {
+            is_parameter = (is_parameter || *byte == b';') && *byte != b'/';
+            !is_parameter
+        };
+        text.contains(&b';').then(|| text.iter().copied().filter(is_path).collect())
     },
     |text| cut(text, b'?'),
     |text| cut(text, b'#'),
@@ -86,10 +96,10 @@ pub(crate) fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Resolves `.` and `..`, as RFC 3986 does.
-pub(crate) fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Segments<'a> {
-    let mut resolved = Vec::new();
+pub(crate) fn resolve<'a>(segments: &Segments<'a>) -> Segments<'a> {
+    let mut resolved = Vec::with_capacity(segments.len());
     for segment in segments {
-        match segment {
+        match *segment {
             b"." => {}
             b".." => _ = resolved.pop(),
             segment => resolved.push(segment),
@@ -106,12 +116,6 @@ pub(crate) fn normalize(segment: &[u8]) -> String {
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether `segment` is loosely the same as one of which `normalized` is the [common form](normalize).
-pub(crate) fn matches_normalized(segment: &[u8], normalized: &str) -> bool {
-    // No letter is more than three times as long as its lower case.
-    trimmed(segment).len() <= 3 * normalized.len() && normalize(segment) == normalized
-}
-
 fn trimmed(segment: &[u8]) -> &[u8] {
     let end = segment.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
     &segment[..end.map_or(0, |end| end + 1)]
@@ -119,18 +123,22 @@ fn trimmed(segment: &[u8]) -> &[u8] {
 
 /// Whether all readings of a path are the same: most paths need no closer look.
 pub(crate) fn is_unambiguous(path: &str) -> bool {
-    let mut previous = b'a';
-    let is_plain = |byte: u8| {
-        let is_dot_or_slash = |byte| matches!(byte, b'.' | b'/');
-        let ends_segment = byte == b'/' && is_dot_or_slash(previous);
-        let begins_with_dot = byte == b'.' && previous == b'/';
-        previous = byte;
-        let is_harmless = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
-            | b'*' | b'+' | b',' | b'=' | b':' | b'@' | b'.' | b'/');
-        is_harmless && !ends_segment && !begins_with_dot
-    };
-    path.bytes().all(is_plain) && !path.ends_with('.')
+    let path = path.as_bytes();
+    // Empty segments, and those that begin or end with a dot.
+    let is_special = |pair: &[u8]| matches!(pair, b"//" | b"./" | b"/.");
+    path.iter().all(|byte| HARMLESS[usize::from(*byte)]) && !path.windows(2).any(is_special) && !path.ends_with(b".")
 }
+
+/// The bytes that all servers read alike.
+const HARMLESS: [bool; 256] = {
+    let mut harmless = [false; 256];
+    let (bytes, mut at) = (b"abcdefghijklmnopqrstuvwxyz0123456789-_~!$&'()*+,=:@./", 0);
+    while at < bytes.len() {
+        harmless[bytes[at] as usize] = true;
+        at += 1;
+    }
+    harmless
+};
 
 /// Whether each `%` begins an escape.
 pub(crate) fn is_escaped_rightly(path: &str) -> bool {
@@ -152,4 +160,13 @@ fn a_plain_path_has_one_reading() {
     {
         assert!(!is_unambiguous(path), "{path}");
     }
+}
+
+#[test]
+fn the_work_for_a_path_is_bounded() {
+    let path = |segments| format!("/{}%5c%3f%253b%3b;a/%2541%23", "a/".repeat(segments));
+    assert!(PathVariants::of(&path(10)).is_some());
+    assert!(PathVariants::of(&path(480)).is_none(), "it may be 32 texts of a thousand bytes");
+    let usual = format!("/{}caf%C3%A9", "a/".repeat(480));
+    assert!(PathVariants::of(&usual).is_some());
 }

@@ -13,6 +13,7 @@ mod quotas;
 pub(crate) mod version;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::distributed::StoreError;
@@ -20,7 +21,7 @@ use tollgate::{ConfigError, ConsumeError, OwnedGrant, OwnedKeyedGrant};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::builders::Builders;
-use super::refusing_limit::{KEY, RefusingLimit};
+use super::refusing_limit::{ALL, KEY, RefusingLimit};
 use super::rule_client_limits::RuleKey;
 use super::time_left::TimeLeft;
 use crate::config::Config;
@@ -29,18 +30,17 @@ use crate::request::name::Name;
 use crate::request::rule::Charge;
 use quotas::DistributedQuotas;
 
-/// The name of the limit of all requests, beside those of rules.
-const ALL: &str = "all";
-
 /// The distributed quotas of the configuration.
 pub(crate) struct Distributed {
     /// `None` if no quota is distributed.
     current: ArcSwapOption<DistributedQuotas>,
+    /// Whether there are any. Whether the file has the table `redis` is read at the start only.
+    is_used: bool,
     config: Arc<ArcSwap<Config>>,
     builders: Builders,
 }
 
-/// Tokens of distributed quotas. If they are dropped before they are [used](Self::used), they are given back, as far as the
+/// Tokens of distributed quotas. If they are dropped before they are [used](Self::mark_used), they are given back, as far as the
 /// store allows.
 #[derive(Default)]
 pub(crate) struct DistributedGrants {
@@ -63,8 +63,9 @@ type Claimed = Result<DistributedGrants, (RefusingLimit, ConsumeError)>;
 impl Distributed {
     pub(crate) fn new(config: &Arc<ArcSwap<Config>>, builders: &Builders) -> Result<Self, BuildError> {
         let current = DistributedQuotas::build(config, builders, None)?;
+        let is_used = current.is_some();
         let current = ArcSwapOption::new(current.map(Arc::new));
-        Ok(Self { current, config: Arc::clone(config), builders: builders.clone() })
+        Ok(Self { current, is_used, config: Arc::clone(config), builders: builders.clone() })
     }
 
     /// Takes the quotas of the configuration in force, which comes after `old`. Requests that wait for a quota that has
@@ -85,7 +86,38 @@ impl Distributed {
 
     /// Whether any quota is distributed.
     pub(crate) fn is_used(&self) -> bool {
-        self.current.load().is_some()
+        self.is_used
+    }
+
+    /// Refuses a request that finds too many others in the queue of a quota that clients share, or that this quota would
+    /// refuse at once, as far as this gateway knows. Takes no tokens.
+    pub(crate) fn check(
+        &self,
+        client: &Client,
+        cost: u64,
+        charges: &[Charge],
+        max_wait: Duration,
+    ) -> Result<(), (RefusingLimit, ConsumeError)> {
+        let Some(current) = self.current.load_full() else { return Ok(()) };
+        let all = [(Name::new(ALL), cost)];
+        let rules = charges.iter().map(|charge| (charge.rule, charge.cost));
+        all.into_iter().chain(rules).try_for_each(|(name, cost)| {
+            current.check(name, client, cost, max_wait).map_err(|why| (RefusingLimit::Distributed(name), why))
+        })
+    }
+
+    /// The longest wait of a request for one of the quotas of its client that all gateways share, as far as this gateway
+    /// knows, and the limit that causes it.
+    pub(crate) fn estimate(&self, client: &Client, cost: u64, charges: &[Charge]) -> Option<(RefusingLimit, Duration)> {
+        let current = self.current.load_full()?;
+        let own = Charge { rule: Name::new(KEY), client: *client, cost };
+        let own = self.config.load().keys.is_distributed.then_some(&own).into_iter();
+        let of_clients = own.chain(charges.iter().filter(|charge| self.has_client_quota(charge.rule)));
+        let waits = of_clients.filter_map(|charge| {
+            let key = RuleKey { rule: charge.rule, client: charge.client };
+            Some((RefusingLimit::DistributedClient(key), current.estimate_client(&key, charge.cost)?))
+        });
+        waits.max_by_key(|(_, wait)| *wait)
     }
 
     /// Waits for the tokens of the quota of each client, if all gateways share it.
@@ -152,9 +184,8 @@ impl Distributed {
 
 impl DistributedGrants {
     /// Says that the request is forwarded: its tokens are used.
-    pub(crate) fn used(mut self) -> Self {
+    pub(crate) fn mark_used(&mut self) {
         self.is_used = true;
-        self
     }
 
     /// Sets the real cost in each of the quotas.

@@ -5,9 +5,12 @@ use std::fmt;
 use super::rule_client_limits::RuleKey;
 use crate::request::client::Client;
 use crate::request::name::Name;
+use crate::request::outcome::Outcome;
 
 /// The name of the limit of each client, beside those of rules.
 pub(crate) const KEY: &str = "key";
+/// The name of the limit of all requests, beside those of rules.
+pub(crate) const ALL: &str = "all";
 
 /// The limit that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,17 @@ pub(crate) enum RefusingLimit {
     DistributedClient(RuleKey),
     /// Another quota that all gateways share.
     Distributed(Name),
+}
+
+impl RefusingLimit {
+    /// How a request is counted that this limit has refused.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::DistributedClient(RuleKey { rule, .. }) if rule.as_str() == KEY => Outcome::RefusedEach,
+            Self::Distributed(name) if name.as_str() == ALL => Outcome::RefusedAll,
+            Self::Client(_) | Self::Rule(_) | Self::DistributedClient(_) | Self::Distributed(_) => Outcome::RefusedRule,
+        }
+    }
 }
 
 /// The name of the limit in refusals and metrics.

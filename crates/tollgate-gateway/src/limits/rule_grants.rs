@@ -7,7 +7,7 @@ use super::dry_run_rule::DryRunGrant;
 use super::rule_client_limits::RuleKey;
 use crate::request::client::Client;
 
-/// The tokens that a request has of its rules. If they are dropped before they are [used](Self::used), they are given
+/// The tokens that a request has of its rules. If they are dropped before they are [used](Self::mark_used), they are given
 /// back.
 #[derive(Default)]
 pub(crate) struct RuleGrants {
@@ -21,10 +21,9 @@ pub(crate) struct RuleGrants {
 impl RuleGrants {
     /// Says that the request is forwarded: its tokens are used. Those of whole rules are in flight until this is
     /// dropped.
-    pub(crate) fn used(mut self) -> Self {
+    pub(crate) fn mark_used(&mut self) {
         self.is_used = true;
-        self.distributed = std::mem::take(&mut self.distributed).used();
-        self
+        self.distributed.mark_used();
     }
 
     /// Sets the real cost in each of the rules.

@@ -10,15 +10,23 @@ use tokio::time::Instant;
 
 /// The time that is left of `max_wait` for the rest of the limits.
 #[derive(Debug)]
-pub(crate) struct TimeLeft(Duration);
+pub(crate) struct TimeLeft {
+    left: Duration,
+    spent: Duration,
+}
 
 impl TimeLeft {
     pub(crate) fn new(max_wait: Duration) -> Self {
-        Self(max_wait)
+        Self { left: max_wait, spent: Duration::ZERO }
     }
 
     pub(crate) fn get(&self) -> Duration {
-        self.0
+        self.left
+    }
+
+    /// The time in all queues.
+    pub(crate) fn spent(&self) -> Duration {
+        self.spent
     }
 
     /// Waits for `claim`, and subtracts the wait.
@@ -30,7 +38,9 @@ impl TimeLeft {
         // Only a request that has to wait reads the clock.
         let came = Instant::now();
         let granted = claim.await;
-        self.0 = self.0.saturating_sub(came.elapsed());
+        let waited = came.elapsed();
+        self.left = self.left.saturating_sub(waited);
+        self.spent += waited;
         granted
     }
 }

@@ -25,7 +25,7 @@ struct SettlingBody {
     /// The tokens of the request itself.
     input: u64,
     /// `None` once they are settled.
-    tokens: Option<RuleGrants>,
+    tokens: Option<Box<RuleGrants>>,
 }
 
 enum Scanner {
@@ -36,7 +36,7 @@ enum Scanner {
 }
 
 /// Settles `tokens`, which were estimated, with what the response says.
-pub(crate) fn settle(mut response: Response, mut tokens: RuleGrants, estimate: &Estimate) -> Response {
+pub(crate) fn settle(mut response: Response, mut tokens: Box<RuleGrants>, estimate: &Estimate) -> Response {
     if is_free(response.status()) || response.extensions().get::<NotSent>().is_some() {
         tokens.settle(0);
         return response;

@@ -28,6 +28,20 @@ const CLIENT_NAMES: [&str; 7] = [
 const PATH_NAMES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 const METHOD_NAMES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
+/// What ends a request: with `_` they would end it for some upstreams only.
+const FRAMING_NAMES: [&str; 2] = ["content-length", "transfer-encoding"];
+
+/// What the gateway knows about a request besides its fields.
+pub(crate) struct Received<'a> {
+    pub(crate) peer: IpAddr,
+    /// The one that the request named.
+    pub(crate) host: Option<HeaderValue>,
+    /// That of its URL.
+    pub(crate) scheme: &'static str,
+    /// The field of the key, if it has one.
+    pub(crate) key_field: Option<&'a HeaderName>,
+}
+
 /// The proxies in front of the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Proxies {
@@ -60,20 +74,17 @@ impl Proxies {
     }
 
     /// Sets the fields for the upstream: those of trusted proxies stay, with the peer after them, and those of clients
-    /// are replaced. `host` is the one that the request named, `scheme` that of its URL.
-    pub(crate) fn rewrite(
-        &self,
-        headers: &mut HeaderMap,
-        peer: IpAddr,
-        host: Option<HeaderValue>,
-        scheme: &'static str,
-    ) {
+    /// are replaced.
+    pub(crate) fn rewrite(&self, headers: &mut HeaderMap, received: Received<'_>) {
+        let Received { peer, host, scheme, key_field } = received;
         let is_trusted = self.trust(peer);
         let peer = peer.to_canonical().to_string();
         let mut chain = if is_trusted { self.chain(headers) } else { Vec::new() };
         chain.push(&peer);
         let chain = HeaderValue::try_from(chain.join(", "));
-        let gone: Vec<HeaderName> = headers.keys().filter(|name| is_dropped(name, is_trusted)).cloned().collect();
+        let is_key = |name: &HeaderName| key_field.is_some_and(|key| is_lookalike(name, key));
+        let is_gone = |name: &&HeaderName| is_dropped(name, is_trusted) || is_key(name);
+        let gone: Vec<HeaderName> = headers.keys().filter(is_gone).cloned().collect();
         for name in gone {
             headers.remove(name);
         }
@@ -85,6 +96,14 @@ impl Proxies {
         }
         headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     }
+}
+
+/// Whether some upstreams take `name` for `field`: to CGI and its successors `_` and `-` are the same. The key of such a
+/// request would be one here and another one there.
+fn is_lookalike(name: &HeaderName, field: &HeaderName) -> bool {
+    let (name, field) = (name.as_str().as_bytes(), field.as_str().as_bytes());
+    let folded = |byte: &u8| if *byte == b'_' { b'-' } else { *byte };
+    name.len() == field.len() && name != field && name.iter().map(folded).eq(field.iter().map(folded))
 }
 
 /// The entry, or the word of RFC 7239 for one that other programs could not read either.
@@ -99,7 +118,8 @@ fn is_dropped(name: &HeaderName, is_trusted: bool) -> bool {
     if text.contains('_') {
         // To CGI and its successors `_` and `-` are the same, so that a proxy's field could be replaced by a client's.
         let meant = text.replace('_', "-");
-        return is_about_client(&meant) || PATH_NAMES.contains(&&*meant) || METHOD_NAMES.contains(&&*meant);
+        let others = [&PATH_NAMES[..], &METHOD_NAMES, &FRAMING_NAMES];
+        return is_about_client(&meant) || others.iter().any(|names| names.contains(&&*meant));
     }
     // The gateway does not continue `Forwarded`, so it would become wrong.
     *name == FORWARDED || PATH_NAMES.contains(&text) || (!is_trusted && is_about_client(text))

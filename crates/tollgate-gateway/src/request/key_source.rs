@@ -39,7 +39,7 @@ impl KeySource {
         let is_key = |pair: &&str| {
             let other = pair.split('=').next().unwrap_or_default();
             // What cannot be decoded could be the key to the upstream.
-            decoded(other).is_none_or(|other| folded(&other) == folded(name))
+            decoded(other).is_none_or(|other| is_same_name(&other, name))
         };
         if !query.split(SEPARATORS).any(|pair| is_key(&pair)) {
             return Cow::Borrowed(query);
@@ -51,14 +51,18 @@ impl KeySource {
         Cow::Owned(shown.collect())
     }
 
+    /// The field of the key, or of the token that contains it; `None` if it is a parameter of the query.
+    pub(crate) fn field(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Query(_) => None,
+            Self::Claim(_) => Some(&AUTHORIZATION),
+        }
+    }
+
     /// Whether `Connection` names the field of the key, which is then not forwarded.
     pub(crate) fn is_named_by_connection(&self, headers: &HeaderMap) -> bool {
-        let names = |name: &HeaderName| has_token(headers, &CONNECTION, name.as_str());
-        match self {
-            Self::Header(name) => names(name),
-            Self::Query(_) => false,
-            Self::Claim(_) => names(&AUTHORIZATION),
-        }
+        self.field().is_some_and(|name| has_token(headers, &CONNECTION, name.as_str()))
     }
 
     /// What a client without a known key is told to send, and the challenge of its 401.
@@ -94,18 +98,23 @@ fn bare<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 /// The parameter of this name; `None` if there are several, because servers differ in which of them they take.
 fn parameter<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
     let pairs = query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut values = pairs.filter(|(other, _)| decoded(other).is_some_and(|other| folded(&other) == folded(name)));
+    let mut values = pairs.filter(|(other, _)| decoded(other).is_some_and(|other| is_same_name(&other, name)));
     let (_, value) = values.next()?;
     if values.next().is_some() { None } else { decoded(value).filter(|key| !key.is_empty()) }
 }
 
+/// Whether some servers take both names of parameters for the same. Most differ in their first letter, and a query may
+/// have tens of thousands of them.
+fn is_same_name(one: &str, other: &str) -> bool {
+    folded(one).eq(folded(other))
+}
+
 /// What names of parameters have in common that some servers take for the same.
-fn folded(name: &str) -> String {
+fn folded(name: &str) -> impl Iterator<Item = char> {
     name.chars()
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
         .map(|letter| if matches!(letter, '.' | ' ' | '[') { '_' } else { letter })
-        .collect()
 }
 
 /// Decodes a part of a query, as forms are encoded. `None` if it is not UTF-8.

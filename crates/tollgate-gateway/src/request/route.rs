@@ -5,9 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use super::forwarding;
 use super::name::Name;
-use crate::http::path_variants::{
-    self, PathVariants, is_escaped_rightly, is_unambiguous, matches_normalized, normalize,
-};
+use crate::http::path_variants::{self, PathVariants, is_escaped_rightly, is_unambiguous, normalize};
 
 /// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
@@ -63,9 +61,9 @@ impl RoutePolicy {
 impl Route {
     pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64, body_buffer: Option<usize>) -> Self {
         let path: Vec<u8> = percent_decode_str(path).collect();
-        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty());
+        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty()).collect();
         let segment = |text: &[u8]| Segment { text: text.into(), normalized: normalize(text).into() };
-        let segments = path_variants::resolve(segments).into_iter().map(segment).collect();
+        let segments = path_variants::resolve(&segments).into_iter().map(segment).collect();
         Self { segments, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
     }
 
@@ -77,8 +75,9 @@ impl Route {
         self.segments.iter().all(|own| path.next().is_some_and(|seen| *own.text == *seen))
     }
 
-    fn matches_normalized(&self, path: &[&[u8]]) -> bool {
-        let is_same = |(own, seen): (&Segment, &&[u8])| matches_normalized(seen, &own.normalized);
+    /// `path` has the first segments of a path, in the form that they have in common.
+    fn matches_normalized(&self, path: &[String]) -> bool {
+        let is_same = |(own, seen): (&Segment, &String)| *own.normalized == **seen;
         self.segments.len() <= path.len() && self.segments.iter().zip(path).all(is_same)
     }
 
@@ -118,18 +117,20 @@ impl Routes {
         if self.routes.is_empty() {
             return Ok(self.base.clone());
         }
-        if !is_escaped_rightly(path) {
+        let is_unambiguous = is_unambiguous(path);
+        if !is_unambiguous && !is_escaped_rightly(path) {
             return Err(BadEscape);
         }
-        let own = self.policy_of(method.as_str(), path);
+        let policy_of = |method| self.policy_of(method, path, is_unambiguous);
+        let own = policy_of(method.as_str());
         if !self.have_methods {
             return Ok(own);
         }
-        Ok(others(method, headers).map(|method| self.policy_of(method, path)).fold(own, RoutePolicy::max))
+        Ok(others(method, headers).map(policy_of).fold(own, RoutePolicy::max))
     }
 
-    fn policy_of(&self, method: &str, path: &str) -> RoutePolicy {
-        if self.are_normalized && is_unambiguous(path) {
+    fn policy_of(&self, method: &str, path: &str, is_unambiguous: bool) -> RoutePolicy {
+        if self.are_normalized && is_unambiguous {
             return self.policy_by(method, |route| route.matches(path_variants::segments(path.as_bytes())));
         }
         let Some(readings) = PathVariants::of(path) else {
@@ -138,7 +139,10 @@ impl Routes {
         };
         let policy = |path: path_variants::Segments<'_>| {
             let exact = self.policy_by(method, |route| route.matches(path.iter().copied()));
-            exact.max(self.policy_by(method, |route| route.matches_normalized(&path)))
+            // The longest route is the first.
+            let longest = self.routes.first().map_or(0, |route| route.segments.len());
+            let normalized: Vec<String> = path.iter().take(longest).map(|segment| normalize(segment)).collect();
+            exact.max(self.policy_by(method, |route| route.matches_normalized(&normalized)))
         };
         readings.paths().map(policy).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
     }

@@ -101,6 +101,7 @@ impl AccessLog {
 }
 
 /// A request's line, which is written when the entry is dropped: at the end of the response, or when its client left.
+#[derive(Default)]
 pub(crate) struct Entry {
     pub(crate) record: Record,
     /// `None` if nothing is logged.

@@ -1,10 +1,19 @@
 //! Quotas that several gateways share through Redis, in real time. Buckets have next to no rate, so that the machine's speed
 //! does not matter.
 
+use super::app::admin::advice::Advice;
+use super::app::config::Config;
+use super::app::limits::limit::Limit;
+use super::app::limits::reason::Reason;
+use super::app::request::client::Client;
+use super::app::request::name::Name;
+use super::app::telemetry::refusals::RefusedClient;
 use super::fixture::*;
+use super::raw::Raw;
 use super::redis::Redis;
 
 use reqwest::StatusCode;
+use std::path::Path;
 use std::time::Duration;
 
 const KEYS: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\n";
@@ -161,6 +170,53 @@ async fn a_changed_quota_needs_a_higher_version_and_then_all_gateways_follow_it(
     let first = served(&gateways[..1], "/", "a").await;
     let (second, _) = send(&gateways[1..], "/", "a", 8).await;
     assert!((1..=4).contains(&(first + second)), "{first} and {second} of 4");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_for_which_a_shared_quota_has_no_tokens_is_refused_before_its_body() {
+    let Some(redis) = Redis::start() else { return };
+    let url = format!("url = \"{}\"\nanswer_timeout = \"60s\"", redis.url());
+    for (all, keys, limit) in [("distributed = true\n", "", "all"), ("", "distributed = true\n", "key")] {
+        let text = format!("quota = \"1/h, burst 10\"\n{all}max_wait = \"1s\"\n{KEYS}{keys}");
+        let text = text.replace("1000/s", "1/h, burst 10");
+        let gateways = two(&limits(&text, &url)).await;
+        // The one gateway takes all tokens, and the other one learns it.
+        while served(&gateways[..1], "/", "a").await > 0 {}
+        let refused = gateways[1].get("/", "a").send().await.unwrap();
+        assert_ne!(refused.status(), StatusCode::OK, "{limit}");
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\nx-api-key: a\r\n\r\n";
+        let answer = Raw::sent(gateways[1].address, head).await.head().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 429 ") && answer.contains(&format!("\"{limit} distributed\"")),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn the_advice_about_a_shared_quota_names_its_version() {
+    let server = "url = \"redis://127.0.0.1:1/\"";
+    let own = format!("quota = \"9/s\"\nmax_wait = \"1s\"\n{KEYS}[[routes]]\npath = \"/a\"\nquota = \"9/s\"\n");
+    let shared = own.replace("quota = \"9/s\"", "quota = \"9/s\"\ndistributed = true");
+    let shared = limits(&shared.replace("1000/s\"", "1000/s\"\ndistributed = true"), server);
+    let client = RefusedClient::Client(Client::Address([127, 0, 0, 1].into()));
+    let route = Name::new("route /a");
+    for (reason, limit) in [
+        (Reason::OwnQuota, Limit::Own),
+        (Reason::AllQuota, Limit::All),
+        (Reason::AllWait, Limit::Distributed(Name::new("all"))),
+        (Reason::RuleQuota, Limit::Rule(route)),
+        (Reason::RuleQuota, Limit::Distributed(route)),
+    ] {
+        let advice = |limits: &str| {
+            let config =
+                Config::parse(Path::new("gateway.toml"), &file("127.0.0.1:1".parse().unwrap(), limits)).unwrap();
+            serde_json::to_string(&Advice::new(&config, &client, reason, Some(limit))).unwrap()
+        };
+        let (alone, together) = (advice(&own), advice(&shared));
+        assert!(!alone.contains("quota_version"), "{alone}");
+        assert!(together.contains(" together with `redis.quota_version`, in the files of all gateways"), "{together}");
+    }
 }
 
 #[test]

@@ -104,3 +104,12 @@ async fn the_upstream_gets_no_bytes_that_it_could_not_read_as_an_address() {
     let own = ["x-forwarded-for: unknown, 192.0.2.1, 127.0.0.1"];
     assert_eq!(forwarded("proxies_before = 2\n", fields).await[..1], own);
 }
+
+/// To some upstreams `_` and `-` in a name are the same: they would see another key, or another end of the request.
+#[tokio::test]
+async fn no_spelling_of_a_field_replaces_the_key_or_the_length() {
+    let fields = "X_Api-Key: a\r\nX-Api_Key: b\r\nX-Api-Key: c\r\nX_Api_Key: d\r\nX_Api_Keys: e\r\n\
+                  Content_Length: 5\r\nTransfer_Encoding: chunked\r\n";
+    let own = ["x-forwarded-for: 127.0.0.1", "x-forwarded-host: a.example", "x-forwarded-proto: http"];
+    assert_eq!(forwarded("", fields).await, [&["x-api-key: c"], &own[..], &["x_api_keys: e"]].concat());
+}

@@ -49,7 +49,7 @@ async fn ask(connection: &Arc<Connection>, client: Client) -> bool {
         client_timeout,
         websockets: false,
     };
-    let Ok(pass) = claim.admit(connection).await else { return false };
+    let (Ok(pass), _) = claim.admit(connection).await else { return false };
     tokio::time::sleep(UPSTREAM).await;
     drop(pass);
     true

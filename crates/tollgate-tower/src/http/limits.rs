@@ -87,7 +87,8 @@ impl RateLimits {
     }
 
     fn of_quotas(quotas: &[QuotaSnapshot], terms: &Terms) -> Self {
-        let mut limits = Self::default();
+        let count = quotas.len();
+        let mut limits = Self { policies: Vec::with_capacity(count), limits: Vec::with_capacity(count) };
         let unnamed = quotas.iter().filter(|quota| quota.name.is_none()).count();
         for (index, quota) in quotas.iter().enumerate() {
             let name = match &quota.name {
@@ -111,13 +112,7 @@ impl RateLimits {
         K: std::hash::Hash + Eq + Clone,
         S: std::hash::BuildHasher,
     {
-        let mut quotas = users.quota_snapshots(key);
-        if let [only] = &mut quotas[..] {
-            // With a single quota, what the parent limiter and the in-flight cap leave of it can be told too.
-            only.available = users.available(key);
-            only.more_in = users.estimate(key, only.available.saturating_add(1));
-        }
-        Self::of_quotas(&quotas, terms)
+        Self::of_quotas(&users.reported_quotas(key), terms)
     }
 
     /// Sets the partition key of all policies and limits.

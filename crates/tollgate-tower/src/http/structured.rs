@@ -11,9 +11,13 @@ use std::sync::Arc;
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
+/// Room for the list of a quota or two.
+const USUAL_LENGTH: usize = 96;
+
 /// Appends one list to each of the two fields.
 pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
-    let mut policies = ListSerializer::new();
+    let mut text = String::with_capacity(USUAL_LENGTH);
+    let mut policies = ListSerializer::with_buffer(&mut text);
     for policy in &rate_limits.policies {
         let mut item = policies.bare_item(string(&plain(&policy.name)));
         item = item.parameter(key_ref("q"), number(policy.quota));
@@ -30,9 +34,10 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
             item.parameter(key_ref("tollgate-burst"), number(burst));
         }
     }
-    append(headers, POLICY, policies.finish());
+    append(headers, POLICY, &text);
 
-    let mut limits = ListSerializer::new();
+    text.clear();
+    let mut limits = ListSerializer::with_buffer(&mut text);
     for limit in &rate_limits.limits {
         let mut item = limits.bare_item(string(&plain(&limit.name)));
         item = item.parameter(key_ref("r"), number(limit.available));
@@ -43,14 +48,13 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
             item.parameter(key_ref("pk"), &**key);
         }
     }
-    append(headers, LIMIT, limits.finish());
+    append(headers, LIMIT, &text);
 }
 
 /// Appends `list` as a field. A list without members is not written.
-fn append(headers: &mut HeaderMap, name: HeaderName, list: Option<String>) {
-    if let Some(list) = list {
-        let value = HeaderValue::try_from(list).expect("structured fields are printable ASCII");
-        headers.append(name, value);
+fn append(headers: &mut HeaderMap, name: HeaderName, list: &str) {
+    if !list.is_empty() {
+        headers.append(name, HeaderValue::from_str(list).expect("structured fields are printable ASCII"));
     }
 }
 

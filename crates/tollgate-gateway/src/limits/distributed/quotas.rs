@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use tollgate::metrics::Meter;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
-use super::{ALL, BuildError};
+use super::BuildError;
 use crate::config::Config;
 use crate::config::redis::{OutagePolicy, RedisFixed, Server, connect, store};
 use crate::limits::builders::Builders;
 use crate::limits::fair_queue::FairQueue;
-use crate::limits::refusing_limit::{KEY, RefusingLimit};
+use crate::limits::refusing_limit::{ALL, KEY, RefusingLimit};
 use crate::limits::rule_client_limits::RuleKey;
 use crate::limits::time_left::TimeLeft;
 use crate::request::client::Client;
@@ -100,6 +102,28 @@ impl DistributedQuotas {
         let _turn = left.spend(limit.turns.admit(client, 1, max_wait)).await.map_err(refused)?;
         let claim = limit.limiter.clone().consume_owned(cost).within(left.get());
         self.or_local(left.spend(claim).await).map_err(refused)
+    }
+
+    /// Refuses a request that would be refused at once by a quota that clients share, as far as this gateway knows, or that
+    /// finds too many others there. Takes no tokens.
+    pub(super) fn check(&self, name: Name, client: &Client, cost: u64, max_wait: Duration) -> Result<(), ConsumeError> {
+        let Some(limit) = self.shared.get(&name).filter(|_| cost > 0) else { return Ok(()) };
+        limit.turns.check_full(client, 1)?;
+        if limit.turns.waiting() > 0 {
+            return Ok(());
+        }
+        // A claim knows from earlier answers of the server when it cannot be granted yet.
+        let claim = limit.limiter.clone().consume_owned(cost).within(max_wait);
+        let Some(granted) = claim.now_or_never() else { return Ok(()) };
+        if let Some(mut grant) = self.or_local(granted)? {
+            grant.settle(0);
+        }
+        Ok(())
+    }
+
+    /// How long a request would wait for tokens of a client's quota, as far as this gateway knows.
+    pub(super) fn estimate_client(&self, key: &RuleKey, cost: u64) -> Option<Duration> {
+        self.clients.limiter.estimate(key, cost)
     }
 
     /// Waits for tokens of a client's quota, as [`admit`](Self::admit) does.

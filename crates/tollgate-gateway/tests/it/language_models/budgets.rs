@@ -155,3 +155,29 @@ async fn a_request_that_waits_for_its_model_holds_no_tokens_of_all_models() {
     fixture.advance(SECOND);
     assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn teams_that_wait_for_a_model_share_it_by_their_weights() {
+    let llm = "bytes_per_token = 1_000\n[[llm.models]]\nname = \"m\"\nquota = \"100/s, burst 100\"\n\
+               [keys.listed.bob]\nkey = \"k-bob\"\nweight = 3\n";
+    let (fixture, provider) = fixture(llm, "1h").await;
+    let body = json!({ "model": "m", "max_tokens": 99 }).to_string();
+    (0..17).for_each(|_| provider.answer(200, &[], &json!({})));
+    ask(&fixture, body.clone()).send().await.unwrap().bytes().await.unwrap();
+    landed(&fixture, "model m").await;
+    let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    for number in 0..16 {
+        let mut request = ask(&fixture, body.clone()).build().unwrap();
+        let key = if number % 2 == 0 { "k-ann" } else { "k-bob" };
+        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        tokio::spawn(fixture.client.execute(request));
+        until("it waits", || model.fair_queue.waiting() == number + 1).await;
+    }
+    for served in 2..10 {
+        fixture.advance(SECOND);
+        until("served", || provider.came.lock().unwrap().len() == served).await;
+    }
+    let came = provider.came.lock().unwrap();
+    let count = |key: &str| came.iter().filter(|(headers, _)| headers["x-api-key"] == key).count();
+    assert_eq!((count("k-ann"), count("k-bob")), (2, 6));
+}
