@@ -79,7 +79,7 @@ impl DryRunOf {
 /// Supplies one quota with tokens from outside of the limiter.
 pub(crate) trait Supplier: fmt::Debug + Send + Sync {
     /// Creates the source of tokens for the checked `quota` with this index.
-    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
+    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError>;
     /// The background task that requests tokens for `core`.
     fn task(&self, core: &Arc<Core>) -> RequestTask;
 }
@@ -387,9 +387,6 @@ impl Builder {
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         let supplied = self.supplied_quota()?;
-        if self.classes && supplied.is_some() {
-            return Err(ConfigError::DistributedClasses);
-        }
         let supply = self.supply(supplied.is_some())?;
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
@@ -459,8 +456,8 @@ impl Builder {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
-                let source =
-                    supplier.source(*index, &self.quotas[*index]).map_err(|error| self.named(*index, error))?;
+                let source = supplier.source(*index, &self.quotas[*index], self.classes);
+                let source = source.map_err(|error| self.named(*index, error))?;
                 Ok(Some((*index, source, Arc::clone(supplier))))
             }
             _ => Err(ConfigError::DistributedQuotaCount),

@@ -16,7 +16,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Turns};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -132,6 +132,8 @@ pub(crate) struct RefillPlanner {
     round_trip: u64,
     /// The tokens of the last answers, oldest first: what the store may have lost.
     grants: VecDeque<Granted>,
+    /// Present if the limiter has classes.
+    pub(crate) turns: Option<Box<Turns>>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -168,6 +170,7 @@ impl RefillPlanner {
             pace: 0,
             round_trip: 0,
             grants: VecDeque::new(),
+            turns: None,
             final_return: Arc::default(),
         }
     }
@@ -188,6 +191,10 @@ impl RefillPlanner {
             Outage::Share(share) if self.is_out => share.capacity(),
             _ => 0,
         }
+    }
+
+    pub(crate) fn node(&self) -> u128 {
+        self.node
     }
 
     /// The average duration of a round trip, in nanoseconds.
@@ -232,6 +239,7 @@ impl RefillPlanner {
         if view.lack > 0 {
             let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
             let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
+            due = due.max(self.resumes_at());
             if due <= view.now {
                 let share = self.share();
                 let want = whole_claims(share);
@@ -243,11 +251,18 @@ impl RefillPlanner {
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
             }
+            let renewal = if self.resumes_at() > view.now { self.looks_again_at() } else { renewal };
             return match self.allowance {
-                0 => Plan::Sleep(due),
+                0 if self.turns.is_none() => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
                 _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
+        }
+        // Other nodes share with the classes of this one until it reports that no claim waits.
+        let reports = !view.is_waiting && self.turns.as_ref().is_some_and(|turns| turns.has_reported);
+        let report_at = if reports { self.asked_at.saturating_add(SHARE) } else { u64::MAX };
+        if report_at <= view.now {
+            return self.ask(view, pace, 0, 0, cushion, counted_on);
         }
         let target = cushion.min(self.allowance).max(self.minimum);
         let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
@@ -259,13 +274,13 @@ impl RefillPlanner {
                 let target = cushion.max(self.minimum);
                 return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
             }
-            return self.sleep(view, 0, again);
+            return self.sleep(view, 0, again.min(report_at));
         }
         if self.allowance == 0 {
-            return self.sleep(view, low, u64::MAX);
+            return self.sleep(view, low, report_at);
         }
         if renewal > view.now {
-            return self.sleep(view, low, renewal);
+            return self.sleep(view, low, renewal.min(report_at));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
@@ -368,6 +383,11 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        if self.left > 0
+            && let Some(turns) = &mut self.turns
+        {
+            turns.forgive();
+        }
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
@@ -462,11 +482,38 @@ impl RefillPlanner {
     /// soon, or of half of those available.
     pub(crate) fn share(&self) -> u64 {
         let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
+        if self.acked == 0 {
+            return 1;
+        }
+        let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
+        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
     }
 
     fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
+    }
+
+    /// What all nodes with waiters take in a share time.
+    pub(crate) fn shared(&self) -> f64 {
+        let minted = self.share_time() as f64 * self.terms.amount() as f64 / (self.terms.period() as f64 * 1e3);
+        minted.max((self.left / 2) as f64)
+    }
+
+    /// How many nodes had waiters.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// The instant before which this node takes no tokens for its classes; 0 if it may.
+    fn resumes_at(&self) -> u64 {
+        self.turns.as_ref().map_or(0, |turns| turns.resumes_at(self.share_time()))
+    }
+
+    /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
+    /// the bucket is half full.
+    fn looks_again_at(&self) -> u64 {
+        let pause = (self.terms.filling_time() / 2).clamp(2 * self.share_time(), (TTL / 3).max(2 * self.share_time()));
+        self.asked_at.saturating_add(pause)
     }
 
     fn pace_at(&self, view: &View) -> u64 {

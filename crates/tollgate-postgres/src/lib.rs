@@ -16,7 +16,7 @@
 //!
 //! # The migration
 //!
-//! [`MIGRATION`] creates one table and two functions. Run it with your other migrations, or with [`migrate`]. It can run
+//! [`MIGRATION`] creates two tables and four functions. Run it with your other migrations, or with [`migrate`]. It can run
 //! again, and while limiters run. The names of the functions have a number, which a later release of this crate raises
 //! when it changes them, so that two releases can run on one database.
 //!
@@ -52,6 +52,7 @@
 #![doc(test(attr(deny(warnings))))]
 
 mod call;
+mod classes;
 mod database;
 mod key;
 mod reply;
@@ -74,7 +75,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    BreakerSnapshot, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
+    BreakerSnapshot, ClassReport, LeaseGrant, LeaseRequest, Outage, ReplyKind, Reporting, Store, StoreCounters, StoreError, StoreSnapshot,
     Stores,
 };
 
@@ -320,6 +321,14 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move { self.report_once(&report).await })
+    }
+
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
     }

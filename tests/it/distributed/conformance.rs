@@ -9,7 +9,10 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::conformance::{Case, Report, Subject, run};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, SharedBucket, Store, StoreCounters, StoreError};
+use tollgate::distributed::{
+    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, Reporting, SharedBucket, SharedDemand, Store, StoreCounters,
+    StoreError,
+};
 
 /// What a store does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +64,12 @@ enum Fault {
     PhaseIsPeriod,
     /// Says that the next token was minted years ago.
     PhaseIsHuge,
+    /// Adds the reports of a node up.
+    AddsReports,
+    /// Counts reports for ever.
+    KeepsReports,
+    /// Answers with what the node itself has reported.
+    EchoesReports,
 }
 
 /// What the network does to requests to the stores of one case.
@@ -77,6 +86,7 @@ struct Weather {
 struct Server {
     fault: Fault,
     records: Mutex<HashMap<String, Vec<u8>>>,
+    demand: Mutex<HashMap<String, Vec<u8>>>,
     cache: Mutex<HashMap<(String, u128), u64>>,
     began: Instant,
     weather: Weather,
@@ -121,6 +131,36 @@ impl Store for RecordStore {
                         return Err(StoreError::Unreachable("the answer is lost".to_owned()));
                     }
                     return answer;
+                }
+            }
+        })
+    }
+
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, mut report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move {
+            loop {
+                let read = self.server.demand.lock().unwrap().get(&self.name).cloned();
+                let now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
+                let mut demand = read.as_deref().map_or(Ok(SharedDemand::new()), SharedDemand::from_bytes)?;
+                match self.server.fault {
+                    Fault::AddsReports => report.node += 1 << 64,
+                    Fault::KeepsReports => report.ttl = 60_000_000,
+                    _ => {}
+                }
+                let mut answer = demand.report(&report, now);
+                if self.server.fault == Fault::EchoesReports {
+                    answer = report.classes.clone();
+                }
+                // Other reports come here.
+                yield_now().await;
+                let mut records = self.server.demand.lock().unwrap();
+                if records.get(&self.name) == read.as_ref() || self.server.fault == Fault::LosesUpdates {
+                    records.insert(self.name.clone(), demand.to_bytes());
+                    return Ok(answer);
                 }
             }
         })
@@ -245,6 +285,7 @@ impl Wrong {
         Self(Arc::new(Server {
             fault,
             records: Mutex::default(),
+            demand: Mutex::default(),
             cache: Mutex::default(),
             began: Instant::now(),
             weather,
@@ -355,7 +396,10 @@ async fn each_wrong_store_is_named() {
         (Fault::WaitsForTheClock, &[Case::Clock]),
         (Fault::IsFast, &[Case::Law, Case::Debt]),
         (Fault::StandsStill, &[Case::Law, Case::Debt, Case::Clock]),
-        (Fault::LosesUpdates, &[Case::Concurrency]),
+        (Fault::LosesUpdates, &[Case::Concurrency, Case::Classes]),
+        (Fault::AddsReports, &[Case::Classes]),
+        (Fault::KeepsReports, &[Case::Classes]),
+        (Fault::EchoesReports, &[Case::Classes]),
         (Fault::GrantsParts, &[Case::AtOnce]),
         (Fault::RefillsByVersion, &[Case::Versions]),
         (Fault::IgnoresVersions, &[Case::Versions]),
