@@ -44,7 +44,7 @@ impl State {
             planner.allowance = 0;
         }
         let quota = planner.quota;
-        self.take_part(&mut planner, now);
+        self.take_part(rovers, &mut planner, now);
         self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
