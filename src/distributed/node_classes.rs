@@ -4,6 +4,7 @@
 //! so that classes here share what comes as their parts are to each other.
 
 use super::shares::{OwnClass, Parts, divide};
+use super::turns::Usage;
 use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner};
 use crate::core::classes::{ClassId, ClassLack, MAX_WEIGHT, ROOT};
 use crate::core::rovers::Rovers;
@@ -14,21 +15,25 @@ impl State {
     /// What is due to the classes of this node, and which classes that are; `None` if the demand on other nodes is not
     /// known.
     fn parts(&self, planner: &RefillPlanner, now: u64) -> Option<(Vec<ClassId>, Parts)> {
-        let others = planner.turns.as_ref()?.others(now)?;
-        let (ids, own) = self.own_classes();
+        let turns = planner.turns.as_ref()?;
+        let others = turns.others(now)?;
+        let (ids, own) = self.own_classes(&turns.usage);
         Some((ids, divide(planner.shared(), others, &own)))
     }
 
-    fn own_classes(&self) -> (Vec<ClassId>, Vec<OwnClass>) {
+    fn own_classes(&self, usage: &Usage) -> (Vec<ClassId>, Vec<OwnClass>) {
         let mut numbers = HashMap::new();
-        let classes = self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens()));
-        let own = classes.map(|ClassLack { class, parent, name, weight, tokens }| {
+        let own = self.class_lacks().map(|ClassLack { class, parent, name, weight, tokens, .. }| {
             let parent = numbers.get(&parent).copied().unwrap_or(0);
             let number = if class == ROOT { 0 } else { number_of(parent, &name.to_string()) };
             numbers.insert(class, number);
-            (class, OwnClass { number, parent, weight, waiting: tokens })
+            (class, OwnClass { number, parent, weight, waiting: tokens, used: usage.of(class) })
         });
         own.unzip()
+    }
+
+    fn class_lacks(&self) -> impl Iterator<Item = ClassLack<'_>> {
+        self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens()))
     }
 
     /// Computes how much is due to this node and its classes, by the claims that wait now.
@@ -60,22 +65,25 @@ impl State {
     /// What the classes of this node need: for the store, to be sent with each request.
     pub(crate) fn class_report(&mut self, now: u64) -> Option<ClassReport> {
         let mut planner = self.take_planner()?;
-        let (_, own) = self.own_classes();
-        let others = planner.turns.as_ref().and_then(|turns| turns.others(now)).unwrap_or_default();
-        let parts = divide(planner.shared(), others, &own);
+        let (shared, share_time) = (planner.shared(), planner.share_time());
+        let turns = planner.turns.as_mut()?;
+        let served = self.class_lacks().map(|lack| (lack.class, lack.served, lack.emptied));
+        turns.usage.measure(served, share_time, now);
+        let (_, own) = self.own_classes(&turns.usage);
+        let parts = divide(shared, turns.others(now).unwrap_or_default(), &own);
         let mut above: HashSet<u64> = HashSet::new();
         let mut classes = Vec::new();
         // Those in a class come before it.
         for (class, part) in own.iter().zip(parts.classes).rev() {
             if class.waiting > 0 || above.contains(&class.number) {
                 above.insert(class.parent);
-                let &OwnClass { number, parent, weight, waiting } = class;
-                let (nodes, tokens) = if part.is_heavy { (1, 0) } else { (0, waiting) };
-                classes.push(ClassDemand { class: number, parent, weight, nodes, tokens });
+                let &OwnClass { number, parent, weight, .. } = class;
+                let (nodes, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
+                classes.push(ClassDemand { class: number, parent, weight, nodes, millis });
             }
         }
         // The limiter itself is known to all, unless it has claims of its own.
-        classes.retain(|row| row.class != 0 || row.nodes + row.tokens > 0);
+        classes.retain(|row| row.class != 0 || row.nodes + row.millis > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
         let report = ClassReport::new(planner.node(), ttl, classes);
         if let Some(turns) = &mut planner.turns {
@@ -90,7 +98,7 @@ impl State {
         for row in &mut all {
             if let Some(own) = report.classes.iter().find(|own| own.class == row.class) {
                 row.nodes = row.nodes.saturating_sub(own.nodes);
-                row.tokens = row.tokens.saturating_sub(own.tokens);
+                row.millis = row.millis.saturating_sub(own.millis);
             }
         }
         if let Some(turns) = self.planner_mut().and_then(|planner| planner.turns.as_mut()) {

@@ -489,7 +489,7 @@ impl RefillPlanner {
         of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
     }
 
-    fn share_time(&self) -> u64 {
+    pub(crate) fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
     }
 

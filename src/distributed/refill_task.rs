@@ -113,8 +113,8 @@ impl Drop for RefillHandle {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
             let (unanswered, untaken) = (self.unanswered, self.untaken);
-            let (core, has_classes) = (self.core.clone(), self.has_classes);
-            let next = Self { core, store, has_classes, final_return, unanswered, untaken };
+            let (weak, has_classes) = (self.core.clone(), self.has_classes);
+            let next = Self { core: weak, store, has_classes, final_return, unanswered, untaken };
             core.vacate(RequestTask::new(next.run()));
         }
     }

@@ -12,7 +12,7 @@ const SWEEP: i64 = 250_000;
 /// The longest time for which a report counts, in microseconds.
 const LONGEST: u64 = 60_000_000;
 /// The sums of so many nodes are exact in doubles.
-const MOST_TOKENS: u64 = 1 << 40;
+const MOST_MILLIS: u64 = 1 << 40;
 /// No number of a record is larger.
 const MOST: u64 = 1 << 53;
 
@@ -65,13 +65,13 @@ impl SharedDemand {
         self.withdraw(report.node);
         let mut classes = Vec::new();
         for row in &report.classes {
-            let row = ClassDemand { nodes: row.nodes.min(1), tokens: row.tokens.min(MOST_TOKENS), ..*row };
+            let row = ClassDemand { nodes: row.nodes.min(1), millis: row.millis.min(MOST_MILLIS), ..*row };
             if self.sums.len() == Self::MOST_CLASSES && !self.sums.contains_key(&row.class) {
                 continue;
             }
             let sum = self.sums.entry(row.class).or_default();
-            let (nodes, tokens) = (sum.demand.nodes + row.nodes, sum.demand.tokens + row.tokens);
-            *sum = Sum { demand: ClassDemand { nodes, tokens, ..row }, rows: sum.rows + 1 };
+            let (nodes, millis) = (sum.demand.nodes + row.nodes, sum.demand.millis + row.millis);
+            *sum = Sum { demand: ClassDemand { nodes, millis, ..row }, rows: sum.rows + 1 };
             classes.push(row);
         }
         if !classes.is_empty() {
@@ -96,7 +96,7 @@ impl SharedDemand {
             let Some(sum) = self.sums.get_mut(&row.class) else { continue };
             sum.rows -= 1;
             sum.demand.nodes -= row.nodes;
-            sum.demand.tokens -= row.tokens;
+            sum.demand.millis -= row.millis;
             if sum.rows == 0 {
                 self.sums.remove(&row.class);
             }
@@ -153,10 +153,10 @@ fn read(record: &[u8]) -> Option<SharedDemand> {
     let mut known = SharedDemand { swept, sums: BTreeMap::new(), nodes };
     for row in known.nodes.values().flat_map(|reported| &reported.classes) {
         let last = sums.iter().find(|sum| sum.class == row.class)?;
-        let sum = known.sums.entry(row.class).or_insert(Sum { demand: ClassDemand { nodes: 0, tokens: 0, ..*last }, rows: 0 });
+        let sum = known.sums.entry(row.class).or_insert(Sum { demand: ClassDemand { nodes: 0, millis: 0, ..*last }, rows: 0 });
         sum.rows += 1;
         sum.demand.nodes = sum.demand.nodes.checked_add(row.nodes)?;
-        sum.demand.tokens = sum.demand.tokens.checked_add(row.tokens)?;
+        sum.demand.millis = sum.demand.millis.checked_add(row.millis)?;
     }
     let are_sums = sums.len() == known.sums.len() && sums.iter().all(|sum| known.sums[&sum.class].demand == *sum);
     are_sums.then_some(known)
@@ -169,7 +169,7 @@ mod tests {
     const NOW: i64 = 1_700_000_000_000_000;
 
     fn row(class: u64, nodes: u64, tokens: u64) -> ClassDemand {
-        ClassDemand::from_numbers([class, 0, 1, nodes, tokens])
+        ClassDemand::from_numbers([class, 0, 1, nodes, millis])
     }
 
     fn report(node: u128, classes: &[ClassDemand]) -> ClassReport {

@@ -18,12 +18,15 @@ use std::collections::HashMap;
 const LEAST: f64 = 64.0;
 
 /// A class of this node, and the tokens that claims of the class itself lack here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OwnClass {
     pub(crate) number: u64,
     pub(crate) parent: u64,
     pub(crate) weight: u64,
     pub(crate) waiting: u64,
+    /// What these claims could use in a share time, by what they were served in the last one. Few callers that come again at
+    /// once use more than waits at a time.
+    pub(crate) used: f64,
 }
 
 /// What is due to a class on this node, in tokens.
@@ -33,6 +36,8 @@ pub(crate) struct ClassPart {
     pub(crate) level: f64,
     /// Whether more than that wait.
     pub(crate) is_heavy: bool,
+    /// What such claims need, if it is light.
+    pub(crate) needs: f64,
     /// For all claims in the class and in the classes in it: what it needs, as far as it is due.
     pub(crate) whole: f64,
 }
@@ -80,11 +85,12 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / class.heavy / LEAST);
-            let waiting = own[at].waiting as f64;
-            if waiting <= part.level {
+            let OwnClass { waiting, used, .. } = own[at];
+            if waiting as f64 <= part.level {
                 part.is_heavy = false;
+                part.needs = if waiting > 0 { used.min(part.level).max(waiting as f64) } else { 0.0 };
                 class.heavy -= 1.0;
-                class.needs += waiting;
+                class.needs += part.needs;
                 is_final = false;
             }
         }
@@ -92,7 +98,7 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
             break spare;
         }
     };
-    let gets = |at: usize| if parts[at].is_heavy { parts[at].level } else { own[at].waiting as f64 };
+    let gets = |at: usize| if parts[at].is_heavy { parts[at].level } else { parts[at].needs };
     let sum = (0..own.len()).map(gets).sum();
     let whole: Vec<f64> = (0..own.len()).map(|at| tree.whole(at, &parts, &gets)).collect();
     parts.iter_mut().zip(whole).for_each(|(part, whole)| part.whole = whole);
@@ -121,7 +127,7 @@ impl ClassTree {
                 classes.push(Class { weight: demand.weight.max(1) as f64, ..Class::default() });
                 classes.len() - 1
             });
-            (classes[at].heavy, classes[at].needs) = (demand.nodes as f64, demand.tokens as f64);
+            (classes[at].heavy, classes[at].needs) = (demand.nodes as f64, demand.millis as f64 / 1e3);
         }
         let root = *numbers.entry(0).or_insert_with(|| {
             parents.push(0);
@@ -213,7 +219,7 @@ mod tests {
     fn settle(tokens: f64, weights: &[(u64, u64, u64)], waiting: &[Vec<u64>]) -> (Vec<Parts>, usize) {
         let own = |node: &Vec<u64>| -> Vec<OwnClass> {
             let classes = weights.iter().zip(node);
-            classes.map(|((number, parent, weight), waiting)| OwnClass { number: *number, parent: *parent, weight: *weight, waiting: *waiting }).collect()
+            classes.map(|((number, parent, weight), waiting)| OwnClass { number: *number, parent: *parent, weight: *weight, waiting: *waiting, used: 0.0 }).collect()
         };
         let mut all: Vec<Parts> = waiting.iter().map(|node| divide(tokens, &[], &own(node))).collect();
         for round in 1..100 {
@@ -225,7 +231,7 @@ mod tests {
                         for node in others {
                             if all[node].classes[class].is_heavy { nodes += 1 } else { tokens += waiting[node][class] }
                         }
-                        ClassDemand { class: *number, parent: *parent, weight: *weight, nodes, tokens }
+                        ClassDemand { class: *number, parent: *parent, weight: *weight, nodes, millis: 1_000 * tokens }
                     });
                     divide(tokens, &others.collect::<Vec<_>>(), &own(&waiting[me]))
                 })
@@ -242,6 +248,10 @@ mod tests {
     fn got(parts: &Parts, class: usize, waiting: u64) -> f64 {
         let part = parts.classes[class];
         if part.is_heavy { part.level } else { waiting as f64 }
+    }
+
+    fn own(number: u64, weight: u64, waiting: u64) -> OwnClass {
+        OwnClass { number, parent: 0, weight, waiting, used: 0.0 }
     }
 
     fn totals(weights: &[(u64, u64, u64)], waiting: &[Vec<u64>]) -> Vec<f64> {
@@ -306,15 +316,27 @@ mod tests {
 
     #[test]
     fn an_idle_class_has_its_place_on_this_node_when_claims_come() {
-        let own = [OwnClass { number: A, parent: 0, weight: 4, waiting: 0 }, OwnClass { number: B, parent: 0, weight: 1, waiting: 500 }];
+        let own = [own(A, 4, 0), own(B, 1, 500)];
         let parts = divide(100.0, &[], &own);
         assert_near(&[parts.classes[0].whole, parts.classes[1].whole, parts.sum], &[80.0, 100.0, 100.0]);
     }
 
+    /// Their claims do not wait for long, so few wait at a time.
+    #[test]
+    fn few_callers_need_what_they_used_and_get_no_more_than_is_due_to_them() {
+        for (used, needs) in [(0.0, 4.0), (30.5, 30.5), (90.0, 80.0)] {
+            let parts = divide(100.0, &[], &[OwnClass { used, ..own(A, 4, 4) }, own(B, 1, 500)]);
+            assert_eq!((parts.classes[0].is_heavy, parts.classes[0].needs), (false, needs), "{used}");
+            assert_near(&[parts.classes[1].level], &[100.0 - needs]);
+        }
+        let idle = divide(100.0, &[], &[OwnClass { used: 30.0, ..own(A, 4, 0) }]);
+        assert_eq!(idle.classes[0].needs, 0.0);
+    }
+
     #[test]
     fn classes_that_this_node_does_not_have_count_by_the_weight_that_others_report() {
-        let own = [OwnClass { number: A, parent: 0, weight: 3, waiting: 500 }];
-        let other = |class, parent, weight, nodes| ClassDemand { class, parent, weight, nodes, tokens: 0 };
+        let own = [own(A, 3, 500)];
+        let other = |class, parent, weight, nodes| ClassDemand { class, parent, weight, nodes, millis: 0 };
         let parts = divide(100.0, &[other(7, 0, 1, 0), other(8, 7, 5, 2), other(A, 0, 99, 1)], &own);
         assert_near(&[parts.classes[0].level], &[37.5]);
         // Its parent is unknown, and so is what lies below a circle.
@@ -324,8 +346,8 @@ mod tests {
 
     #[test]
     fn demand_that_is_out_of_date_leaves_no_node_without_a_part() {
-        let own = [OwnClass { number: A, parent: 0, weight: 1, waiting: 500 }];
-        let parts = divide(100.0, &[ClassDemand { class: A, parent: 0, weight: 1, nodes: 3, tokens: 1_000 }], &own);
+        let own = [own(A, 1, 500)];
+        let parts = divide(100.0, &[ClassDemand { class: A, parent: 0, weight: 1, nodes: 3, millis: 1_000_000 }], &own);
         assert!(parts.sum > 0.0 && parts.classes[0].is_heavy, "{parts:?}");
     }
 }

@@ -6,6 +6,8 @@
 //! back, unless the store has tokens for which no node asks.
 
 use super::ClassDemand;
+use crate::core::classes::ClassId;
+use std::collections::HashMap;
 
 /// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
 const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
@@ -24,6 +26,52 @@ pub(crate) struct Turns {
     taken_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
+    pub(crate) usage: Usage,
+}
+
+/// What each class of a node was served lately.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    /// When it was measured.
+    at: u64,
+    classes: HashMap<ClassId, ClassUsage>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ClassUsage {
+    /// All that the class was served so far, and how often the last of its claims was granted.
+    served: u64,
+    emptied: u64,
+    /// What it was served in a share time, on average.
+    average: f64,
+    /// Claims have waited in it all the time since the measurement before.
+    is_backlogged: bool,
+}
+
+impl Usage {
+    /// What a class can use in a share time: twice what it was served, if claims were left all the time.
+    pub(crate) fn of(&self, class: ClassId) -> f64 {
+        let usage = self.classes.get(&class).copied().unwrap_or_default();
+        if usage.is_backlogged { 2.0 * usage.average } else { usage.average }
+    }
+
+    /// Measures anew, if half a share time has passed: by what each class was served so far, and how often the last of its
+    /// claims was granted.
+    pub(crate) fn measure(&mut self, served: impl Iterator<Item = (ClassId, u64, u64)>, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.at);
+        if elapsed < share_time / 2 {
+            return;
+        }
+        let before = std::mem::take(&mut self.classes);
+        self.classes.extend(served.map(|(class, served, emptied)| {
+            let known = before.get(&class).copied();
+            let then = known.unwrap_or(ClassUsage { served, emptied, ..ClassUsage::default() });
+            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed.max(1) as f64;
+            let is_backlogged = known.is_some() && then.emptied == emptied;
+            (class, ClassUsage { served, emptied, average: (then.average + lately) / 2.0, is_backlogged })
+        }));
+        self.at = now;
+    }
 }
 
 impl Turns {
@@ -111,6 +159,21 @@ mod tests {
         assert_eq!(turns.share(), Some(13));
         turns.take(1, false, TENTH);
         assert_eq!(turns.share(), Some(20), "a part at most");
+    }
+
+    #[test]
+    fn usage_is_counted_per_share_time() {
+        let mut usage = Usage::default();
+        usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
+        assert_eq!(usage.of(1), 0.0, "it is not known for how long the class is there");
+        usage.measure([(1, 532, 4), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
+        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 0.0]);
+        usage.measure([(1, 999, 4)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
+        assert_eq!(usage.of(1), 8.0, "too early");
+        usage.measure([(1, 540, 5), (2, 9, 0)].into_iter(), TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 2.0], "claims of the second were left all the time");
+        usage.measure([(2, 9, 0)].into_iter(), TENTH, 5 * TENTH);
+        assert_eq!(usage.of(1), 0.0, "the class is gone");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tollgate::distributed::{ClassDemand, ClassReport, ReplyKind, StoreError};
 const REPORT: &str = "SELECT tollgate_classes_1($1, $2, $3, $4)";
 
 /// No node needs more tokens: sums of so many nodes are exact.
-const MOST_TOKENS: u64 = 1 << 40;
+const MOST_MILLIS: u64 = 1 << 40;
 
 impl PostgresStore {
     /// Sends a report, once: the next one replaces it.
@@ -31,7 +31,7 @@ impl PostgresStore {
 
     async fn send_report(&self, report: &ClassReport) -> Result<Vec<i64>, Failed> {
         let numbers = report.classes.iter().flat_map(|row| {
-            [row.class, row.parent, row.weight, row.nodes.min(1), row.tokens.min(MOST_TOKENS)]
+            [row.class, row.parent, row.weight, row.nodes.min(1), row.millis.min(MOST_MILLIS)]
         });
         let numbers: Vec<i64> = numbers.map(|number| number as i64).collect();
         let ttl = i64::try_from(report.ttl).unwrap_or(i64::MAX);

@@ -3,27 +3,27 @@
 --
 -- KEYS[1] is a hash. Field 't' is when nodes were last forgotten, and the sum of the demand of each class. Each node has
 -- one further field, of 32 hexadecimal digits: until when its report counts, and the report.
---   report: class parent weight nodes tokens, ... (several classes, with commas between them)
---   t: swept class parent weight nodes tokens rows, ... (rows: how many rows of reports it is the sum of)
+--   report: class parent weight nodes millis, ... (several classes, with commas between them)
+--   t: swept class parent weight nodes millis rows, ... (rows: how many rows of reports it is the sum of)
 -- Every number but the first two of a class is decimal, below 2^53. No token depends on any of this: what cannot be read
 -- counts as missing.
 
 local key, node, ttl, report = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local SWEEP, LONGEST, MOST_CLASSES, MOST_TOKENS = 250000, 60000000, 128, 2 ^ 40
+local SWEEP, LONGEST, MOST_CLASSES, MOST_MILLIS = 250000, 60000000, 128, 2 ^ 40
 
 local function rows(text)
   local list = {}
-  for class, parent, weight, nodes, tokens, count in string.gmatch(text, '(%x+) (%x+) (%d+) (%d+) (%d+) ?(%d*)') do
+  for class, parent, weight, nodes, millis, count in string.gmatch(text, '(%x+) (%x+) (%d+) (%d+) (%d+) ?(%d*)') do
     list[#list + 1] = {class = class, parent = parent, weight = weight, nodes = tonumber(nodes),
-      tokens = tonumber(tokens), rows = tonumber(count) or 1}
+      millis = tonumber(millis), rows = tonumber(count) or 1}
   end
   return list
 end
 
 local function text(row)
-  return string.format('%s %s %s %.0f %.0f', row.class, row.parent, row.weight, row.nodes, row.tokens)
+  return string.format('%s %s %s %.0f %.0f', row.class, row.parent, row.weight, row.nodes, row.millis)
 end
 
 local stored = redis.call('HMGET', key, 't', node)
@@ -41,7 +41,7 @@ local function withdraw(reported)
   for _, row in ipairs(rows(reported)) do
     local sum = classes[row.class]
     if sum then
-      sum.rows, sum.nodes, sum.tokens = sum.rows - 1, sum.nodes - row.nodes, sum.tokens - row.tokens
+      sum.rows, sum.nodes, sum.millis = sum.rows - 1, sum.nodes - row.nodes, sum.millis - row.millis
       if sum.rows <= 0 then
         classes[row.class] = nil
         count = count - 1
@@ -69,16 +69,16 @@ withdraw(string.match(mine, '^%d+ (.*)$') or '')
 
 local kept = {}
 for _, row in ipairs(rows(report)) do
-  row.nodes, row.tokens = math.min(row.nodes, 1), math.min(row.tokens, MOST_TOKENS)
+  row.nodes, row.millis = math.min(row.nodes, 1), math.min(row.millis, MOST_MILLIS)
   local sum = classes[row.class]
   if not sum and count < MOST_CLASSES then
-    sum = {class = row.class, nodes = 0, tokens = 0, rows = 0}
+    sum = {class = row.class, nodes = 0, millis = 0, rows = 0}
     classes[row.class] = sum
     count = count + 1
   end
   if sum then
     sum.parent, sum.weight, sum.rows = row.parent, row.weight, sum.rows + 1
-    sum.nodes, sum.tokens = sum.nodes + row.nodes, sum.tokens + row.tokens
+    sum.nodes, sum.millis = sum.nodes + row.nodes, sum.millis + row.millis
     kept[#kept + 1] = text(row)
   end
 end

@@ -83,6 +83,8 @@ pub(crate) struct ClassEntry {
     ceiling_name: Name,
     /// As configured. The tree has the weight that is applied.
     pub(crate) weight: u64,
+    /// How often the last claim that waited in the class was granted.
+    pub(crate) emptied: u64,
 }
 
 impl ClassEntry {
@@ -103,6 +105,7 @@ impl ClassEntry {
             is_indebted: false,
             ceiling_name: Name::NONE,
             weight: 1,
+            emptied: 0,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,

@@ -3,7 +3,7 @@
 
 use super::name::ClassName;
 use super::offer::{ClassId, ROOT};
-use super::table::Classes;
+use super::table::{ClassEntry, Classes};
 
 /// A class, and the tokens that claims made in the class itself lack.
 #[derive(Debug)]
@@ -14,6 +14,10 @@ pub(crate) struct ClassLack<'a> {
     /// As configured.
     pub(crate) weight: u64,
     pub(crate) tokens: u64,
+    /// What claims made in the class itself were served so far.
+    pub(crate) served: u64,
+    /// How often the last claim that waited there was granted.
+    pub(crate) emptied: u64,
 }
 
 impl Classes {
@@ -24,7 +28,8 @@ impl Classes {
             let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
             let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
             let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
-            ClassLack { class, parent, name: &entry.name, weight: entry.weight, tokens }
+            let ClassEntry { name, weight, served, emptied, .. } = entry;
+            ClassLack { class, parent, name, weight: *weight, tokens, served: *served, emptied: *emptied }
         })
     }
 
@@ -35,7 +40,7 @@ impl Classes {
         let tree = &mut self.scheduler.tree;
         for (class, weight) in applied.into_iter().take(if leaf == class { 1 } else { 2 }) {
             if class != ROOT && tree.weight(class) != weight {
-                tree.set_weight(class, weight, now);
+                tree.rescale_weight(class, weight, now);
             }
         }
     }

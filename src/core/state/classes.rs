@@ -252,7 +252,9 @@ impl State {
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let leaf = classes.entry(class).leaf;
+        let entry = classes.entry_mut(class);
+        entry.emptied += u64::from(next.is_none());
+        let leaf = entry.leaf;
         classes.scheduler.advance(leaf, next, skip, now);
         if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
