@@ -15,15 +15,17 @@ pub struct ClassDemand {
     /// Its weight. In an answer, that of the last report.
     pub weight: u64,
     /// How many nodes have more claims of the class itself than their part lets pass: 0 or 1 in a report.
-    pub nodes: u64,
-    /// What claims of the class itself need on the other nodes, in thousandths of a token per share time.
+    pub heavy: u64,
+    /// How many nodes have fewer claims of the class itself: 0 or 1 in a report.
+    pub light: u64,
+    /// What claims of the class itself need on these nodes, in thousandths of a token per share time.
     pub millis: u64,
 }
 
 impl ClassDemand {
     /// Builds the demand of a class from its numbers, in the order of the fields.
-    pub fn from_numbers([class, parent, weight, nodes, millis]: [u64; 5]) -> Self {
-        Self { class, parent, weight, nodes, millis }
+    pub fn from_numbers([class, parent, weight, heavy, light, millis]: [u64; 6]) -> Self {
+        Self { class, parent, weight, heavy, light, millis }
     }
 
     /// Parses the text of several classes, as [`to_text`](Self::to_text) writes it.
@@ -34,7 +36,7 @@ impl ClassDemand {
     fn from_row(row: &str) -> Option<Self> {
         let mut words = row.split(' ');
         let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
-        let numbers = [number(16)?, number(16)?, number(10)?, number(10)?, number(10)?];
+        let numbers = [number(16)?, number(16)?, number(10)?, number(10)?, number(10)?, number(10)?];
         words.next().is_none().then(|| Self::from_numbers(numbers))
     }
 
@@ -48,8 +50,8 @@ impl ClassDemand {
 
 impl fmt::Display for ClassDemand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { class, parent, weight, nodes, millis } = self;
-        write!(f, "{class:016x} {parent:016x} {weight} {nodes} {millis}")
+        let Self { class, parent, weight, heavy, light, millis } = self;
+        write!(f, "{class:016x} {parent:016x} {weight} {heavy} {light} {millis}")
     }
 }
 
@@ -79,15 +81,15 @@ mod tests {
     #[test]
     fn classes_are_read_back_as_they_were_written() {
         let classes = vec![
-            ClassDemand::from_numbers([u64::MAX, 0, 1_000_000, 3, 1 << 40]),
-            ClassDemand::from_numbers([0, 0, 1, 0, 7]),
+            ClassDemand::from_numbers([u64::MAX, 0, 1_000_000, 3, 2, 1 << 40]),
+            ClassDemand::from_numbers([0, 0, 1, 0, 1, 7]),
         ];
         let text = ClassDemand::to_text(&classes);
-        let expected = "ffffffffffffffff 0000000000000000 1000000 3 1099511627776,0000000000000000 0000000000000000 1 0 7";
+        let expected = "ffffffffffffffff 0000000000000000 1000000 3 2 1099511627776,0000000000000000 0000000000000000 1 0 1 7";
         assert_eq!(text, expected);
         assert_eq!(ClassDemand::from_text(&text), Some(classes));
         assert_eq!(ClassDemand::from_text(""), Some(Vec::new()));
-        for text in ["1 2 3 4", "1 2 3 4 5 6", "g 2 3 4 5", "1 2 3 4 -5"] {
+        for text in ["1 2 3 4 5", "1 2 3 4 5 6 7", "g 2 3 4 5 6", "1 2 3 4 5 -6"] {
             assert_eq!(ClassDemand::from_text(text), None, "{text}");
         }
     }

@@ -64,6 +64,7 @@ impl State {
 
     /// What the classes of this node need: for the store, to be sent with each request.
     pub(crate) fn class_report(&mut self, now: u64) -> Option<ClassReport> {
+        self.planner_mut()?.turns.as_ref()?;
         let mut planner = self.take_planner()?;
         let (shared, share_time) = (planner.shared(), planner.share_time());
         let turns = planner.turns.as_mut()?;
@@ -78,12 +79,13 @@ impl State {
             if class.waiting > 0 || above.contains(&class.number) {
                 above.insert(class.parent);
                 let &OwnClass { number, parent, weight, .. } = class;
-                let (nodes, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
-                classes.push(ClassDemand { class: number, parent, weight, nodes, millis });
+                let light = u64::from(!part.is_heavy && class.waiting > 0);
+                let (heavy, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
+                classes.push(ClassDemand { class: number, parent, weight, heavy, light, millis });
             }
         }
         // The limiter itself is known to all, unless it has claims of its own.
-        classes.retain(|row| row.class != 0 || row.nodes + row.millis > 0);
+        classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
         let report = ClassReport::new(planner.node(), ttl, classes);
         if let Some(turns) = &mut planner.turns {
@@ -97,7 +99,8 @@ impl State {
     pub(crate) fn learn_demand(&mut self, report: &ClassReport, mut all: Vec<ClassDemand>, now: u64) {
         for row in &mut all {
             if let Some(own) = report.classes.iter().find(|own| own.class == row.class) {
-                row.nodes = row.nodes.saturating_sub(own.nodes);
+                row.heavy = row.heavy.saturating_sub(own.heavy);
+                row.light = row.light.saturating_sub(own.light);
                 row.millis = row.millis.saturating_sub(own.millis);
             }
         }

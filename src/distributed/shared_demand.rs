@@ -65,13 +65,19 @@ impl SharedDemand {
         self.withdraw(report.node);
         let mut classes = Vec::new();
         for row in &report.classes {
-            let row = ClassDemand { nodes: row.nodes.min(1), millis: row.millis.min(MOST_MILLIS), ..*row };
+            let row = ClassDemand {
+                heavy: row.heavy.min(1),
+                light: row.light.min(1),
+                millis: row.millis.min(MOST_MILLIS),
+                ..*row
+            };
             if self.sums.len() == Self::MOST_CLASSES && !self.sums.contains_key(&row.class) {
                 continue;
             }
             let sum = self.sums.entry(row.class).or_default();
-            let (nodes, millis) = (sum.demand.nodes + row.nodes, sum.demand.millis + row.millis);
-            *sum = Sum { demand: ClassDemand { nodes, millis, ..row }, rows: sum.rows + 1 };
+            let ClassDemand { heavy, light, millis, .. } = sum.demand;
+            let (heavy, light, millis) = (heavy + row.heavy, light + row.light, millis + row.millis);
+            *sum = Sum { demand: ClassDemand { heavy, light, millis, ..row }, rows: sum.rows + 1 };
             classes.push(row);
         }
         if !classes.is_empty() {
@@ -95,7 +101,8 @@ impl SharedDemand {
         for row in self.nodes.remove(&node).into_iter().flat_map(|reported| reported.classes) {
             let Some(sum) = self.sums.get_mut(&row.class) else { continue };
             sum.rows -= 1;
-            sum.demand.nodes -= row.nodes;
+            sum.demand.heavy -= row.heavy;
+            sum.demand.light -= row.light;
             sum.demand.millis -= row.millis;
             if sum.rows == 0 {
                 self.sums.remove(&row.class);
@@ -153,9 +160,10 @@ fn read(record: &[u8]) -> Option<SharedDemand> {
     let mut known = SharedDemand { swept, sums: BTreeMap::new(), nodes };
     for row in known.nodes.values().flat_map(|reported| &reported.classes) {
         let last = sums.iter().find(|sum| sum.class == row.class)?;
-        let sum = known.sums.entry(row.class).or_insert(Sum { demand: ClassDemand { nodes: 0, millis: 0, ..*last }, rows: 0 });
+        let sum = known.sums.entry(row.class).or_insert(Sum { demand: ClassDemand { heavy: 0, light: 0, millis: 0, ..*last }, rows: 0 });
         sum.rows += 1;
-        sum.demand.nodes = sum.demand.nodes.checked_add(row.nodes)?;
+        sum.demand.heavy = sum.demand.heavy.checked_add(row.heavy)?;
+        sum.demand.light = sum.demand.light.checked_add(row.light)?;
         sum.demand.millis = sum.demand.millis.checked_add(row.millis)?;
     }
     let are_sums = sums.len() == known.sums.len() && sums.iter().all(|sum| known.sums[&sum.class].demand == *sum);
@@ -183,7 +191,7 @@ mod tests {
         assert_eq!(demand.report(&report(2, &[row(7, 1, 0), row(8, 0, 6)]), NOW), [row(7, 2, 0), row(8, 0, 11)]);
         assert_eq!(demand.report(&report(1, &[row(8, 1, 0)]), NOW), [row(7, 1, 0), row(8, 1, 6)]);
         let heavier = ClassDemand { weight: 9, ..row(8, 0, 6) };
-        assert_eq!(demand.report(&report(2, &[heavier]), NOW), [ClassDemand { nodes: 1, ..heavier }]);
+        assert_eq!(demand.report(&report(2, &[heavier]), NOW), [ClassDemand { heavy: 1, ..heavier }]);
         assert_eq!(demand.report(&report(2, &[]), NOW), [ClassDemand { weight: 9, ..row(8, 1, 0) }]);
         assert_eq!(demand.report(&report(1, &[]), NOW), []);
     }
@@ -221,7 +229,7 @@ mod tests {
             assert_eq!(SharedDemand::from_bytes(&demand.to_bytes()), Ok(demand.clone()));
         }
         let text = String::from_utf8(demand.to_bytes()).unwrap();
-        for (from, to) in [("classes 1", "classes 2"), (" 1 5", " 2 5"), (",", ""), ("\n0", "\nx")] {
+        for (from, to) in [("classes 1", "classes 2"), (" 1 0 5", " 2 0 5"), (",", ""), ("\n0", "\nx")] {
             assert!(text.contains(from), "{from} is not in {text}");
             let error = SharedDemand::from_bytes(text.replacen(from, to, 1).as_bytes()).unwrap_err();
             assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Damaged, .. }), "{from}");

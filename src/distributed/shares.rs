@@ -13,10 +13,6 @@
 use super::ClassDemand;
 use std::collections::HashMap;
 
-/// The level of a class is at least one part in so many of an equal division: while nodes do not know of each other yet,
-/// the light ones may seem to need everything.
-const LEAST: f64 = 64.0;
-
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OwnClass {
@@ -59,6 +55,7 @@ struct Class {
     weight: f64,
     /// The heavy nodes, and what the light ones need.
     heavy: f64,
+    light: f64,
     needs: f64,
     children: Vec<usize>,
     /// What all claims in it need on all nodes; infinite if a node is heavy.
@@ -84,12 +81,14 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
         let mut is_final = true;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
-            part.level = ((class.due - class.needs) / class.heavy).max(class.due / class.heavy / LEAST);
+            // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need everything.
+            part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
             let OwnClass { waiting, used, .. } = own[at];
             if waiting as f64 <= part.level {
                 part.is_heavy = false;
                 part.needs = if waiting > 0 { used.min(part.level).max(waiting as f64) } else { 0.0 };
                 class.heavy -= 1.0;
+                class.light += if waiting > 0 { 1.0 } else { 0.0 };
                 class.needs += part.needs;
                 is_final = false;
             }
@@ -127,7 +126,8 @@ impl ClassTree {
                 classes.push(Class { weight: demand.weight.max(1) as f64, ..Class::default() });
                 classes.len() - 1
             });
-            (classes[at].heavy, classes[at].needs) = (demand.nodes as f64, demand.millis as f64 / 1e3);
+            (classes[at].heavy, classes[at].light) = (demand.heavy as f64, demand.light as f64);
+            classes[at].needs = demand.millis as f64 / 1e3;
         }
         let root = *numbers.entry(0).or_insert_with(|| {
             parents.push(0);
@@ -227,11 +227,16 @@ mod tests {
                 .map(|me| {
                     let others = weights.iter().enumerate().map(|(class, (number, parent, weight))| {
                         let others = (0..waiting.len()).filter(|node| *node != me);
-                        let (mut nodes, mut tokens) = (0, 0);
+                        let (mut heavy, mut light, mut tokens) = (0, 0, 0);
                         for node in others {
-                            if all[node].classes[class].is_heavy { nodes += 1 } else { tokens += waiting[node][class] }
+                            if all[node].classes[class].is_heavy {
+                                heavy += 1;
+                            } else if waiting[node][class] > 0 {
+                                light += 1;
+                                tokens += waiting[node][class];
+                            }
                         }
-                        ClassDemand { class: *number, parent: *parent, weight: *weight, nodes, millis: 1_000 * tokens }
+                        ClassDemand::from_numbers([*number, *parent, *weight, heavy, light, 1_000 * tokens])
                     });
                     divide(tokens, &others.collect::<Vec<_>>(), &own(&waiting[me]))
                 })
@@ -336,7 +341,7 @@ mod tests {
     #[test]
     fn classes_that_this_node_does_not_have_count_by_the_weight_that_others_report() {
         let own = [own(A, 3, 500)];
-        let other = |class, parent, weight, nodes| ClassDemand { class, parent, weight, nodes, millis: 0 };
+        let other = |class, parent, weight, heavy| ClassDemand::from_numbers([class, parent, weight, heavy, 0, 0]);
         let parts = divide(100.0, &[other(7, 0, 1, 0), other(8, 7, 5, 2), other(A, 0, 99, 1)], &own);
         assert_near(&[parts.classes[0].level], &[37.5]);
         // Its parent is unknown, and so is what lies below a circle.
@@ -347,7 +352,7 @@ mod tests {
     #[test]
     fn demand_that_is_out_of_date_leaves_no_node_without_a_part() {
         let own = [own(A, 1, 500)];
-        let parts = divide(100.0, &[ClassDemand { class: A, parent: 0, weight: 1, nodes: 3, millis: 1_000_000 }], &own);
-        assert!(parts.sum > 0.0 && parts.classes[0].is_heavy, "{parts:?}");
+        let parts = divide(100.0, &[ClassDemand::from_numbers([A, 0, 1, 3, 6, 1_000_000])], &own);
+        assert_near(&[parts.sum], &[10.0]);
     }
 }

@@ -9,7 +9,7 @@ use tollgate::distributed::{ClassDemand, ClassReport, ReplyKind, StoreError};
 
 const REPORT: &str = "SELECT tollgate_classes_1($1, $2, $3, $4)";
 
-/// No node needs more tokens: sums of so many nodes are exact.
+/// No node needs more: sums of so many nodes are exact.
 const MOST_MILLIS: u64 = 1 << 40;
 
 impl PostgresStore {
@@ -21,7 +21,7 @@ impl PostgresStore {
         let numbers = answered.map_err(|_| silent(self.answer_timeout))?.map_err(Failed::into_error);
         let numbers = numbers.inspect_err(|error| self.count(error))?;
         breaker.note_answer();
-        let (rows, rest) = numbers.as_chunks::<5>();
+        let (rows, rest) = numbers.as_chunks::<6>();
         if !rest.is_empty() {
             let message = format!("the function returned {numbers:?}, which is no demand");
             return Err(StoreError::Reply { kind: ReplyKind::Damaged, message });
@@ -31,7 +31,7 @@ impl PostgresStore {
 
     async fn send_report(&self, report: &ClassReport) -> Result<Vec<i64>, Failed> {
         let numbers = report.classes.iter().flat_map(|row| {
-            [row.class, row.parent, row.weight, row.nodes.min(1), row.millis.min(MOST_MILLIS)]
+            [row.class, row.parent, row.weight, row.heavy.min(1), row.light.min(1), row.millis.min(MOST_MILLIS)]
         });
         let numbers: Vec<i64> = numbers.map(|number| number as i64).collect();
         let ttl = i64::try_from(report.ttl).unwrap_or(i64::MAX);

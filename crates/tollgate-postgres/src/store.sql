@@ -271,7 +271,7 @@ CREATE OR REPLACE FUNCTION tollgate_sweep_1(most_stores bigint) RETURNS bigint L
 $$;
 
 -- What the classes of limiters need. A store has one row for each node with classes in which claims wait:
---   until: when its report ends; reported: when it came; classes = class parent weight nodes millis, for each class
+--   until: when its report ends; reported: when it came; classes = class parent weight heavy light millis, for each class
 -- Class and parent are the bits of unsigned numbers. No token depends on any of this.
 CREATE TABLE IF NOT EXISTS tollgate_classes (
   store bytea NOT NULL,
@@ -302,10 +302,10 @@ BEGIN
       SELECT classes[at] AS class,
         (array_agg(classes[at + 1] ORDER BY reported DESC))[1] AS parent,
         (array_agg(classes[at + 2] ORDER BY reported DESC))[1] AS weight,
-        sum(classes[at + 3])::bigint AS nodes, sum(classes[at + 4])::bigint AS millis
-      FROM tollgate_classes, generate_series(1, cardinality(classes), 5) AS at
+        sum(classes[at + 3])::bigint AS heavy, sum(classes[at + 4])::bigint AS light, sum(classes[at + 5])::bigint AS millis
+      FROM tollgate_classes, generate_series(1, cardinality(classes), 6) AS at
       WHERE store = name GROUP BY classes[at] ORDER BY classes[at] LIMIT 128
-    ) AS sums, unnest(ARRAY[class, parent, weight, nodes, millis]) WITH ORDINALITY AS one(number, place)
+    ) AS sums, unnest(ARRAY[class, parent, weight, heavy, light, millis]) WITH ORDINALITY AS one(number, place)
     ORDER BY class, place);
 END $$;
 

@@ -3,8 +3,8 @@
 --
 -- KEYS[1] is a hash. Field 't' is when nodes were last forgotten, and the sum of the demand of each class. Each node has
 -- one further field, of 32 hexadecimal digits: until when its report counts, and the report.
---   report: class parent weight nodes millis, ... (several classes, with commas between them)
---   t: swept class parent weight nodes millis rows, ... (rows: how many rows of reports it is the sum of)
+--   report: class parent weight heavy light millis, ... (several classes, with commas between them)
+--   t: swept class parent weight heavy light millis rows, ... (rows: how many rows of reports it is the sum of)
 -- Every number but the first two of a class is decimal, below 2^53. No token depends on any of this: what cannot be read
 -- counts as missing.
 
@@ -15,15 +15,17 @@ local SWEEP, LONGEST, MOST_CLASSES, MOST_MILLIS = 250000, 60000000, 128, 2 ^ 40
 
 local function rows(text)
   local list = {}
-  for class, parent, weight, nodes, millis, count in string.gmatch(text, '(%x+) (%x+) (%d+) (%d+) (%d+) ?(%d*)') do
-    list[#list + 1] = {class = class, parent = parent, weight = weight, nodes = tonumber(nodes),
-      millis = tonumber(millis), rows = tonumber(count) or 1}
+  for class, parent, weight, heavy, light, millis, count in
+      string.gmatch(text, '(%x+) (%x+) (%d+) (%d+) (%d+) (%d+) ?(%d*)') do
+    list[#list + 1] = {class = class, parent = parent, weight = weight, heavy = tonumber(heavy),
+      light = tonumber(light), millis = tonumber(millis), rows = tonumber(count) or 1}
   end
   return list
 end
 
 local function text(row)
-  return string.format('%s %s %s %.0f %.0f', row.class, row.parent, row.weight, row.nodes, row.millis)
+  return string.format('%s %s %s %.0f %.0f %.0f', row.class, row.parent, row.weight, row.heavy, row.light,
+    row.millis)
 end
 
 local stored = redis.call('HMGET', key, 't', node)
@@ -41,7 +43,8 @@ local function withdraw(reported)
   for _, row in ipairs(rows(reported)) do
     local sum = classes[row.class]
     if sum then
-      sum.rows, sum.nodes, sum.millis = sum.rows - 1, sum.nodes - row.nodes, sum.millis - row.millis
+      sum.rows, sum.heavy, sum.light = sum.rows - 1, sum.heavy - row.heavy, sum.light - row.light
+      sum.millis = sum.millis - row.millis
       if sum.rows <= 0 then
         classes[row.class] = nil
         count = count - 1
@@ -69,16 +72,18 @@ withdraw(string.match(mine, '^%d+ (.*)$') or '')
 
 local kept = {}
 for _, row in ipairs(rows(report)) do
-  row.nodes, row.millis = math.min(row.nodes, 1), math.min(row.millis, MOST_MILLIS)
+  row.heavy, row.light = math.min(row.heavy, 1), math.min(row.light, 1)
+  row.millis = math.min(row.millis, MOST_MILLIS)
   local sum = classes[row.class]
   if not sum and count < MOST_CLASSES then
-    sum = {class = row.class, nodes = 0, millis = 0, rows = 0}
+    sum = {class = row.class, heavy = 0, light = 0, millis = 0, rows = 0}
     classes[row.class] = sum
     count = count + 1
   end
   if sum then
     sum.parent, sum.weight, sum.rows = row.parent, row.weight, sum.rows + 1
-    sum.nodes, sum.millis = sum.nodes + row.nodes, sum.millis + row.millis
+    sum.heavy, sum.light = sum.heavy + row.heavy, sum.light + row.light
+    sum.millis = sum.millis + row.millis
     kept[#kept + 1] = text(row)
   end
 end

@@ -49,8 +49,9 @@ fn the_script_adds_reports_up_as_the_rules_in_rust_do() {
             let mut classes: Vec<ClassDemand> = Vec::new();
             for _ in 0..count {
                 let class = random.u64(..most).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let tokens = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..1_000) };
-                let row = [class, random.u64(..3), random.u64(1..1_000_000), random.u64(..3), tokens];
+                let millis = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..1_000) };
+                let (heavy, light) = (random.u64(..3), random.u64(..3));
+                let row = [class, random.u64(..3), random.u64(1..1_000_000), heavy, light, millis];
                 classes.push(ClassDemand::from_numbers(row));
             }
             let ttl = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..3_000_000) };
@@ -69,7 +70,7 @@ fn the_script_adds_reports_up_as_the_rules_in_rust_do() {
 fn reports_that_were_overwritten_are_forgotten() {
     let Some(server) = Server::start() else { return };
     let (mut connection, script, key) = (server.client(), timed(), "tollgate:{damaged}:classes");
-    let row = ClassDemand::from_numbers([7, 0, 1, 1, 0]);
+    let row = ClassDemand::from_numbers([7, 0, 1, 1, 0, 0]);
     let mut now = 1_700_000_000_000_000;
     let mut report = |connection: &mut Connection, node: u128, classes: Vec<ClassDemand>| {
         now += 1_000;
