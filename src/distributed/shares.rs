@@ -162,7 +162,9 @@ impl ClassTree {
         let class = &mut self.classes[at];
         // Claims of a class that has classes in it share with these by a weight of 1.
         let mut open: Vec<(Option<usize>, f64, f64)> = vec![(None, 1.0, class.own_demand())];
-        open.extend(children.iter().map(|child| (Some(*child), self.classes[*child].weight, self.classes[*child].demand)));
+        open.extend(
+            children.iter().map(|child| (Some(*child), self.classes[*child].weight, self.classes[*child].demand)),
+        );
         let mut left = tokens;
         loop {
             let weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
@@ -219,7 +221,15 @@ mod tests {
     fn settle(tokens: f64, weights: &[(u64, u64, u64)], waiting: &[Vec<u64>]) -> (Vec<Parts>, usize) {
         let own = |node: &Vec<u64>| -> Vec<OwnClass> {
             let classes = weights.iter().zip(node);
-            classes.map(|((number, parent, weight), waiting)| OwnClass { number: *number, parent: *parent, weight: *weight, waiting: *waiting, used: 0.0 }).collect()
+            classes
+                .map(|((number, parent, weight), waiting)| OwnClass {
+                    number: *number,
+                    parent: *parent,
+                    weight: *weight,
+                    waiting: *waiting,
+                    used: 0.0,
+                })
+                .collect()
         };
         let mut all: Vec<Parts> = waiting.iter().map(|node| divide(tokens, &[], &own(node))).collect();
         for round in 1..100 {

@@ -24,6 +24,8 @@ pub(crate) struct Turns {
     credit: f64,
     /// When it was taken.
     taken_at: u64,
+    /// The next claim is of a class that needs less than its part: what other classes took does not hold it back.
+    pub(crate) serves_light: bool,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
     pub(crate) usage: Usage,
@@ -87,17 +89,27 @@ impl Turns {
 
     /// How many tokens the node may take now, at least one claim.
     pub(crate) fn share(&self) -> Option<u64> {
-        self.part.map(|part| (part + self.credit.max(0.0)) as u64)
+        self.part.map(|part| if self.credit < 0.0 { 0 } else { (part + self.credit) as u64 })
     }
 
     /// The instant before which the node takes no tokens; 0 if it may. A share time lasts `share_time` nanoseconds.
     pub(crate) fn resumes_at(&self, share_time: u64) -> u64 {
         match self.part {
-            Some(part) if self.credit < 0.0 => {
-                let share_times = 1.0 - self.credit / part.max(f64::MIN_POSITIVE);
-                self.taken_at.saturating_add((share_times * share_time as f64) as u64)
-            }
+            Some(_) if self.credit < 0.0 && !self.serves_light => self.pays_until(share_time),
             _ => 0,
+        }
+    }
+
+    /// The instant by which the node has paid back what it took beyond its part.
+    fn pays_until(&self, share_time: u64) -> u64 {
+        let share_times = 1.0 - self.credit / self.part.unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        self.taken_at.saturating_add((share_times * share_time as f64) as u64)
+    }
+
+    /// Forgets what was paid back by now.
+    pub(crate) fn end_debt(&mut self, share_time: u64, now: u64) {
+        if self.credit < 0.0 && self.pays_until(share_time) <= now {
+            self.credit = 0.0;
         }
     }
 
@@ -105,6 +117,9 @@ impl Turns {
     pub(crate) fn take(&mut self, tokens: u64, is_all: bool, now: u64) {
         let Some(part) = self.part else { return };
         let most = if is_all { 0.0 } else { part };
+        if self.serves_light && self.credit < 0.0 {
+            return;
+        }
         self.credit = (self.credit.max(0.0) + part - tokens as f64).min(most);
         self.taken_at = now;
     }
@@ -146,6 +161,17 @@ mod tests {
         // The part has grown meanwhile.
         turns.part = Some(7.5);
         assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
+        // A class that needs little does not wait for that, and one claim of it at a time.
+        turns.serves_light = true;
+        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(0)));
+        turns.take(1, false, 2 * TENTH);
+        turns.serves_light = false;
+        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
+        turns.end_debt(TENTH, 3 * TENTH - 1);
+        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
+        turns.end_debt(TENTH, 3 * TENTH);
+        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(7)));
+        turns.take(10, false, 3 * TENTH);
         turns.forgive();
         assert_eq!(turns.resumes_at(TENTH), 0);
     }

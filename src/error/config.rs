@@ -261,7 +261,9 @@ pub enum ConfigError {
         part: &'static str,
     },
     /// The keys of a keyed limiter cannot be classes of a distributed limiter.
-    #[error("a distributed limiter with classes cannot be the parent of a keyed limiter: build it without `.classes()`")]
+    #[error(
+        "a distributed limiter with classes cannot be the parent of a keyed limiter: build it without `.classes()`"
+    )]
     DistributedParent,
     /// A distributed limiter has too many classes.
     #[error("class `{class}` would be one too many: a distributed limiter has at most {most} classes")]

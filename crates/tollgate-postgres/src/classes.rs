@@ -1,8 +1,8 @@
 //! A report about classes as a call of the function, and the row that it returns.
 
 use crate::reply::Failed;
-use crate::{PostgresStore, silent};
 use crate::server::Lent;
+use crate::{PostgresStore, silent};
 use deadpool_postgres::tokio_postgres::types::ToSql;
 use tokio::time::timeout;
 use tollgate::distributed::{ClassDemand, ClassReport, ReplyKind, StoreError};

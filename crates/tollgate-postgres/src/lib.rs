@@ -20,8 +20,8 @@
 //! again, and while limiters run. The names of the functions have a number, which a later release of this crate raises
 //! when it changes them, so that two releases can run on one database.
 //!
-//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the table `tollgate`, and no right to create
-//! anything.
+//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the tables `tollgate` and `tollgate_classes`, and no
+//! right to create anything. The second is for limiters with classes: without it they share on each node only.
 //!
 //! # One round trip
 //!
@@ -38,6 +38,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: its requests and their retries |
+//! | `classes.rs` | a report about classes as a call of the function |
 //! | `call.rs` | a request as a call of the function, and the row that it returns |
 //! | `database.rs` | the connections, their circuit breaker, and the removal of rows that ended |
 //! | `key.rs` | the keys of stores in the table |
@@ -75,8 +76,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    BreakerSnapshot, ClassReport, LeaseGrant, LeaseRequest, Outage, ReplyKind, Reporting, Store, StoreCounters, StoreError, StoreSnapshot,
-    Stores,
+    BreakerSnapshot, ClassReport, LeaseGrant, LeaseRequest, Outage, ReplyKind, Reporting, Store, StoreCounters,
+    StoreError, StoreSnapshot, Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.

@@ -290,8 +290,9 @@ DECLARE
   LONGEST constant bigint := 60000000;
   now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 BEGIN
+  -- A report that counts for much longer than any can is from before the clock has stepped back.
   DELETE FROM tollgate_classes
-    WHERE store = name AND (until <= now OR until > now + LONGEST OR node = id AND cardinality(report) = 0);
+    WHERE store = name AND (until <= now OR until > now + 2 * LONGEST OR node = id AND cardinality(report) = 0);
   IF cardinality(report) > 0 THEN
     INSERT INTO tollgate_classes VALUES (name, id, now + least(ttl, LONGEST), now, report)
       ON CONFLICT (store, node) DO UPDATE

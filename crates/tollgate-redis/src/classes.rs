@@ -18,7 +18,11 @@ impl RedisStore {
         let mut link = self.server.link(&shard, &self.key, self.answer_timeout).await?;
         let sent = Instant::now();
         let answered = timeout(self.answer_timeout, async {
-            match self.report_command("EVALSHA", self.class_script.get_hash(), report).query_async(&mut link.connection).await {
+            match self
+                .report_command("EVALSHA", self.class_script.get_hash(), report)
+                .query_async(&mut link.connection)
+                .await
+            {
                 Err(error) if RedisError::code(&error) == Some("NOSCRIPT") => {
                     self.tally.count_error_reply(ReplyKind::NoScript);
                     self.report_command("EVAL", SCRIPT, report).query_async(&mut link.connection).await
@@ -31,7 +35,8 @@ impl RedisStore {
         match answered {
             Ok(text) => {
                 shard.breaker.note_answer();
-                let message = || "the reply to a report is no demand: check that no other script uses the key".to_owned();
+                let message =
+                    || "the reply to a report is no demand: check that no other script uses the key".to_owned();
                 ClassDemand::from_text(&text).ok_or_else(|| StoreError::Refused(message()))
             }
             Err(error) => {

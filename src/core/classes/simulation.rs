@@ -50,8 +50,7 @@ impl Simulation {
             let now = self.supply.synced();
             let (pick, start) = (self.scheduler.tree.pick(now)?, self.base);
             let cost = self.scheduler.leaves[pick.leaf as usize].cost;
-            let fits =
-                !self.scheduler.is_last_installment(pick) || self.scheduler.fits(&self.supply, self.base, cost);
+            let fits = !self.scheduler.is_last_installment(pick) || self.scheduler.fits(&self.supply, self.base, cost);
             self.base = self.base.wrapping_add(pick.tokens);
             if let Paid::Claim(granted) = self.scheduler.pay(&mut self.supply, start) {
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).peekable());

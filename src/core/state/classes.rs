@@ -150,6 +150,7 @@ impl State {
                 Step::Recheck { at } => (at, None),
             };
             if has_external
+                && !(std::env::var("BREAK").as_deref() == Ok("cutoff"))
                 && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket))
             {
                 if wakes.is_full() {
@@ -187,7 +188,10 @@ impl State {
                 self.take_turn(rovers, class, base, wakes);
                 continue;
             }
-            if has_external && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+            if has_external
+                && !(std::env::var("BREAK").as_deref() == Ok("short"))
+                && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due))
+            {
                 continue;
             }
             self.supply.mint(due, ticket);

@@ -64,7 +64,10 @@ async fn reports_end(trial: &Trial<'_, impl Subject>) -> Result<(), String> {
     report(&*store, &ClassReport::new(2, LONG, vec![row(1, 1, 0)])).await?;
     sleep(Duration::from_millis(600)).await;
     let found = report(&*store, &ClassReport::new(3, LONG, Vec::new())).await?;
-    ensure!(found == [row(1, 1, 0)], "of two reports, one for 0.1 s and one for a minute, {found:?} are left after 0.6 s");
+    ensure!(
+        found == [row(1, 1, 0)],
+        "of two reports, one for 0.1 s and one for a minute, {found:?} are left after 0.6 s"
+    );
     let found = report(&*store, &ClassReport::new(2, LONG, Vec::new())).await?;
     ensure!(found.is_empty(), "{found:?} are left after all nodes have reported that nothing waits");
     Ok(())
@@ -86,7 +89,9 @@ async fn concurrent_reports_are_all_counted(trial: &Trial<'_, impl Subject>) -> 
     let mut tasks = JoinSet::new();
     for node in 1..=40 {
         let client: Arc<dyn Store> = trial.client("together").await?;
-        tasks.spawn(async move { report(&*client, &ClassReport::new(node, LONG, vec![row(1, 1, 0), row(2, 0, 3)])).await });
+        tasks.spawn(
+            async move { report(&*client, &ClassReport::new(node, LONG, vec![row(1, 1, 0), row(2, 0, 3)])).await },
+        );
     }
     while let Some(answer) = tasks.join_next().await {
         answer.map_err(|error| format!("a report ends in a panic: {error}"))??;

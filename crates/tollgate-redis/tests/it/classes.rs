@@ -56,7 +56,8 @@ fn the_script_adds_reports_up_as_the_rules_in_rust_do() {
             }
             let ttl = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..3_000_000) };
             let report = ClassReport::new(u128::from(random.u64(..6)), ttl, classes);
-            let (real, expected) = (eval(&mut connection, &script, &key, &report, now), model.report(&report, now as i64));
+            let (real, expected) =
+                (eval(&mut connection, &script, &key, &report, now), model.report(&report, now as i64));
             assert_eq!(real, expected, "seed {seed}, at {now}: {report:?}");
             rows += real.len();
             full += usize::from(real.len() == SharedDemand::MOST_CLASSES);
@@ -90,13 +91,14 @@ fn reports_that_were_overwritten_are_forgotten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn classes_share_by_weight_although_their_callers_are_on_different_limiters() {
     let Some(server) = Server::start() else { return };
-    let quota = Quota::per_second(2_000).burst(100);
+    let (quota, began) = (Quota::per_second(2_000).burst(100), Instant::now());
     let granted: [Arc<AtomicU64>; 2] = Default::default();
     let mut tasks = Vec::new();
     for node in 0..2 {
         let store = line(&server.url(), "classes").await;
         let limiter = Limiter::builder().quota(quota).distributed(store).classes().build().unwrap();
-        let classes = [("pages", 4), ("backup", 1)].map(|(name, weight)| limiter.class(name, Share::weight(weight)).unwrap());
+        let classes =
+            [("pages", 4), ("backup", 1)].map(|(name, weight)| limiter.class(name, Share::weight(weight)).unwrap());
         for _ in 0..400 {
             let (class, granted) = (classes[node].clone(), Arc::clone(&granted[node]));
             tasks.push(tokio::spawn(async move {
@@ -107,7 +109,6 @@ async fn classes_share_by_weight_although_their_callers_are_on_different_limiter
         }
     }
     let granted = || granted.each_ref().map(|tokens| tokens.load(Relaxed));
-    let began = Instant::now();
     let until = async |tokens: u64| {
         while granted().iter().sum::<u64>() < tokens {
             assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", granted());
