@@ -179,8 +179,8 @@ mod tests {
 
     const NOW: i64 = 1_700_000_000_000_000;
 
-    fn row(class: u64, nodes: u64, tokens: u64) -> ClassDemand {
-        ClassDemand::from_numbers([class, 0, 1, nodes, millis])
+    fn row(class: u64, heavy: u64, millis: u64) -> ClassDemand {
+        ClassDemand::from_numbers([class, 0, 1, heavy, 0, millis])
     }
 
     fn report(node: u128, classes: &[ClassDemand]) -> ClassReport {
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(SharedDemand::from_bytes(&demand.to_bytes()), Ok(demand.clone()));
         }
         let text = String::from_utf8(demand.to_bytes()).unwrap();
-        for (from, to) in [("classes 1", "classes 2"), (" 1 0 5", " 2 0 5"), (",", ""), ("\n0", "\nx")] {
+        for (from, to) in [("classes 1", "classes 2"), (" 1 0 0 5", " 1 0 1 5"), (",", ""), ("\n0", "\nx")] {
             assert!(text.contains(from), "{from} is not in {text}");
             let error = SharedDemand::from_bytes(text.replacen(from, to, 1).as_bytes()).unwrap_err();
             assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Damaged, .. }), "{from}");

@@ -293,6 +293,30 @@ async fn random_fleets_with_classes_keep_the_rate_law_and_lose_no_waiter() {
     }
 }
 
+/// Tokens that come during a pause are kept as far as the node may keep tokens, and no further: the store mints others.
+#[tokio::test(start_paused = true)]
+async fn tokens_for_a_class_that_come_during_a_pause_do_not_pass_on_top_of_a_full_bucket() {
+    let fleet = Fleet::new(Quota::per_second(100).burst(100).initial(0), POLICY);
+    let (paused, other) = (fleet.node(&[]), fleet.node(&[]));
+    for (node, cost) in [(&paused, 50), (&other, 50)] {
+        let (class, ledger) = (node.classes["pages"].clone(), fleet.ledger.clone());
+        let pause = cost;
+        tokio::spawn(async move {
+            class.wait(cost).await.unwrap();
+            ledger.note(pause);
+        });
+        sleep(millis(2)).await;
+    }
+    paused.limiter.pause_for(millis(20_000));
+    sleep(millis(19_998)).await;
+    let (class, ledger) = (other.classes["pages"].clone(), fleet.ledger.clone());
+    class.wait(100).await.unwrap();
+    ledger.note(100);
+    sleep(millis(5_000)).await;
+    assert_eq!(fleet.ledger.total(), 200);
+    fleet.assert_lawful(100, 100);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_fails_the_claims_of_classes_or_lets_them_wait() {
     for outage in [Outage::Wait, Outage::Fail] {
