@@ -33,7 +33,14 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
+//! | `distributed/forecast.rs` | how many tokens to request for callers to come; pure |
+//! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
+//! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
+//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come, if the store is far away |
+//! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
+//! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/shares.rs` | what is due to the classes of a node, by the demand on all nodes; pure |
@@ -66,6 +73,8 @@ pub mod conformance;
 mod counters;
 mod cover;
 mod demand;
+mod forecast;
+mod grants;
 mod horizon;
 mod leases;
 mod memory;
@@ -88,11 +97,13 @@ pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
+pub(crate) use forecast::Forecast;
+pub(crate) use grants::Grants;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, View};
+pub(crate) use planner::{Plan, RefillPlanner, View, Waiting};
 pub(crate) use race::{beside, first};
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
@@ -281,7 +292,8 @@ pub struct LeaseGrant {
     /// Tokens that remain in the store.
     pub remaining: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
-    /// minted by it.
+    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
+    /// anew by this quota.
     pub terms: Option<QuotaTerms>,
 }
 

@@ -132,10 +132,12 @@ impl Breaker {
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
-        let mut permit = None;
+        let (mut permit, mut why) = (None, None);
         let acquired = async { permit = self.permits.acquire().await.ok() };
-        _ = timeout(answer_timeout, first(self.opens(), acquired)).await;
-        if let Some(why) = self.why_open() {
+        // The circuit may be closed again when this task runs.
+        let opened = async { why = Some(self.opens().await) };
+        _ = timeout(answer_timeout, first(opened, acquired)).await;
+        if let Some(why) = why.or_else(|| self.why_open()) {
             return Err(self.not_sent(why));
         }
         permit.ok_or_else(|| {
@@ -158,9 +160,11 @@ impl Breaker {
         (status.circuit != Circuit::Closed).then(|| status.why.clone())
     }
 
-    async fn opens(&self) {
+    /// Waits until the circuit is open, and returns the reason.
+    async fn opens(&self) -> String {
         let mut status = self.status.subscribe();
-        _ = status.wait_for(|status| status.circuit != Circuit::Closed).await;
+        let opened = status.wait_for(|status| status.circuit != Circuit::Closed).await;
+        opened.map(|status| status.why.clone()).unwrap_or_default()
     }
 
     async fn closes(&self) {
@@ -283,6 +287,17 @@ impl Breaker {
         is_mine
     }
 
+    /// Opens the circuit because a trial failed. Returns false, and leaves the circuit as it is, if another repair task has
+    /// taken over since the trial began: its trials are later ones.
+    fn reopen(&self, number: u64, why: String) -> bool {
+        let repair = self.last_repair();
+        let is_mine = repair.0 == number;
+        if is_mine {
+            self.open(why);
+        }
+        is_mine
+    }
+
     fn end_repair(&self, number: u64) {
         let mut repair = self.last_repair();
         if repair.0 == number {
@@ -342,10 +357,84 @@ impl Repair {
                     breaker.end_repair(self.number);
                     return breaker.close();
                 }
-                Some(Err(error)) => breaker.open(error.to_string()),
-                None => return,
+                Some(Err(error)) if breaker.reopen(self.number, error.to_string()) => {}
+                Some(Err(_)) | None => return,
             }
             sleep(LeaseRequest::backoff(failures)).await;
         }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+    use tokio::sync::Notify;
+    use tokio::task::yield_now;
+
+    fn down() -> StoreError {
+        StoreError::Unreachable("the server is down".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
+        let breaker = Arc::new(Breaker::new());
+        breaker.open("the server is down".to_owned());
+        let fails = Arc::new(Notify::new());
+        let failing = Arc::clone(&fails);
+        breaker.repair(Duration::MAX, move || {
+            let fails = Arc::clone(&failing);
+            async move {
+                fails.notified().await;
+                Some(Err(down()))
+            }
+        });
+        yield_now().await;
+        assert_eq!(breaker.snapshot().circuit, Circuit::HalfOpen);
+        // The first task counts as ended.
+        breaker.repair(Duration::ZERO, async || Some(Ok(())));
+        breaker.closes().await;
+        fails.notify_one();
+        yield_now().await;
+        yield_now().await;
+        assert_eq!(breaker.snapshot().circuit, Circuit::Closed);
+    }
+
+    #[test]
+    fn a_request_that_waits_while_the_circuit_opens_and_closes_is_told_why_it_opened() {
+        const LONG: Duration = Duration::from_secs(3_600);
+        let breaker = Arc::new(Breaker::new());
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let held: Vec<_> = runtime()
+            .block_on(async {
+                let mut held = Vec::new();
+                for _ in 0..MAX_IN_FLIGHT {
+                    held.push(breaker.admit(LONG).await);
+                }
+                held
+            })
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        let is_over = AtomicU32::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_over.load(Relaxed) == 0 {
+                    breaker.open("the server is down".to_owned());
+                    breaker.close();
+                }
+            });
+            let texts = runtime().block_on(async {
+                let mut texts = Vec::new();
+                for _ in 0..10_000 {
+                    texts.extend(breaker.admit(LONG).await.map(drop).err());
+                }
+                texts
+            });
+            is_over.store(1, Relaxed);
+            let wrong = texts.iter().find(|error| !error.to_string().contains("the server is down"));
+            assert_eq!((texts.len(), wrong), (10_000, None));
+        });
+        drop(held);
     }
 }

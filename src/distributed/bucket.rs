@@ -133,6 +133,9 @@ impl SharedBucket {
     /// A repeat of the node's last request gets the same answer, whose `age` tells how long ago it was first given. If the
     /// clock has stepped back since the last request, no time has passed.
     ///
+    /// A request with an older version of another quota is told the bucket's quota and gets no tokens, unless it wants them
+    /// at once: the node asks anew by the newer quota.
+    ///
     /// # Errors
     ///
     /// [`StoreError::QuotaConflict`] if the request has a different quota than the bucket and the same version;
@@ -333,7 +336,9 @@ impl SharedBucket {
             self.level += exact(ask.back).min(self.held - others - held).max(0);
         }
         let is_in_vain = ask.at_once && self.level < exact(ask.want);
-        let (want, ahead) = if is_in_vain { (0, 0) } else { (exact(ask.want), exact(ask.ahead)) };
+        // The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
+        let is_outdated = !ask.at_once && !ask.terms.is_same_quota(&self.terms);
+        let (want, ahead) = if is_in_vain || is_outdated { (0, 0) } else { (exact(ask.want), exact(ask.ahead)) };
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
         let allowance = exact(ask.allowance).min(fair).max(exact(ask.minimum)).min(half - others).max(held);

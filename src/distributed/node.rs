@@ -5,7 +5,7 @@
 //! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::cover::Cover;
-use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
+use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View, Waiting};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
@@ -49,11 +49,12 @@ impl State {
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
         let hold = planner.allowance;
-        let mut plan = planner.next(
-            &view,
-            |share| self.whole_claims(rovers, quota, view.lack, share, soon),
-            || self.counted_on(rovers, quota),
-        );
+        let mut waiting = Waiting::default();
+        let claims = |share| {
+            waiting = self.whole_claims(rovers, quota, view.lack, share, soon);
+            waiting
+        };
+        let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
             // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
             // which may be spent by now. Only the tokens that are given up right here go back.
@@ -69,10 +70,11 @@ impl State {
                 planner.horizon = None;
             }
             if ask.want > 0 && planner.allowance < hold {
-                // The ask lowers the allowance, and its number of wanted tokens was computed with the old one: compute
-                // it anew.
+                // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
+                // compute it anew.
                 let view = self.view(rovers, quota, now);
-                ask.want = self.whole_claims(rovers, quota, view.lack, planner.share(), soon);
+                ask.want -= waiting.want;
+                ask.want += self.whole_claims(rovers, quota, view.lack, planner.share(), soon).want;
                 ask.banked = view.banked;
             }
             if let Some(turns) = planner.turns.as_mut().filter(|_| ask.want > 0) {
@@ -90,6 +92,7 @@ impl State {
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
+        let lost = leases.spares();
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
@@ -110,25 +113,27 @@ impl State {
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),
+            lost,
             stuck: self.stuck_front(rovers, quota),
         }
     }
 
-    /// The number of tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
+    /// The tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
     /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
-    fn whole_claims(&self, rovers: &Rovers, quota: usize, lack: u64, share: u64, soon: u64) -> u64 {
+    fn whole_claims(&self, rovers: &Rovers, quota: usize, lack: u64, share: u64, soon: u64) -> Waiting {
         if self.has_classes() {
             return self.whole_installments(rovers, quota, lack, share, soon);
         }
-        let (mut gaps, mut want) = (0_u64, 0_u64);
+        let (mut gaps, mut want, mut largest) = (0_u64, 0_u64, 1);
         let mut cover = self.cover(quota);
         for waiter in self.queue.iter() {
             let ticket = waiter.ticket.wrapping_sub(gaps);
+            largest = waiter.cost.max(largest);
             let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
-                    return want;
+                    return Waiting { want, largest };
                 }
                 want += need;
                 cover.at = ticket;
@@ -136,7 +141,7 @@ impl State {
             gaps = gaps.wrapping_add(waiter.skip);
         }
         // The rest of the lack is debts.
-        want.max(lack.min(share.max(1)))
+        Waiting { want: want.max(lack.min(share.max(1))), largest }
     }
 
     /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
@@ -209,7 +214,7 @@ impl State {
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();
-        let lost = (!is_sound).then(|| planner.take_lost_grants(answer.before, now).saturating_sub(promised));
+        let lost = (!is_sound).then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);
@@ -233,7 +238,8 @@ impl State {
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
         let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
-        planner.note_grant(ask.number, answer.now + answer.promised, ends.max(now), now);
+        let until = ends.max(now).saturating_add(terms.filling_time());
+        planner.grants.note(ask.number, answer.now + answer.promised, until, now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
         let (once, later) = if is_new {

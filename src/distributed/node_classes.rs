@@ -5,7 +5,7 @@
 
 use super::shares::{OwnClass, Parts, divide};
 use super::turns::Usage;
-use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner};
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Waiting};
 use crate::core::classes::{ClassId, ClassLack, MAX_WEIGHT, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
@@ -120,22 +120,30 @@ impl State {
     }
 
     /// What [`whole_claims`](Self::whole_claims) is with classes: whole installments, in the order in which they are served.
-    pub(super) fn whole_installments(&self, rovers: &Rovers, quota: usize, lack: u64, share: u64, soon: u64) -> u64 {
-        let mut want = 0_u64;
+    pub(super) fn whole_installments(
+        &self,
+        rovers: &Rovers,
+        quota: usize,
+        lack: u64,
+        share: u64,
+        soon: u64,
+    ) -> Waiting {
+        let (mut want, mut largest) = (0_u64, 1);
         let mut cover = self.cover(quota);
         for next in self.next_installments(rovers) {
             let need = cover.lacks(next.start, next.end);
+            largest = next.end.wrapping_sub(next.start).max(largest);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
                 if is_enough || !next.fits || !self.supply.others_pass(next.end, quota, soon) {
-                    return want;
+                    return Waiting { want, largest };
                 }
                 want += need;
                 cover.at = next.end;
             }
         }
         // The rest comes after more installments than are looked at.
-        want.max(lack.min(share.max(1)))
+        Waiting { want: want.max(lack.min(share.max(1))), largest }
     }
 
     /// What [`counted_on`](Self::counted_on) is with classes.

@@ -4,7 +4,8 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once.
+//!   the store at once. If the store is far away, and a request has all that waiters lack, it is also for callers to come:
+//!   see [`Forecast`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -16,68 +17,25 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Turns};
+use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Turns};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
 use crate::error::QuotaConflict;
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-const MILLIS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MILLIS;
-/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
-/// longer than this.
-const SHARE: u64 = 100 * MILLIS;
-/// The planner banks as many tokens as are used in this time.
-const AHEAD: u64 = 250 * MILLIS;
-/// The shortest time over which the pace is computed.
-const GLANCE: u64 = 100 * MILLIS;
+mod bank;
+mod classes;
+mod far;
+mod sizes;
+mod view;
+
+use view::Needs;
+pub(crate) use view::{Plan, View, Waiting};
+
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
-
-/// The answers whose tokens are remembered singly; those before are added up.
-const MOST_GRANTS: usize = 16;
-
-/// The tokens of one answer.
-#[derive(Clone, Copy, Debug)]
-struct Granted {
-    /// The number of the request.
-    number: u64,
-    tokens: u64,
-    /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
-    until: u64,
-}
-
-/// The next action of the refill task.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    Request(LeaseRequest),
-    /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
-    Sleep(u64),
-}
-
-/// The limiter's state, as the planner needs it.
-#[derive(Debug)]
-pub(crate) struct View {
-    pub(crate) now: u64,
-    /// All tokens that were ever claimed.
-    pub(crate) total: u64,
-    /// Tokens that are claimed and neither minted nor promised.
-    pub(crate) lack: u64,
-    /// Tokens that are minted or promised and not claimed.
-    pub(crate) banked: u64,
-    /// The position beyond which no tokens are promised.
-    pub(crate) covered: u64,
-    /// The instant at which the last promised token comes.
-    pub(crate) ends: Option<u64>,
-    /// No waiter passes before this instant.
-    pub(crate) gate: u64,
-    pub(crate) is_waiting: bool,
-    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
-    pub(crate) stuck: Option<u64>,
-}
 
 #[derive(Debug)]
 pub(crate) struct RefillPlanner {
@@ -121,17 +79,23 @@ pub(crate) struct RefillPlanner {
     /// denied.
     short: bool,
     vain: bool,
+    /// The store owed tokens after the last answer: tokens asked for now come later, at the rate.
+    owes: bool,
     /// A request is under way.
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
+    /// The instant of the last request for waiters.
+    wanted_at: u64,
     /// Tokens per second.
     pace: u64,
+    /// Tokens for callers that are still to come.
+    forecast: Forecast,
     /// Nanoseconds, on average.
     round_trip: u64,
-    /// The tokens of the last answers, oldest first: what the store may have lost.
-    grants: VecDeque<Granted>,
+    /// The tokens of the last answers: what the store may have lost.
+    pub(crate) grants: Grants,
     /// Present if the limiter has classes.
     pub(crate) turns: Option<Box<Turns>>,
     /// The final request. The refill task finds it here after the limiter is dropped.
@@ -164,12 +128,15 @@ impl RefillPlanner {
             left: 0,
             short: false,
             vain: false,
+            owes: false,
             is_asking: false,
             total: 0,
             asked_at: 0,
+            wanted_at: 0,
             pace: 0,
+            forecast: Forecast::new(),
             round_trip: 0,
-            grants: VecDeque::new(),
+            grants: Grants::default(),
             turns: None,
             final_return: Arc::default(),
         }
@@ -193,33 +160,23 @@ impl RefillPlanner {
         }
     }
 
-    pub(crate) fn node(&self) -> u128 {
-        self.node
-    }
-
     /// The average duration of a round trip, in nanoseconds.
     pub(crate) fn round_trip(&self) -> u64 {
         self.round_trip
     }
 
-    /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
-    /// each time before the next answer, and with it the tokens that waiters count on.
-    fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
-    }
-
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
     /// instant.
     ///
-    /// `whole_claims` returns the tokens that waiters lack in whole claims, up to about a share. `counted_on` returns
-    /// the part of the allowance that waiters count on.
+    /// `waiting` returns what waiters lack in whole claims, up to about a share. `counted_on` returns the part of the
+    /// allowance that waiters count on.
     pub(crate) fn next(
         &mut self,
         view: &View,
-        whole_claims: impl FnOnce(u64) -> u64,
+        waiting: impl FnOnce(u64) -> Waiting,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
-        let mut plan = self.choose(view, whole_claims, counted_on);
+        let mut plan = self.choose(view, waiting, counted_on);
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
@@ -230,7 +187,7 @@ impl RefillPlanner {
         plan
     }
 
-    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Waiting, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
         let cushion = self.cushion(pace);
         let renewal = self.asked_at.saturating_add(TTL / 3);
@@ -242,11 +199,14 @@ impl RefillPlanner {
             due = due.max(self.resumes_at());
             if due <= view.now {
                 let share = self.share();
-                let want = whole_claims(share);
+                let Waiting { want, largest } = waiting(share);
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    return self.ask(view, pace, want, ahead, cushion, counted_on);
+                    let kept = ahead.min(self.fair_allowance());
+                    let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
+                    self.wanted_at = view.now;
+                    return self.ask(view, pace, Needs { want, soon, largest, ahead, bank: cushion }, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
@@ -255,37 +215,33 @@ impl RefillPlanner {
             return match self.allowance {
                 0 if self.turns.is_none() => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
+                _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
             };
         }
-        // Other nodes share with the classes of this one until it reports that no claim waits.
-        let reports = !view.is_waiting && self.turns.as_ref().is_some_and(|turns| turns.has_reported);
-        let report_at = if reports { self.asked_at.saturating_add(SHARE) } else { u64::MAX };
+        let report_at = self.reports_at(view);
         if report_at <= view.now {
-            return self.ask(view, pace, 0, 0, cushion, counted_on);
+            return self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on);
         }
         let target = cushion.min(self.allowance).max(self.minimum);
-        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
-        if target.max(cushion) > 0 && view.banked <= low {
-            // If the store gives less than wanted, do not repeat the request at once.
-            let again = self.asked_at.saturating_add(SHARE);
-            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
-            if !is_vain || again <= view.now {
-                let target = cushion.max(self.minimum);
-                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
-            }
-            return self.sleep(view, 0, again.min(report_at));
+        let low = self.low_mark(target, pace);
+        let is_low = target.max(cushion) > 0 && view.banked <= low;
+        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
+        if again <= view.now {
+            let bank = cushion.max(self.minimum);
+            let ahead = bank.saturating_sub(view.banked);
+            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
+        let low = if is_low { 0 } else { low };
         if self.allowance == 0 {
-            return self.sleep(view, low, report_at);
+            return self.sleep(view, low, again.min(report_at));
         }
         if renewal > view.now {
-            return self.sleep(view, low, renewal.min(report_at));
+            return self.sleep(view, low, again.min(renewal).min(report_at));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, 0, 0, cushion, counted_on)
+            self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on)
         }
     }
 
@@ -294,28 +250,22 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(
-        &mut self,
-        view: &View,
-        pace: u64,
-        want: u64,
-        ahead: u64,
-        cushion: u64,
-        counted_on: impl FnOnce() -> u64,
-    ) -> Plan {
-        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
+        let wanted =
+            needs.bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
         if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
+        let soon = self.foresee(view, &needs);
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want,
-            ahead,
+            want: needs.want + soon,
+            ahead: needs.ahead,
             banked: view.banked,
             allowance: wanted,
             minimum: self.minimum,
@@ -328,6 +278,7 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
+        self.foresee(view, &Needs::default());
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }
@@ -383,49 +334,22 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        if self.left > 0
-            && let Some(turns) = &mut self.turns
-        {
-            turns.forgive();
-        }
+        self.turns.iter_mut().filter(|_| answer.remaining > 0).for_each(|turns| turns.forgive());
+        self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
-        self.short = answer.now + answer.promised < ask.want + ask.ahead;
-        self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
+        // A request by an older quota gets nothing, and is made anew at once.
+        let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
+        self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
+        self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
         // follow.
         let trip = elapsed.min(TTL / 2);
         self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
         // A denial since the request was sent is not covered by this answer.
-        self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
+        self.minimum = if self.minimum > ask.minimum || is_outdated { self.minimum } else { 0 };
         is_sound
-    }
-
-    /// Remembers the `tokens` granted by the answer to request `number`, the last of which comes at `ends`.
-    pub(crate) fn note_grant(&mut self, number: u64, tokens: u64, ends: u64, now: u64) {
-        self.grants.retain(|grant| grant.until > now);
-        if tokens == 0 || self.grants.back().is_some_and(|last| last.number == number) {
-            return;
-        }
-        let until = ends.saturating_add(self.terms.filling_time());
-        self.grants.push_back(Granted { number, tokens, until });
-        if self.grants.len() > MOST_GRANTS
-            && let Some(oldest) = self.grants.pop_front()
-            && let Some(next) = self.grants.front_mut()
-        {
-            next.tokens += oldest.tokens;
-            next.until = next.until.max(oldest.until);
-        }
-    }
-
-    /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a
-    /// bucket could still lack, and forgets them.
-    pub(crate) fn take_lost_grants(&mut self, before: u64, now: u64) -> u64 {
-        let is_lost = |grant: &&Granted| grant.number > before && grant.until > now;
-        let lost = self.grants.iter().filter(is_lost).map(|grant| grant.tokens).sum();
-        self.grants.clear();
-        lost
     }
 
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
@@ -469,71 +393,6 @@ impl RefillPlanner {
         (self.low, self.called) = (None, false);
         self.waker.take()
     }
-
-    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
-    fn fair_allowance(&self) -> u64 {
-        if !self.renews_in_time() {
-            return 0;
-        }
-        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
-    }
-
-    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
-    /// soon, or of half of those available.
-    pub(crate) fn share(&self) -> u64 {
-        let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 {
-            return 1;
-        }
-        let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
-        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
-    }
-
-    pub(crate) fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
-    }
-
-    /// What all nodes with waiters take in a share time.
-    pub(crate) fn shared(&self) -> f64 {
-        let minted = self.share_time() as f64 * self.terms.amount() as f64 / (self.terms.period() as f64 * 1e3);
-        minted.max((self.left / 2) as f64)
-    }
-
-    /// How many nodes had waiters.
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy
-    }
-
-    /// The instant before which this node takes no tokens for its classes; 0 if it may.
-    fn resumes_at(&self) -> u64 {
-        self.turns.as_ref().map_or(0, |turns| turns.resumes_at(self.share_time()))
-    }
-
-    /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
-    /// the bucket is half full.
-    fn looks_again_at(&self) -> u64 {
-        let pause = (self.terms.filling_time() / 2).clamp(2 * self.share_time(), (TTL / 3).max(2 * self.share_time()));
-        self.asked_at.saturating_add(pause)
-    }
-
-    fn pace_at(&self, view: &View) -> u64 {
-        let came = ahead(view.total, self.total).max(0) as u64;
-        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
-        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
-        now.max(self.pace / 2 + now / 2)
-    }
-
-    /// The target number of banked tokens at this pace.
-    fn cushion(&self, pace: u64) -> u64 {
-        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
-        let is_idle = scale(pace, TTL) == 0;
-        soon + u64::from(self.left > 0 && !is_idle)
-    }
-}
-
-/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
-fn scale(pace: u64, nanos: u64) -> u64 {
-    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
 
 /// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.

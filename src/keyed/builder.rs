@@ -1,50 +1,26 @@
-//! Building a keyed limiter: all configuration checks.
+//! The settings of a keyed limiter. `builder/build.rs` checks them and builds it.
 
-use super::KeyedLimiter;
+mod build;
+
 #[cfg(feature = "distributed")]
-use super::distributed::{self, Config, Namer};
-use super::driver_pool::DriverPool;
-use super::dry_run::KeyedDryRun;
-use super::keys::Keys;
-use super::live::LiveTemplate;
-use super::map::{Map, Parts, QuotasBy, WeightBy};
+use super::distributed::Namer;
+use super::map::{QuotasBy, WeightBy};
 use super::quotas::Quotas;
-use super::rates::Rates;
 #[cfg(feature = "state")]
 use super::state::Restore;
-use crate::clock::{Chosen, Clock, Time};
+use crate::clock::{Chosen, Clock};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::parent::Parent;
-use crate::core::state::{ChildLimiter, MAX_COST};
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
-use crate::error::ConfigError;
-use crate::observe::Observers;
-use crate::quota::check_cap;
 use crate::set_twice::SetTwice;
-use crate::sync::AtomicU64;
 use crate::{AsLimiter, Quota};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
-/// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
-/// two, so that these tables and those of other maps, with powers of two, do not fill up at the same counts.
-const SHARDS: usize = 270;
-/// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
-const KEYS_PER_SHARD: u64 = 384;
-const MAX_SHARDS: u64 = 8_192;
-/// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
-/// under attack, because a key that owes nothing is forgotten.
-const DEFAULT_MAX_KEYS: u64 = 1_000_000;
-
-/// The number of the next keyed limiter.
-static NEXT_NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-
-/// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
+/// A builder for a [`KeyedLimiter`](crate::KeyedLimiter), returned by [`KeyedLimiter::builder`](crate::KeyedLimiter::builder).
 ///
 /// ```
 /// use tollgate::{KeyedLimiter, Quota};
@@ -127,7 +103,7 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`] returns and that refusals
+    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`](crate::KeyedLimiter::quotas) returns and that refusals
     /// [carry](crate::Denied::quota_name). Each distinct name [stays in memory](Quotas::quota_named).
     ///
     /// ```
@@ -152,7 +128,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Asks `quota_by` for the quotas of each key, whenever a key comes that is not in memory. It returns a [`Quota`],
     /// an array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
     /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
-    /// [`renew_quotas`](KeyedLimiter::renew_quotas) is called.
+    /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
     /// # Panics
     ///
@@ -294,11 +270,11 @@ impl<K, S> KeyedBuilder<K, S> {
     ///
     /// **Most keys are seen once.** They cost one round trip and no memory: a claim requests its tokens from the key's
     /// store, all of them at once or none. A denial takes nothing from any node. The reply is cached: until the tokens
-    /// can be available, [`within`](super::KeyedConsume::within) and [`try_acquire`](KeyedLimiter::try_acquire) refuse
+    /// can be available, [`within`](super::KeyedConsume::within) and [`try_acquire`](crate::KeyedLimiter::try_acquire) refuse
     /// without a request.
     ///
     /// **A busy key**, with eight requests within a second or with waiting callers, gets a
-    /// [limiter](KeyedLimiter::limiter) on this node, with its own queue, a lease and a refill task. Callers then do not
+    /// [limiter](crate::KeyedLimiter::limiter) on this node, with its own queue, a lease and a refill task. Callers then do not
     /// wait for the network while the node has tokens, and waiting callers are served in order. After a time without
     /// calls the limiter returns its tokens and is forgotten.
     ///
@@ -320,7 +296,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
     ///
     /// The settings `overflow`, `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
-    /// supported: they return [`DistributedKeyed`](ConfigError::DistributedKeyed).
+    /// supported: they return [`DistributedKeyed`](crate::ConfigError::DistributedKeyed).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -364,8 +340,9 @@ impl<K, S> KeyedBuilder<K, S> {
     /// [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward [`max_keys`](Self::max_keys),
     /// which stays enforced, as `max_in_flight` and pauses do.
     ///
-    /// A keyed limiter that is distributed ([`ConfigError::DistributedKeyed`]) or has a parent
-    /// ([`ConfigError::DryRunUnsupported`]) cannot be in dry run: try the quota on one that is neither.
+    /// A keyed limiter that is distributed ([`DistributedKeyed`](crate::ConfigError::DistributedKeyed)) or has a parent
+    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)) cannot be in dry run: try the quota on one that
+    /// is neither.
     ///
     /// # Examples
     ///
@@ -421,7 +398,7 @@ impl<K, S> KeyedBuilder<K, S> {
         }
     }
 
-    /// Counts which keys are granted, refused and made to wait most, for [`KeyedLimiter::top`], within about the last
+    /// Counts which keys are granted, refused and made to wait most, for [`KeyedLimiter::top`](crate::KeyedLimiter::top), within about the last
     /// `window`. Off by default, and then it costs nothing.
     ///
     /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
@@ -445,166 +422,6 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 }
 
-impl<K, S> KeyedBuilder<K, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Checks the configuration and builds the limiter. Its time begins now: stepped quotas count their periods from
-    /// this instant.
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ConfigError`] that names the field and says what to write instead.
-    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
-        self.set_twice.check()?;
-        #[cfg(feature = "distributed")]
-        if let Some((stores, name)) = self.distributed {
-            let config = Self { distributed: None, ..self }.into_config(stores, name)?;
-            return Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) });
-        }
-        let quotas = match (self.quotas.is_empty(), &self.quota_by) {
-            (false, None) => self.quotas,
-            // Never used: the quotas of each key come from `quota_by`.
-            (true, Some(_)) => Quota::per_second(1).into(),
-            // Only the parent or the cap limits the keys.
-            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => boundless().into(),
-            (true, None) => return Err(ConfigError::NoQuota),
-            (false, Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
-        };
-        quotas.check()?;
-        self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
-        self.max_in_flight.map_or(Ok(()), check_cap)?;
-        let has_classes = self.parent.as_ref().is_some_and(|parent| parent.has_classes);
-        if self.weight_by.is_some() && !has_classes {
-            return Err(ConfigError::WeightsWithoutClasses);
-        }
-        if self.parent.as_ref().is_some_and(|parent| parent.core().has_dry_run()) {
-            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
-        }
-        if self.max_keys == Some(0) {
-            return Err(ConfigError::NoKeys);
-        }
-        if self.dry_run && self.parent.is_some() {
-            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
-        }
-        if self.top == Some(Duration::ZERO) {
-            return Err(ConfigError::NoWindow);
-        }
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let max_keys = bound(self.max_keys);
-        let shards = self.shards.unwrap_or(shards_for(self.max_keys));
-        let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
-        let time = self.clock.map_or_else(Time::tokio, Time::other);
-        let parent = self.parent;
-        if let Some(parent) = parent.as_ref().filter(|_| has_classes) {
-            parent.with(|state, _, _| state.add_keys(parent.group))?;
-        }
-        #[cfg(feature = "state")]
-        let (time, overflow) = match &self.restore {
-            Some(restore) => {
-                let common = Some(&quotas).filter(|_| self.quota_by.is_none());
-                restore.check(common, overflow.as_ref().map(|(rates, _)| &rates.quotas))?;
-                restore.begin(time, overflow)
-            }
-            None => (time, overflow),
-        };
-        let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
-            let pool = Arc::new(DriverPool::new(
-                map.clone(),
-                time.clone(),
-                parent.as_ref().map(|parent| Arc::clone(&parent.limiter)),
-            ));
-            let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let (cap, driver) = (self.max_in_flight.map(AtomicU64::new), Arc::new(Arc::clone(&pool)));
-            let observers = Observers::default();
-            let (parent, dry_run) = (parent.clone(), KeyedDryRun::new(self.dry_run));
-            let template = LiveTemplate { time, cap, max_waiting, driver, parent, number, observers, dry_run };
-            Map::new(Parts {
-                hasher: self.hasher,
-                rates: Arc::new(Rates::new(quotas)),
-                quota_by: self.quota_by,
-                weight_by: self.weight_by,
-                shards,
-                max_keys,
-                template,
-                overflow,
-                pool,
-                top: self.top,
-            })
-        });
-        #[cfg(feature = "state")]
-        self.restore.map_or(Ok(()), |restore| restore.apply(&map))?;
-        let child: Arc<dyn ChildLimiter> = map.clone();
-        if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
-            map.close();
-        }
-        Ok(KeyedLimiter { keys: Keys::Local(map) })
-    }
-
-    /// The settings of a distributed keyed limiter.
-    #[cfg(feature = "distributed")]
-    fn into_config(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<Config<K, S>, ConfigError> {
-        let cannot = [
-            ("a second quota", self.quotas.len() > 1),
-            ("overflow", self.overflow.is_some()),
-            ("max_in_flight", self.max_in_flight.is_some()),
-            ("parent", self.parent.is_some()),
-            ("weight_by", self.weight_by.is_some()),
-            ("dry_run", self.dry_run),
-            ("clock", self.clock.is_some()),
-            ("top", self.top.is_some()),
-            #[cfg(feature = "state")]
-            ("restore", self.restore.is_some()),
-        ];
-        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let max_keys = bound(self.max_keys);
-        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
-        if !quotas.is_empty() && quota_by.is_some() {
-            return Err(ConfigError::QuotaAndQuotaBy);
-        }
-        let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
-        Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
-    }
-}
-
-/// A quota that refuses nothing: it is full again after a nanosecond.
-fn boundless() -> Quota {
-    Quota::new(MAX_COST, Duration::from_nanos(1)).burst(MAX_COST)
-}
-
-/// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it
-/// does not decide.
-fn shards_for(max_keys: Option<u64>) -> usize {
-    match max_keys {
-        None | Some(u64::MAX) => SHARDS,
-        Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
-    }
-}
-
-/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
-fn bound(max_keys: Option<u64>) -> Option<u64> {
-    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
-}
-
-/// Checks the only quota of a key of a distributed limiter.
-#[cfg(feature = "distributed")]
-pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
-    Quotas::from(*quota).check()
-}
-
-/// Of a function that chooses the quotas of a key, the only one.
-#[cfg(feature = "distributed")]
-fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> super::map::QuotaBy<K> {
-    Box::new(move |key| {
-        let quotas = quota_by(key);
-        match quotas.named().next() {
-            Some(quota) if quotas.len() == 1 => quota.clone(),
-            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
-        }
-    })
-}
-
 impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedBuilder")
@@ -616,32 +433,5 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("max_waiting", &self.max_waiting)
             .field("parent", &self.parent.is_some())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_bound_that_was_set_decides_the_number_of_shards() {
-        let of_default_size = usize::try_from(DEFAULT_MAX_KEYS / KEYS_PER_SHARD).unwrap();
-        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
-        assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
-        assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
-    }
-
-    #[cfg(feature = "distributed")]
-    #[test]
-    fn distributed_keys_are_bounded_as_the_builder_was_told() {
-        let max_keys = |change: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
-            let builder = KeyedLimiter::<u64>::builder().quota(Quota::per_second(1));
-            let stores = Arc::new(crate::distributed::MemoryStore::new());
-            let config = change(builder).into_config(stores, Box::new(u64::to_string));
-            config.unwrap_or_else(|error| panic!("{error}")).max_keys
-        };
-        assert_eq!(max_keys(KeyedBuilder::unbounded_keys), None);
-        assert_eq!(max_keys(|builder| builder), Some(DEFAULT_MAX_KEYS));
-        assert_eq!(max_keys(|builder| builder.max_keys(7)), Some(7));
     }
 }

@@ -64,7 +64,6 @@ pub use server::{MIGRATION, migrate, pool};
 
 use call::{read, send};
 use database::Database;
-use deadpool_postgres::tokio_postgres::Row;
 use key::{key, key_among};
 use reply::Failed;
 use server::{Lent, probe};
@@ -256,8 +255,8 @@ impl PostgresStore {
         self.database.sweep(most).await
     }
 
-    /// Sends a request, and repeats it once if the connection broke: servers and proxies end connections that were idle
-    /// for a while.
+    /// Sends a request, and repeats it if the connection broke: servers and proxies end connections that were idle for a
+    /// while, all those of the pool at a time. A new connection that breaks is repeated once.
     async fn ask_once(&self, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let breaker = &self.database.breaker;
         let permit = breaker.admit(self.answer_timeout).await;
@@ -265,9 +264,19 @@ impl PostgresStore {
         self.database.sweep_when_due(self.sweep_every);
         let (sent, is_sent) = (Instant::now(), AtomicBool::new(false));
         let answered = async {
-            match self.attempt(&ask, &is_sent).await {
-                Err(Failed::Broken(_)) => self.attempt(&ask, &is_sent).await,
-                answered => answered,
+            let mut is_repeat = false;
+            loop {
+                let lent = Lent::from(&self.database.pool).await;
+                let was_pooled = lent.as_ref().is_ok_and(Lent::was_pooled);
+                let answered = match lent {
+                    Ok(lent) => send(lent, &self.key, &ask, &is_sent).await,
+                    Err(error) => Err(error),
+                };
+                let is_broken = matches!(answered, Err(Failed::Broken(_)));
+                if !is_broken || is_repeat && !was_pooled {
+                    return answered;
+                }
+                is_repeat = true;
             }
         };
         let not_sent =
@@ -313,11 +322,6 @@ impl PostgresStore {
         if self.database.breaker.why_open().is_some() {
             self.database.repair(self.answer_timeout);
         }
-    }
-
-    async fn attempt(&self, ask: &LeaseRequest, is_sent: &AtomicBool) -> Result<Row, Failed> {
-        let lent = Lent::from(&self.database.pool).await?;
-        send(lent, &self.key, ask, is_sent).await
     }
 }
 

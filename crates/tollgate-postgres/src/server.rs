@@ -81,6 +81,11 @@ impl Lent {
         }
     }
 
+    /// Whether the connection had been in the pool before: then it may have been ended there.
+    pub(super) fn was_pooled(&self) -> bool {
+        Object::metrics(self.object()).recycle_count > 0
+    }
+
     fn object(&self) -> &Object {
         self.0.as_ref().expect("the connection is there until it goes back")
     }

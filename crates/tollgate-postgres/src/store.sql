@@ -44,6 +44,7 @@ DECLARE
   most bigint; minted bigint; total bigint; this bigint;
   rest double precision; owed double precision; to_part double precision;
   refused boolean := false;
+  is_other boolean;
   before bigint := 0; had bigint := 0; seen bigint := -1; once bigint := 0; later bigint := 0; behind bigint := 0;
   phase bigint := 0; at bigint; others bigint; half bigint; fair bigint; more bigint; tokens bigint; keep bigint;
   answer bigint[];
@@ -162,6 +163,7 @@ BEGIN
     END IF;
   END IF;
 
+  is_other := has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5];
   at := clock;
   IF known THEN
     before := mine[1]; had := mine[2]; seen := mine[4]; once := mine[5]; later := mine[6]; behind := mine[7];
@@ -183,7 +185,9 @@ BEGIN
       held_still := 0;
     END IF;
     -- A request for tokens at once gets all of them or none.
-    IF at_once AND level < want THEN want := 0; ahead := 0; END IF;
+    -- The numbers of other requests depend on the quota: a node that has chosen them by an older one asks anew when it knows
+    -- the newer one.
+    IF at_once AND level < want OR NOT at_once AND is_other THEN want := 0; ahead := 0; END IF;
     -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
     half := burst / 2;
     fair := greatest(1, burst / (2 * (nodes + 1)));
@@ -249,7 +253,7 @@ BEGIN
     RETURN ARRAY[-1, greatest(0, -level)];
   END IF;
   answer := ARRAY[before, clock - at, once, later, behind, phase, hold, nodes, greatest(1, busy, was), greatest(0, level)];
-  IF has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5] THEN
+  IF is_other THEN
     answer := answer || has;
   END IF;
   RETURN answer;

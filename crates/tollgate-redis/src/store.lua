@@ -64,7 +64,7 @@ local quota = ARGV[4]
 local amount, period, burst, initial, stepped, version = terms(quota)
 local level, stamp, part, swept, epoch, busy, was, clock, last_until = initial, now, 0, now, 0, 0, 0, 0, now
 local held, nodes = 0, 0
--- Whether the request has another quota than the store, and a newer one.
+-- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
 local is_other, is_newer = false, false
 if stored[1] then
   if not is_bucket(stored[1]) then return damaged('s') end
@@ -243,8 +243,9 @@ else
   else
     nodes, held_still = nodes + 1, 0
   end
-  -- A request for tokens at once gets all of them or none.
-  if at_once and level < want then want, ahead = 0, 0 end
+  -- A request for tokens at once gets all of them or none. The numbers of other requests depend on the quota: a node that
+  -- has chosen them by an older one asks anew when it knows the newer one.
+  if at_once and level < want or not at_once and is_other then want, ahead = 0, 0 end
   -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied. The other half is for
   -- claims that pass while all of the first half is kept.
   local half = math.floor(burst / 2)

@@ -11,7 +11,7 @@ use tollgate_redis::{Circuit, RedisServerSnapshot, RedisStore};
 
 /// Whether the server of a store answers.
 fn is_well(store: &RedisStore) -> bool {
-    store.servers().iter().all(|server: &RedisServerSnapshot| server.circuit == Circuit::Closed)
+    store.servers().iter().all(|server: &RedisServerSnapshot| server.breaker.circuit == Circuit::Closed)
 }
 
 #[tokio::test]

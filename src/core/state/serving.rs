@@ -298,11 +298,11 @@ impl State {
         (now, read): (u64, u64),
         last_decision: &mut LastDecision,
     ) -> Verdict {
-        if self.closed && !self.is_granted_by_parent(front) {
-            return Verdict::TurnAway(Outcome::Closed);
-        }
-        if !PLAIN && let Some(why) = self.cut_off(front.ticket) {
-            return Verdict::TurnAway(Outcome::CutOff(why));
+        let cut_off = if PLAIN { None } else { self.cut_off(front.ticket).map(Outcome::CutOff) };
+        if let Some(outcome) = if self.closed { Some(Outcome::Closed) } else { cut_off }
+            && !is_granted_elsewhere(front, outcome)
+        {
+            return Verdict::TurnAway(outcome);
         }
         let due = if PLAIN { self.supply.due(front.ticket) } else { self.front_due(front) };
         let due = due.filter(|at| *at <= now);
@@ -341,12 +341,6 @@ impl State {
         self.ticket_recalled = true;
     }
 
-    /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
-    /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
-    fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.role.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
-    }
-
     /// Removes the front waiter from the queue, granted or turned away.
     pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
@@ -373,4 +367,10 @@ impl State {
         }
         wakes.push(waiter.waker);
     }
+}
+
+/// Whether the front claim is a joint one that is committed, by another queue or by the parent, which this queue has not
+/// noticed yet. Such a grant stands. Otherwise this call ends the joint claim with `outcome`, so that no queue grants it.
+fn is_granted_elsewhere(front: &Waiter, outcome: Outcome) -> bool {
+    front.part.as_ref().is_some_and(|part| part.joint.kill_as(outcome) == JointState::Committed)
 }

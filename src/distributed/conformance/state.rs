@@ -72,13 +72,27 @@ pub(super) async fn versions(trial: &Trial<'_, impl Subject>) -> Outcome {
     );
     let grant = ask(&*store, want(1, 2, old, 1)).await?.grant;
     ensure!(
-        (grant.queued_before, grant.terms) == (11, Some(new)),
-        "a node with an older quota is told the newer one, `{new}`, and gets {grant:?}"
+        (grant.now, grant.promised, grant.queued_before, grant.terms) == (0, 0, 11, Some(new)),
+        "a node with an older quota is told the newer one, `{new}`, and gets no tokens before it knows that; it gets {grant:?}"
+    );
+    let grant = ask(&*store, want(1, 3, new, 1)).await?.grant;
+    ensure!(
+        (grant.promised, grant.queued_before, grant.terms) == (1, 11, None),
+        "a node that has been told the newer quota asks for one token behind 11 others, and gets {grant:?}"
     );
     let answer = try_ask(&*store, want(4, 1, slow(9).with_version(3), 0)).await;
     ensure!(
         answer.as_ref().is_ok_and(|answer| answer.grant.terms == Some(new)),
         "a still older quota is told the newer one, `{new}`, and gets {answer:?}"
+    );
+
+    // Whether tokens are there does not depend on the quota that the node knows.
+    let store = trial.client("at once").await?;
+    ask(&*store, at_once(1, new, 8)).await?;
+    let grant = ask(&*store, at_once(2, old, 3)).await?.grant;
+    ensure!(
+        (grant.now, grant.terms) == (3, Some(new)),
+        "a request for 3 tokens at once by an older quota finds 12, and gets {grant:?}"
     );
 
     // No burst is granted anew, and a lower burst cuts what is there.

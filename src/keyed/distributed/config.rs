@@ -3,9 +3,8 @@
 use crate::Quota;
 use crate::distributed::{QuotaTerms, Stores};
 use crate::error::ConfigError;
-use crate::keyed::builder::check;
 use crate::keyed::map::QuotaBy;
-use crate::keyed::quotas::NamedQuota;
+use crate::keyed::quotas::{NamedQuota, Quotas};
 use std::sync::Arc;
 
 /// Returns the text of a key, which names its store.
@@ -26,6 +25,6 @@ pub(in crate::keyed) struct Config<K, S> {
 
 /// Converts and checks the quota of a key.
 pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
-    check(quota)?;
+    Quotas::from(*quota).check()?;
     QuotaTerms::of(quota, 0)
 }

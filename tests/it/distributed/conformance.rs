@@ -10,8 +10,8 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::conformance::{Case, Report, Subject, run};
 use tollgate::distributed::{
-    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, Reporting, SharedBucket, SharedDemand, Store, StoreCounters,
-    StoreError,
+    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, Reporting, SharedBucket, SharedDemand, Store,
+    StoreCounters, StoreError,
 };
 
 /// What a store does wrong.
@@ -48,6 +48,8 @@ enum Fault {
     RefillsByVersion,
     /// Refuses newer quotas.
     IgnoresVersions,
+    /// Grants what nodes want by an older quota.
+    GrantsByOldQuota,
     /// Keeps a cache of the nodes, which a flush of the server does not reach.
     CachesNodes,
     /// Has one bucket for all names.
@@ -224,6 +226,13 @@ impl Server {
             (Fault::ForgetsNoNode, _) => ask.ttl = 3_600_000_000,
             (Fault::GrantsParts, _) => ask.at_once = false,
             (Fault::IgnoresVersions, _) => ask.terms = ask.terms.with_version(0),
+            (Fault::GrantsByOldQuota, Some(record)) => {
+                let stored =
+                    std::str::from_utf8(record).unwrap().lines().nth(1).and_then(QuotaTerms::from_text).unwrap();
+                if ask.terms.version() < stored.version() {
+                    ask.terms = stored;
+                }
+            }
             (Fault::CountsInWords, _) => ask.want &= u64::from(u32::MAX),
             _ => {}
         }
@@ -259,6 +268,9 @@ impl Server {
             if self.fault == Fault::CachesNodes {
                 let cached = self.cache.lock().unwrap().insert((name.to_owned(), sent.node), sent.number);
                 grant.before = cached.unwrap_or(grant.before);
+            }
+            if sent.terms != ask.terms && self.fault == Fault::GrantsByOldQuota {
+                grant.terms = Some(ask.terms);
             }
             // Only with quotas that mint while a case runs: others would be named by cases that know each number.
             match self.fault {
@@ -403,6 +415,7 @@ async fn each_wrong_store_is_named() {
         (Fault::GrantsParts, &[Case::AtOnce]),
         (Fault::RefillsByVersion, &[Case::Versions]),
         (Fault::IgnoresVersions, &[Case::Versions]),
+        (Fault::GrantsByOldQuota, &[Case::Versions, Case::History]),
         (Fault::CachesNodes, &[Case::Flush]),
         (Fault::IgnoresNames, &[Case::Names]),
         (Fault::CountsInWords, &[Case::Debt]),

@@ -4,6 +4,10 @@ mod away;
 mod classes;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod distant;
+mod far;
+mod fleet;
+mod fleets;
 mod keeper;
 mod large;
 mod late;

@@ -37,6 +37,40 @@ async fn old_nodes_run_on_with_the_newer_quota() {
     }
 }
 
+/// A share of the old quota would be minted for seconds by the new one.
+#[tokio::test(start_paused = true)]
+async fn a_new_node_is_served_as_soon_as_the_promises_of_the_old_quota_have_come() {
+    for latency in [0, 10] {
+        let store = MemoryStore::new();
+        store.set_latency(millis(latency));
+        let quota = |rate| Quota::per_second(rate).burst(50);
+        let [old, new] = nodes(&store, quota(1_000), quota(40));
+        let callers: Vec<_> =
+            (0..400).map(|_| tokio::spawn(consume_for(old.clone(), 1, FOR_EVER, Ledger::default()))).collect();
+        sleep(millis(2_000)).await;
+        for call in 0..20 {
+            let began = Instant::now();
+            drop(new.consume(1).await.unwrap());
+            // The promises of the old quota last for a share and a quarter. Then the nodes take turns with two tokens each.
+            assert!(began.elapsed() <= millis(225 + 2 * latency), "call {call}, {latency} ms: {:?}", began.elapsed());
+        }
+        callers.iter().for_each(|caller| caller.abort());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_needed_the_newer_quota_finds_its_tokens_after_another_round_trip() {
+    let store = MemoryStore::new();
+    store.set_latency(millis(5));
+    let [old, new] = nodes(&store, Quota::per_second(10).burst(10), Quota::per_second(10).burst(40));
+    drop(new.consume(1).await.unwrap());
+    sleep(millis(5_000)).await;
+    assert!(old.try_acquire(20).is_err(), "more than the older quota allows");
+    assert!(old.try_acquire(5).is_err(), "the node has no tokens yet");
+    sleep(millis(21)).await;
+    drop(old.try_acquire(5).unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_larger_burst_is_minted_and_not_granted_anew() {
     let store = MemoryStore::new();

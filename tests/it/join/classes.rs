@@ -1,6 +1,6 @@
 //! Joint claims with classes of limiters: examples with instants computed by hand, in milliseconds.
 
-use super::timeline::{Timeline, any, any_class, class, divided, divided_by, slow};
+use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, slow};
 use super::{MS, limiter, tick};
 use std::task::Poll;
 use std::time::Duration;
@@ -13,11 +13,7 @@ use tollgate::{
 /// The turn of the joint claim comes at once: nothing else waits. It stands aside until 50, in time for its own 5 tokens.
 #[test]
 fn a_class_passes_its_joint_claim_until_that_is_due() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let Setup { requests, a, b, mut line, .. } = setup();
     line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
     line.many("b", &b, 7, 1);
     line.until(200);
@@ -28,11 +24,7 @@ fn a_class_passes_its_joint_claim_until_that_is_due() {
 /// both pass the joint claim until 70.
 #[test]
 fn a_turn_is_charged_and_claims_of_all_classes_pass() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let Setup { requests, a, b, mut line, .. } = setup();
     line.many("b", &b, 6, 1);
     line.joint("joint", [(any(&requests), 1), (any_class(&a), 3)]);
     line.many("a", &a, 4, 1);
@@ -44,11 +36,7 @@ fn a_turn_is_charged_and_claims_of_all_classes_pass() {
 /// One joint claim of a class stands aside at a time. What is behind the second one waits for the first.
 #[test]
 fn the_second_joint_claim_of_a_class_waits_for_the_first() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let Setup { requests, a, b, mut line, .. } = setup();
     line.joint("first", [(any(&requests), 1), (any_class(&a), 1)]);
     line.plain("between", &a, 1);
     line.joint("second", [(any(&requests), 1), (any_class(&a), 1)]);
@@ -66,8 +54,7 @@ fn classes_of_two_limiters_in_opposite_orders() {
     let (one, two) = (divided(&clock), divided(&clock));
     let [a, b] = ["a", "b"].map(|name| class(&one, name, 1));
     let [c, d] = ["c", "d"].map(|name| class(&two, name, 1));
-    let limiters = [&one, &two];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&one, &two]);
     line.many("a", &a, 2, 2);
     line.many("d", &d, 2, 2);
     line.joint("ac", [(any_class(&a), 2), (any_class(&c), 4)]);
@@ -83,8 +70,7 @@ fn a_joint_claim_above_the_burst_is_paid_in_installments() {
     let clock = ManualClock::new();
     let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&requests, &tokens]);
     line.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
     line.many("b", &b, 3, 10);
     line.until(1_200);
@@ -102,11 +88,7 @@ fn a_joint_claim_is_cancelled_at_each_stage() {
         // Held since 50: the two tokens minted since are there at once.
         (75, "b0 10, b1 20, b2 30, b3 40, b4 50, b5 75, b6 75"),
     ] {
-        let clock = ManualClock::new();
-        let (requests, tokens) = (slow(&clock), divided(&clock));
-        let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-        let limiters = [&requests, &tokens];
-        let mut line = Timeline::new(&clock, &limiters);
+        let Setup { requests, tokens, a, b, mut line } = setup();
         line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         line.many("b", &b, 7, 1);
         line.until(at);
@@ -123,8 +105,7 @@ fn a_joint_claim_above_the_burst_gives_back_what_was_set_aside() {
     let clock = ManualClock::new();
     let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
     let a = class(&tokens, "a", 1);
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&requests, &tokens]);
     line.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
     line.until(260);
     assert_eq!(tokens.snapshot().granted, 0);
@@ -153,11 +134,7 @@ fn a_joint_claim_that_nobody_saw_granted_is_refunded() {
 #[test]
 fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
     for (at, ahead) in [(0, 1), (0, 0), (30, 0), (75, 0)] {
-        let clock = ManualClock::new();
-        let (requests, tokens) = (slow(&clock), divided(&clock));
-        let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-        let limiters = [&requests, &tokens];
-        let mut line = Timeline::new(&clock, &limiters);
+        let Setup { requests, tokens, a, b, mut line } = setup();
         line.many("ahead", &a, ahead, 10);
         line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         line.many("b", &b, 7, 1);
@@ -174,11 +151,7 @@ fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
 #[test]
 fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
     for at in [0, 30, 75] {
-        let clock = ManualClock::new();
-        let (requests, tokens) = (slow(&clock), divided(&clock));
-        let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-        let limiters = [&requests, &tokens];
-        let mut line = Timeline::new(&clock, &limiters);
+        let Setup { requests, tokens, a, b, mut line } = setup();
         line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         line.joint("behind", [(any(&requests), 1), (any_class(&a), 5)]);
         line.many("b", &b, 9, 1);
@@ -195,15 +168,11 @@ fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
 #[test]
 fn a_pause_delays_the_joint_claim_in_both() {
     for which in [0, 1] {
-        let clock = ManualClock::new();
-        let (requests, tokens) = (slow(&clock), divided(&clock));
-        let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-        let limiters = [&requests, &tokens];
-        let mut line = Timeline::new(&clock, &limiters);
+        let Setup { requests, tokens, a, b, mut line } = setup();
         line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         line.many("b", &b, 4, 1);
         line.until(75);
-        limiters[which].pause_for(Duration::from_millis(125));
+        [&requests, &tokens][which].pause_for(Duration::from_millis(125));
         line.until(400);
         assert!(line.log().ends_with("joint 200"), "{}", line.log());
     }
@@ -212,11 +181,7 @@ fn a_pause_delays_the_joint_claim_in_both() {
 /// While the request is out of reach, the class gets its tokens; and the claim is held in time again.
 #[test]
 fn a_slower_quota_sets_the_held_claim_aside_again() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&requests, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let Setup { requests, a, b, mut line, .. } = setup();
     line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
     line.many("b", &b, 30, 1);
     line.until(60);
@@ -236,8 +201,7 @@ fn joint_claims_have_the_share_of_their_class() {
     let fast = limiter(&clock, Quota::per_second(1_000).burst(100));
     let tokens = divided(&clock);
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 9));
-    let limiters = [&fast, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&fast, &tokens]);
     line.many("b", &b, 200, 1);
     for index in 0..40 {
         line.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
@@ -255,8 +219,7 @@ fn turns_are_not_saved_up() {
     let by_hand = limiter(&clock, Quota::manual(100).initial(0));
     let tokens = divided(&clock);
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let limiters = [&by_hand, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&by_hand, &tokens]);
     for index in 0..30 {
         line.joint(format!("a{index}"), [(any(&by_hand), 1), (any_class(&a), 1)]);
     }
@@ -277,8 +240,7 @@ fn queues_on_different_clocks_hold_nothing_before_the_last_turn() {
     let tokens = divided(&clock);
     let plain = limiter(&other, Quota::per_second(1_000).burst(100));
     let (a, c) = (class(&tokens, "a", 1), class(&tokens, "c", 1));
-    let limiters = [&plain, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&plain, &tokens]);
     line.many("a", &a, 2, 5);
     line.joint("first", [(any(&plain), 1), (any_class(&a), 1)]);
     line.joint("second", [(any(&plain), 1), (any_class(&c), 1)]);
@@ -296,8 +258,7 @@ fn a_ceiling_is_charged_at_the_turn() {
     let tokens = divided(&clock);
     let ceiling = Share::weight(1).ceiling(Quota::per_second(20).burst(2).initial(0));
     let (a, b) = (tokens.class("a", ceiling).unwrap(), class(&tokens, "b", 1));
-    let limiters = [&fast, &tokens];
-    let mut line = Timeline::new(&clock, &limiters);
+    let mut line = Timeline::new(&clock, [&fast, &tokens]);
     for index in 0..4 {
         line.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
     }

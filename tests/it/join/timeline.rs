@@ -33,25 +33,43 @@ pub(crate) fn any_class(class: &Class) -> AnyLimiter {
     AnyLimiter::from(class.clone())
 }
 
+/// A limiter that divides 100 tokens per second among two classes, beside a plain one of 10 requests per second.
+pub(crate) struct Setup {
+    pub(crate) requests: Limiter,
+    pub(crate) tokens: Limiter,
+    pub(crate) a: Class,
+    pub(crate) b: Class,
+    pub(crate) line: Timeline,
+}
+
+pub(crate) fn setup() -> Setup {
+    let clock = ManualClock::new();
+    let (requests, tokens) = (slow(&clock), divided(&clock));
+    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
+    let line = Timeline::new(&clock, [&requests, &tokens]);
+    Setup { requests, tokens, a, b, line }
+}
+
 /// A claim that waits. Its result is whether it was granted.
-pub(crate) type Waiting<'a> = Spawn<Pin<Box<dyn Future<Output = bool> + 'a>>>;
+pub(crate) type Waiting = Spawn<Pin<Box<dyn Future<Output = bool>>>>;
 
 /// Claims by name, and the instants at which they ended.
-pub(crate) struct Timeline<'a> {
-    clock: &'a ManualClock,
-    limiters: &'a [&'a Limiter],
-    pub(crate) waiting: Vec<(String, Waiting<'a>)>,
+pub(crate) struct Timeline {
+    clock: ManualClock,
+    limiters: [Limiter; 2],
+    pub(crate) waiting: Vec<(String, Waiting)>,
     pub(crate) now: u64,
     pub(crate) log: Vec<String>,
 }
 
-impl<'a> Timeline<'a> {
-    pub(crate) fn new(clock: &'a ManualClock, limiters: &'a [&'a Limiter]) -> Self {
+impl Timeline {
+    pub(crate) fn new(clock: &ManualClock, limiters: [&Limiter; 2]) -> Self {
+        let (clock, limiters) = (clock.clone(), limiters.map(Limiter::clone));
         Self { clock, limiters, waiting: Vec::new(), now: 0, log: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, name: impl Into<String>, claim: impl Future<Output = bool> + 'a) {
-        let mut claim: Waiting<'a> = spawn(Box::pin(claim));
+    pub(crate) fn add(&mut self, name: impl Into<String>, claim: impl Future<Output = bool> + 'static) {
+        let mut claim: Waiting = spawn(Box::pin(claim));
         let name = name.into();
         match claim.poll() {
             Poll::Ready(granted) => self.note(&name, granted),
@@ -84,7 +102,7 @@ impl<'a> Timeline<'a> {
     }
 
     pub(crate) fn look(&mut self) {
-        tick(self.limiters);
+        tick(&self.limiters.each_ref());
         let mut index = 0;
         while index < self.waiting.len() {
             let (name, claim) = &mut self.waiting[index];

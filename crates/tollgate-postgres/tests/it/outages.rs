@@ -5,7 +5,8 @@ use super::server::{FOR_EVER, Server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{
     BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
@@ -85,6 +86,53 @@ async fn connections_that_were_ended_are_no_outage() {
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
         assert!(server.count(&format!("{end} AND query LIKE 'SELECT tollgate_ask_1%'")).await > 0);
     }
+}
+
+/// Returns the port of a proxy to the server on `port`. It closes connections made before the last sign of `cut` with the
+/// next data that the client sends: until then they look sound.
+async fn proxy(port: u16, cut: &Arc<AtomicU64>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let cut = Arc::clone(cut);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (made, cut) = (cut.load(Relaxed), Arc::clone(&cut));
+            tokio::spawn(async move {
+                let (mut client_reads, mut client_writes) = client.into_split();
+                let (mut reads, mut writes) = TcpStream::connect(("127.0.0.1", port)).await?.into_split();
+                let answers = tokio::spawn(async move { copy(&mut reads, &mut client_writes).await });
+                let mut data = [0; 4_096];
+                loop {
+                    let len = client_reads.read(&mut data).await?;
+                    if len == 0 || cut.load(Relaxed) != made {
+                        answers.abort();
+                        return std::io::Result::Ok(());
+                    }
+                    writes.write_all(&data[..len]).await?;
+                }
+            });
+        }
+    });
+    own
+}
+
+/// More connections than a request has repeats otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_full_of_connections_that_were_ended_is_no_outage() {
+    let Some(server) = Server::start().await else { return };
+    let cut = Arc::new(AtomicU64::new(0));
+    let port = proxy(server.port(), &cut).await;
+    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
+    let store = PostgresStore::lazy(pool.clone(), "pooled").unwrap().answer_timeout(FOR_EVER);
+    let mut lent = Vec::new();
+    for _ in 0..4 {
+        lent.push(pool.get().await.unwrap());
+    }
+    drop(lent);
+    store.ask(ask(1, 1, 1)).await.unwrap();
+    cut.store(1, Relaxed);
+    assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
+    assert_eq!(store.server().opened, 0);
 }
 
 /// Another session that holds the lock of a store does not make connections pile up.

@@ -61,7 +61,11 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     assert_eq!([counts(&full), counts(&forbidden), counts(&line)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
     assert_eq!(ReplyKind::ALL.map(|kind| well.snapshot().error_replies(kind)), [0; ReplyKind::ALL.len()]);
     assert_eq!((made(&line), made(&well)), (1, 1));
-    assert!(line.servers()[0].circuit == Circuit::Closed && line.servers()[0].opened == 0, "{:?}", line.servers());
+    assert!(
+        line.servers()[0].breaker.circuit == Circuit::Closed && line.servers()[0].breaker.opened == 0,
+        "{:?}",
+        line.servers()
+    );
 }
 
 /// No store is served meanwhile: the circuit opens, and closes when the script ends.
@@ -93,7 +97,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     timeout(FOR_EVER, again).await.expect("the request is not repeated");
     assert_eq!((made(&line), line.snapshot().error_replies(ReplyKind::Busy)), (1, 1));
     let [server] = &line.servers()[..] else { panic!("one server") };
-    assert_eq!((server.circuit, server.opened), (Circuit::Closed, 1));
+    assert_eq!((server.breaker.circuit, server.breaker.opened), (Circuit::Closed, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -132,11 +132,11 @@ async fn a_stalled_shard_fails_alone() {
     }
     assert!(refused > 10 && granted > 50, "{refused} refused, {granted} granted");
     let servers = lines.servers();
-    let open = servers.iter().filter(|server| server.circuit != Circuit::Closed).count();
-    assert_eq!((open, servers.iter().map(|server| server.timeouts).sum::<u64>()), (1, 1), "{servers:?}");
+    let open = servers.iter().filter(|server| server.breaker.circuit != Circuit::Closed).count();
+    assert_eq!((open, servers.iter().map(|server| server.breaker.timeouts).sum::<u64>()), (1, 1), "{servers:?}");
     masters[0].signal("-CONT");
     let began = Instant::now();
-    while lines.servers().iter().any(|server| server.circuit != Circuit::Closed) {
+    while lines.servers().iter().any(|server| server.breaker.circuit != Circuit::Closed) {
         assert!(began.elapsed() < FOR_EVER, "{:?}", lines.servers());
         sleep(millis(10)).await;
     }

@@ -1,0 +1,124 @@
+//! How many tokens to request for callers that are still to come. Pure: no lock, no clock, no network.
+//!
+//! Tokens are promised for fixed instants. If no claim waits at such an instant, and the node may not keep the token, it is
+//! lost to all nodes. So the forecast is paid for in advance: claims of callers earn [`EARNED`] credits, a token asked for
+//! needs [`NEEDED`] of them, and a token that is lost costs [`LOST`]. In the long run a node loses at most one token for
+//! each `LOST / EARNED` that its callers claim, whatever they do.
+
+const EARNED: u64 = 1;
+const NEEDED: u64 = 16;
+const LOST: u64 = 64;
+/// More tokens than any request is for.
+const MOST: u64 = 1 << 48;
+
+/// What a node knows of its callers to come.
+#[derive(Debug)]
+pub(crate) struct Forecast {
+    /// Credits: below 0 after a loss.
+    credit: i64,
+    /// The most tokens to ask for, as far as experience tells. A loss lowers it to those that were used. It rises again
+    /// request by request, and slowly near `ceiling`, where tokens were lost before.
+    limit: u64,
+    ceiling: u64,
+    /// Requests for `limit` tokens since the last loss.
+    full: u64,
+    /// The tokens that the last request was for, beyond those of claims that waited, and whether `limit` was the bound.
+    asked: u64,
+    is_full: bool,
+}
+
+impl Forecast {
+    pub(crate) fn new() -> Self {
+        let (credit, limit, ceiling, full, asked, is_full) = (0, MOST, MOST, 0, 0, false);
+        Self { credit, limit, ceiling, full, asked, is_full }
+    }
+
+    /// Records that callers claimed `came` tokens since the last request, and that `lost` tokens found no claim and no
+    /// space. The node never asks for more than `most` tokens at a time; if that is 0, nothing is remembered.
+    pub(crate) fn record(&mut self, came: u64, lost: u64, most: u64) {
+        if most == 0 {
+            *self = Self::new();
+            return;
+        }
+        let [earned, cost, most] =
+            [(came, EARNED), (lost, LOST), (most, NEEDED)].map(|(tokens, each)| (tokens.min(MOST) * each) as i64);
+        self.credit = (self.credit + earned).min(most).saturating_sub(cost);
+        if lost > 0 && self.asked > 0 {
+            let used = self.asked.saturating_sub(lost);
+            (self.ceiling, self.limit, self.full) = (self.asked, used - used / 8, 0);
+        } else if self.is_full {
+            self.full += 1;
+            self.limit = (self.limit + self.step()).min(MOST);
+        }
+        (self.asked, self.is_full) = (0, false);
+    }
+
+    /// By how much the limit rises after another request without a loss.
+    fn step(&self) -> u64 {
+        let is_near = (self.ceiling - self.ceiling / 4..=self.ceiling).contains(&self.limit);
+        match (is_near, self.full % 4) {
+            (false, _) => (self.limit / 8).max(1),
+            (true, 0) => (self.limit / 16).max(1),
+            (true, _) => 0,
+        }
+    }
+
+    /// The tokens to request for callers to come: at most `most`, in claims of `cost`.
+    pub(crate) fn take(&mut self, most: u64, cost: u64) -> u64 {
+        let cost = cost.max(1);
+        let most = most.min((self.credit / NEEDED as i64).max(0) as u64);
+        let most = most - most % cost;
+        self.is_full = most > self.limit;
+        self.asked = if self.is_full { self.limit.next_multiple_of(cost) } else { most };
+        self.asked
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_asked_for_are_earned_before() {
+        let mut forecast = Forecast::new();
+        assert_eq!(forecast.take(100, 1), 0);
+        forecast.record(10 * NEEDED + 15, 0, 100);
+        assert_eq!(forecast.take(4, 1), 4);
+        assert_eq!(forecast.take(100, 1), 10);
+        assert_eq!(forecast.take(100, 4), 8, "whole claims");
+        forecast.record(1_000 * NEEDED, 0, 100);
+        assert_eq!(forecast.take(1_000, 1), 100, "no more is saved up than one request can use");
+    }
+
+    #[test]
+    fn a_loss_lowers_the_limit_to_what_was_used_and_it_rises_again() {
+        let mut forecast = Forecast::new();
+        let mut next = |lost| {
+            forecast.record(100 * NEEDED, lost, 100);
+            forecast.take(100, 1)
+        };
+        assert_eq!(next(0), 100);
+        assert_eq!(next(36), 0, "the loss is paid for first");
+        assert_eq!(next(0), 56, "64 were used: seven eighths of them");
+        let limits: Vec<u64> = (0..20).map(|_| next(0)).collect();
+        assert_eq!(limits[..6], [56, 63, 70, 78, 82, 82], "slowly, near the 100 of which some were lost");
+        assert_eq!(limits[18..], [97, 97]);
+    }
+
+    /// Whatever the callers do.
+    #[test]
+    fn a_node_loses_one_token_for_64_claims_at_most_and_what_it_asks_for_once() {
+        for seed in 0..200 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut forecast, mut asked, mut came_in_all, mut lost_in_all) = (Forecast::new(), 0, 0, 0);
+            for _ in 0..2_000 {
+                let came = random.u64(..100);
+                let lost = if random.u32(..4) == 0 { random.u64(..=asked) } else { asked * random.u64(..2) };
+                forecast.record(came, lost, 50);
+                (came_in_all, lost_in_all) = (came_in_all + came, lost_in_all + lost);
+                asked = forecast.take(50, 1 + seed % 3);
+                assert!(lost_in_all * LOST <= came_in_all * EARNED + 50 * (LOST - NEEDED), "{seed}: {lost_in_all}");
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How many tokens a node requests for its waiters, and the pace at which its callers claim.
+
+use super::{RefillPlanner, View};
+use crate::core::rovers::ahead;
+
+pub(super) const MILLIS: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000 * MILLIS;
+/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
+/// longer than this.
+pub(super) const SHARE: u64 = 100 * MILLIS;
+/// The shortest time over which the pace is computed.
+const GLANCE: u64 = 100 * MILLIS;
+
+impl RefillPlanner {
+    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
+    /// soon, or of half of those available.
+    pub(crate) fn share(&self) -> u64 {
+        let soon = self.terms.minted_in(self.share_time());
+        if self.acked == 0 {
+            return 1;
+        }
+        let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
+        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
+    }
+
+    pub(crate) fn share_time(&self) -> u64 {
+        SHARE.max(4 * self.round_trip)
+    }
+
+    pub(super) fn pace_at(&self, view: &View) -> u64 {
+        let came = ahead(view.total, self.total).max(0) as u64;
+        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
+        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
+        now.max(self.pace / 2 + now / 2)
+    }
+}
+
+/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
+pub(super) fn scale(pace: u64, nanos: u64) -> u64 {
+    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
+}

@@ -1,0 +1,238 @@
+//! From settings to a keyed limiter: all configuration checks.
+
+use super::KeyedBuilder;
+use crate::Quota;
+use crate::clock::Time;
+use crate::core::limiter_ref::ClaimScope;
+use crate::core::state::{ChildLimiter, MAX_COST};
+#[cfg(feature = "distributed")]
+use crate::distributed::Stores;
+use crate::error::ConfigError;
+use crate::keyed::KeyedLimiter;
+#[cfg(feature = "distributed")]
+use crate::keyed::distributed::{self, Config, Namer};
+use crate::keyed::driver_pool::DriverPool;
+use crate::keyed::dry_run::KeyedDryRun;
+use crate::keyed::keys::Keys;
+use crate::keyed::live::LiveTemplate;
+use crate::keyed::map::{Map, Parts};
+#[cfg(feature = "distributed")]
+use crate::keyed::map::{QuotaBy, QuotasBy};
+use crate::keyed::quotas::Quotas;
+use crate::keyed::rates::Rates;
+use crate::observe::Observers;
+use crate::quota::check_cap;
+use crate::sync::AtomicU64;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{self, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
+/// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
+/// two, so that these tables and those of other maps, with powers of two, do not fill up at the same counts.
+const SHARDS: usize = 270;
+/// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
+const KEYS_PER_SHARD: u64 = 384;
+const MAX_SHARDS: u64 = 8_192;
+/// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
+/// under attack, because a key that owes nothing is forgotten.
+const DEFAULT_MAX_KEYS: u64 = 1_000_000;
+
+/// The number of the next keyed limiter.
+static NEXT_NUMBER: atomic::AtomicU64 = atomic::AtomicU64::new(1);
+
+impl<K, S> KeyedBuilder<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Checks the configuration and builds the limiter. Its time begins now: stepped quotas count their periods from
+    /// this instant.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] that names the field and says what to write instead.
+    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
+        self.set_twice.check()?;
+        #[cfg(feature = "distributed")]
+        if let Some((stores, name)) = self.distributed {
+            let config = Self { distributed: None, ..self }.into_config(stores, name)?;
+            return Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) });
+        }
+        let quotas = self.common_quotas()?;
+        self.check(&quotas)?;
+        let parent = self.parent.clone();
+        if let Some(parent) = parent.as_ref().filter(|parent| parent.has_classes) {
+            parent.with(|state, _, _| state.add_keys(parent.group))?;
+        }
+        let map = self.into_map(quotas)?;
+        let child: Arc<dyn ChildLimiter> = map.clone();
+        if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
+            map.close();
+        }
+        Ok(KeyedLimiter { keys: Keys::Local(map) })
+    }
+
+    /// The quotas of keys without quotas of their own.
+    fn common_quotas(&self) -> Result<Quotas, ConfigError> {
+        match (self.quotas.is_empty(), &self.quota_by) {
+            (false, None) => Ok(self.quotas.clone()),
+            // Never used: the quotas of each key come from `quota_by`.
+            (true, Some(_)) => Ok(Quota::per_second(1).into()),
+            // Only the parent or the cap limits the keys.
+            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(boundless().into()),
+            (true, None) => Err(ConfigError::NoQuota),
+            (false, Some(_)) => Err(ConfigError::QuotaAndQuotaBy),
+        }
+    }
+
+    fn check(&self, common: &Quotas) -> Result<(), ConfigError> {
+        common.check()?;
+        self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
+        self.max_in_flight.map_or(Ok(()), check_cap)?;
+        let parent = self.parent.as_ref();
+        if self.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
+            return Err(ConfigError::WeightsWithoutClasses);
+        }
+        if parent.is_some_and(|parent| self.dry_run || parent.core().has_dry_run()) {
+            return Err(ConfigError::DryRunUnsupported { setting: "parent" });
+        }
+        if self.max_keys == Some(0) {
+            return Err(ConfigError::NoKeys);
+        }
+        if self.top == Some(Duration::ZERO) {
+            return Err(ConfigError::NoWindow);
+        }
+        Ok(())
+    }
+
+    fn into_map(self, quotas: Quotas) -> Result<Arc<Map<K, S>>, ConfigError> {
+        let max_keys = bound(self.max_keys);
+        let shards = self.shards.unwrap_or(shards_for(self.max_keys));
+        let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
+        let time = self.clock.map_or_else(Time::tokio, Time::other);
+        #[cfg(feature = "state")]
+        let (time, overflow) = match &self.restore {
+            Some(restore) => {
+                let common = Some(&quotas).filter(|_| self.quota_by.is_none());
+                restore.check(common, overflow.as_ref().map(|(rates, _)| &rates.quotas))?;
+                restore.begin(time, overflow)
+            }
+            None => (time, overflow),
+        };
+        let parent = self.parent;
+        let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
+            let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));
+            let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), limiter));
+            let template = LiveTemplate {
+                time,
+                cap: self.max_in_flight.map(AtomicU64::new),
+                max_waiting: self.max_waiting.unwrap_or(usize::MAX),
+                driver: Arc::new(Arc::clone(&pool)),
+                parent,
+                number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+                observers: Observers::default(),
+                dry_run: KeyedDryRun::new(self.dry_run),
+            };
+            Map::new(Parts {
+                hasher: self.hasher,
+                rates: Arc::new(Rates::new(quotas)),
+                quota_by: self.quota_by,
+                weight_by: self.weight_by,
+                shards,
+                max_keys,
+                template,
+                overflow,
+                pool,
+                top: self.top,
+            })
+        });
+        #[cfg(feature = "state")]
+        self.restore.map_or(Ok(()), |restore| restore.apply(&map))?;
+        Ok(map)
+    }
+
+    /// The settings of a distributed keyed limiter.
+    #[cfg(feature = "distributed")]
+    fn into_config(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<Config<K, S>, ConfigError> {
+        let cannot = [
+            ("a second quota", self.quotas.len() > 1),
+            ("overflow", self.overflow.is_some()),
+            ("max_in_flight", self.max_in_flight.is_some()),
+            ("parent", self.parent.is_some()),
+            ("weight_by", self.weight_by.is_some()),
+            ("dry_run", self.dry_run),
+            ("clock", self.clock.is_some()),
+            ("top", self.top.is_some()),
+            #[cfg(feature = "state")]
+            ("restore", self.restore.is_some()),
+        ];
+        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
+        let max_keys = bound(self.max_keys);
+        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
+        if !quotas.is_empty() && quota_by.is_some() {
+            return Err(ConfigError::QuotaAndQuotaBy);
+        }
+        let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
+        Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
+    }
+}
+
+/// A quota that refuses nothing: it is full again after a nanosecond.
+fn boundless() -> Quota {
+    Quota::new(MAX_COST, Duration::from_nanos(1)).burst(MAX_COST)
+}
+
+/// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it
+/// does not decide.
+fn shards_for(max_keys: Option<u64>) -> usize {
+    match max_keys {
+        None | Some(u64::MAX) => SHARDS,
+        Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
+    }
+}
+
+/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
+fn bound(max_keys: Option<u64>) -> Option<u64> {
+    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
+}
+
+/// Of a function that chooses the quotas of a key, the only one.
+#[cfg(feature = "distributed")]
+fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> QuotaBy<K> {
+    Box::new(move |key| {
+        let quotas = quota_by(key);
+        match quotas.named().next() {
+            Some(quota) if quotas.len() == 1 => quota.clone(),
+            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bound_that_was_set_decides_the_number_of_shards() {
+        let of_default_size = usize::try_from(DEFAULT_MAX_KEYS / KEYS_PER_SHARD).unwrap();
+        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
+        assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
+        assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
+    }
+
+    #[cfg(feature = "distributed")]
+    #[test]
+    fn distributed_keys_are_bounded_as_the_builder_was_told() {
+        let max_keys = |change: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
+            let builder = KeyedLimiter::<u64>::builder().quota(Quota::per_second(1));
+            let stores = Arc::new(crate::distributed::MemoryStore::new());
+            let config = change(builder).into_config(stores, Box::new(u64::to_string));
+            config.unwrap_or_else(|error| panic!("{error}")).max_keys
+        };
+        assert_eq!(max_keys(KeyedBuilder::unbounded_keys), None);
+        assert_eq!(max_keys(|builder| builder), Some(DEFAULT_MAX_KEYS));
+        assert_eq!(max_keys(|builder| builder.max_keys(7)), Some(7));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a limiter says about itself.
+
+use crate::handle::Limiter;
+use crate::snapshot::Snapshot;
+use std::time::Duration;
+
+impl Limiter {
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
+    /// with classes, callers that a ceiling holds back do not count.
+    pub fn available(&self) -> u64 {
+        self.core().look_at(|state, rovers, sample| state.shown_available(rovers, sample.now))
+    }
+
+    /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
+    /// left by [`settle`](crate::Grant::settle).
+    pub fn deficiency(&self) -> u64 {
+        self.core().look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now))
+    }
+
+    /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
+    ///
+    /// The result is exact if no waiter leaves the queue and no setting changes. It ignores the in-flight cap, because
+    /// the time of a release is unknown. It is `None` if the time is unknown: only [`replenish`](Self::replenish) can
+    /// help, a [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more
+    /// than 584 years away.
+    ///
+    /// The running time does not grow with the queue, with one exception: behind a stepped quota next to other quotas,
+    /// quotas with a burst below the cost of a waiter, and similar cases, the first call after a cancellation in the
+    /// middle of the queue, a refund, or a change of the limiter takes one step per waiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(Quota::per_minute(1).initial(0))?;
+    /// let wait = limiter.estimate(2).unwrap();
+    /// assert!(wait <= Duration::from_secs(120) && wait > Duration::from_secs(119));
+    /// # Ok(()) }
+    /// ```
+    pub fn estimate(&self, cost: u64) -> Option<Duration> {
+        self.core().look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
+    }
+
+    /// Returns true once [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> bool {
+        self.core().look_at(|state, _, _| state.closed)
+    }
+
+    /// Returns a consistent picture of the limiter's state.
+    ///
+    /// It takes the lock. It adds no cost to other calls, because it reads the positions that the limiter keeps anyway.
+    ///
+    /// The call wakes at most one batch of waiters. If more are due because the background task is late, the snapshot
+    /// shows the instant up to which the queue has been served, and the task continues at once.
+    pub fn snapshot(&self) -> Snapshot {
+        self.core().look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
+    }
+}

@@ -1,0 +1,209 @@
+//! A fleet of nodes whose callers claim without end, in simulated time, and its figures.
+
+use super::distant::Distant;
+use super::law::Ledger;
+use super::nodes::{limiter, millis};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tollgate::distributed::MemoryStore;
+use tollgate::{Limiter, Quota};
+
+/// A fleet. All times are in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    pub rate: u64,
+    pub burst: u64,
+    /// The latency between each node and the store, one way.
+    pub latencies: &'static [u64],
+    pub callers: u64,
+    pub cost: u64,
+    /// The cost of one claim in five, if it is not 0.
+    pub large: u64,
+    /// The time for which a caller works after each grant, less or more by up to a half.
+    pub work: u64,
+    /// Callers claim for such a time, and then pause as long. Every second node begins with the pause. 0: no pauses.
+    pub turns: u64,
+    /// So many of the nodes, the last ones, have a single caller, which claims one token every 130 ms.
+    pub quiet: usize,
+    /// Now and then all callers of a node stand still for up to this time, as the threads of a process do on a busy machine.
+    pub hiccups: u64,
+    /// Messages between nodes and the store take up to this time longer, and one answer in `losses` is lost.
+    pub jitter: u64,
+    pub losses: u32,
+    /// One claim in so many is given up if it waits for 30 ms.
+    pub hasty: u32,
+}
+
+/// Four nodes next to a store with one hot quota.
+pub const HOT: Fleet = Fleet {
+    rate: 1_000,
+    burst: 100,
+    latencies: &[0; 4],
+    callers: 8,
+    cost: 1,
+    large: 0,
+    work: 0,
+    turns: 0,
+    quiet: 0,
+    hiccups: 0,
+    jitter: 0,
+    losses: 0,
+    hasty: 0,
+};
+/// 100 ms to the store and 100 ms back.
+pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
+
+/// What a fleet did between `WARM` and `END`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Tokens granted, as a part of those that were minted.
+    pub rate: f64,
+    /// Requests to the store per 1,000 tokens.
+    pub trips: f64,
+    /// The fewest tokens of a node by the most. Quiet nodes do not count.
+    pub fairness: f64,
+    /// The median wait of callers that found no token at hand, in milliseconds, and the one that 99 % of them do not exceed.
+    pub wait: f64,
+    pub wait_99: f64,
+    /// The longest wait of a caller of a quiet node, in milliseconds.
+    pub quiet: f64,
+    /// Whole tokens above the law. An answer may be on its way, and a timer late by a millisecond.
+    pub excess: f64,
+}
+
+const WARM: Duration = millis(8_000);
+const END: Duration = millis(20_000);
+
+struct World {
+    fleet: Fleet,
+    began: Instant,
+    ledger: Ledger,
+    waits: Mutex<Vec<Duration>>,
+    quiet: Mutex<Duration>,
+}
+
+impl Fleet {
+    /// Runs the fleet. Time must be paused.
+    pub async fn run(self) -> Figures {
+        let store = MemoryStore::new();
+        let quota = Quota::per_second(self.rate).burst(self.burst);
+        let world = Arc::new(World {
+            fleet: self,
+            began: Instant::now(),
+            ledger: Ledger::default(),
+            waits: Mutex::default(),
+            quiet: Mutex::default(),
+        });
+        let loud = self.latencies.len() - self.quiet;
+        let mut nodes = Vec::new();
+        for (index, latency) in self.latencies.iter().enumerate() {
+            let connection = Distant::new(&store, millis(*latency), index as u64);
+            let node = limiter(&connection.unreliable(millis(self.jitter), self.losses), quota);
+            let callers = if index < loud { self.callers } else { 1 };
+            let calls = (0..callers).map(|caller| {
+                let call = Arc::clone(&world).call(index, caller, node.clone(), index >= loud);
+                tokio::spawn(call)
+            });
+            nodes.push(calls.collect::<Vec<_>>());
+        }
+        sleep_until(world.began + WARM).await;
+        let asks = store.asks();
+        sleep_until(world.began + END).await;
+        let asks = store.asks() - asks;
+        let mut tokens = Vec::new();
+        for callers in nodes {
+            let mut sum = 0;
+            for caller in callers {
+                sum += caller.await.unwrap();
+            }
+            tokens.push(sum);
+        }
+        let sum: u64 = tokens.iter().sum();
+        let mut waits = world.waits.lock().unwrap();
+        waits.sort();
+        let late = self.latencies.iter().max().unwrap() + self.jitter + 1;
+        let loud = || tokens[..loud].iter().copied();
+        Figures {
+            rate: sum as f64 / self.rate as f64 / (END - WARM).as_secs_f64(),
+            trips: asks as f64 * 1_000.0 / sum as f64,
+            fairness: loud().min().unwrap() as f64 / loud().max().unwrap() as f64,
+            wait: percentile(&waits, 50),
+            wait_99: percentile(&waits, 99),
+            quiet: world.quiet.lock().unwrap().as_secs_f64() * 1e3,
+            excess: (world.ledger.excess(self.rate, self.burst) - (late * self.rate) as f64 / 1e3).max(0.0),
+        }
+    }
+}
+
+/// In milliseconds.
+fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    sorted.get(sorted.len() * percent / 100).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+}
+
+impl World {
+    /// One caller. Returns the tokens that it was granted after `WARM`.
+    async fn call(self: Arc<Self>, node: usize, caller: u64, limiter: Limiter, is_quiet: bool) -> u64 {
+        let Fleet { work, turns, .. } = self.fleet;
+        let (work, turns) = if is_quiet { (130, 0) } else { (work, turns) };
+        let mut random = fastrand::Rng::with_seed((node as u64) << 32 | caller);
+        let mut tokens = 0;
+        loop {
+            if work > 0 {
+                sleep(millis(work).mul_f64(0.5 + random.f64())).await;
+            }
+            sleep_until(self.began + self.resumes(node, turns)).await;
+            let asked = Instant::now();
+            let is_large = self.fleet.large > 0 && random.u32(..5) == 0;
+            let cost = match is_quiet {
+                true => 1,
+                false if is_large => self.fleet.large,
+                false => self.fleet.cost,
+            };
+            let is_hasty = self.fleet.hasty > 0 && random.u32(..self.fleet.hasty) == 0;
+            let patience = if is_hasty { asked + millis(30) } else { self.began + END };
+            let claim = timeout_at(patience.min(self.began + END), limiter.consume(cost)).await;
+            if self.began.elapsed() >= END {
+                return tokens;
+            }
+            if claim.is_err() {
+                continue;
+            }
+            self.ledger.note(cost);
+            if self.began.elapsed() >= WARM {
+                tokens += cost;
+                self.note_wait(asked.elapsed(), is_quiet);
+            }
+        }
+    }
+
+    /// A caller that finds tokens at hand does not wait.
+    fn note_wait(&self, wait: Duration, is_quiet: bool) {
+        if is_quiet {
+            let mut longest = self.quiet.lock().unwrap();
+            *longest = wait.max(*longest);
+        } else if wait > Duration::ZERO {
+            self.waits.lock().unwrap().push(wait);
+        }
+    }
+
+    /// When the callers of a node that are ready now claim again, from the beginning of the run.
+    fn resumes(&self, node: usize, turns: u64) -> Duration {
+        let now = self.began.elapsed();
+        let millis_now = now.as_millis() as u64;
+        if turns > 0 && (millis_now / turns + node as u64) % 2 == 1 {
+            return millis((millis_now / turns + 1) * turns);
+        }
+        // Some 4 times a second.
+        let slot = millis_now / 250;
+        let mut random = fastrand::Rng::with_seed(slot * 64 + node as u64);
+        if self.fleet.hiccups > 0 {
+            let begins = slot * 250 + random.u64(..200);
+            let ends = begins + random.u64(..=self.fleet.hiccups);
+            if (begins..ends).contains(&millis_now) {
+                return millis(ends);
+            }
+        }
+        now
+    }
+}

@@ -1,0 +1,300 @@
+//! Who serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
+
+use super::{MILLI, SECOND, limiter, under};
+use crate::fixture::PanickingWaker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_test::task;
+use tollgate::{Clock, ConsumeError, KeyedLimiter, KeyedReplenisher, Limiter, ManualClock, Quota};
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_charged_for_a_late_timer() {
+    // The parent has tokens all the time. The key gets one each 1.5 ms, and tokio's timers have a resolution of 1 ms.
+    let global = Limiter::new(Quota::per_second(1_000_000)).unwrap();
+    let quota = Quota::new(2, 3 * MILLI).burst(1);
+    let keyed = KeyedLimiter::builder().quota(quota).parent(&global).build().unwrap();
+    let start = Instant::now();
+    for _ in 0..=2_000 {
+        drop(keyed.consume(&1, 1).await.unwrap());
+    }
+    let took = start.elapsed();
+    assert!((3_000 * MILLI..=3_002 * MILLI).contains(&took), "{took:?}");
+}
+
+#[test]
+fn the_global_limiter_lives_as_long_as_its_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(2));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
+    drop(global);
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&2, 1));
+    assert!(waiting.poll().is_pending(), "the parent still counts");
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(waiting.is_woken() && waiting.poll().is_ready());
+}
+
+#[test]
+fn a_runtime_that_serves_keys_serves_their_parent() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
+    let keyed =
+        Arc::new(KeyedLimiter::builder().quota(Quota::per_second(400).burst(1)).parent(&global).build().unwrap());
+    let granted = runtime.block_on(async {
+        let tasks: Vec<_> = (0..40_u32)
+            .map(|task| {
+                let keyed = keyed.clone();
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        drop(keyed.consume(&(task % 8), 1).await.unwrap());
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        global.snapshot().granted
+    });
+    assert_eq!(granted, 200);
+}
+
+#[test]
+fn blocked_threads_drive_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6_u32 {
+            let keyed = &keyed;
+            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
+        }
+    });
+    assert_eq!((keyed.snapshot().waiting_tasks, global.snapshot().granted), (0, 30));
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let task = worker.spawn(keyed.replenisher());
+    // It registers with its first poll.
+    while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
+        std::thread::yield_now();
+    }
+    drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
+    drop(keyed);
+    worker.block_on(task).unwrap();
+    let refusal = futures::executor::block_on(global.consume(500)).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "a dropped replenisher does not count as a driver");
+}
+
+#[test]
+fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let mut bomb = Box::pin(keyed.consume(&1, 1));
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker)))).is_pending());
+    let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
+    std::panic::set_hook(Box::new(|_| {}));
+    for second in 0..4 {
+        clock.advance(SECOND);
+        global.tick();
+        assert_eq!(
+            others.iter().filter(|claim| claim.is_woken()).count(),
+            second,
+            "in turns, whether the claims are polled or not"
+        );
+    }
+    drop(std::panic::take_hook());
+    drop((bomb, others));
+    assert_eq!(global.snapshot().refunded, 4, "granted, but not seen");
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let [gone, kept] = [(), ()].map(|()| {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
+        builder.parent(&global).build().unwrap()
+    });
+    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
+        let task = worker.spawn(keyed.replenisher());
+        // It registers with its first poll.
+        while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
+            std::thread::yield_now();
+        }
+        task
+    });
+    drop(gone);
+    worker.block_on(first).unwrap();
+    drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
+    drop(kept);
+    worker.block_on(second).unwrap();
+}
+
+/// A replenisher polled by hand, on a runtime for its timers.
+fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let inside = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    drop(inside);
+    (runtime, replenisher)
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &other, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(global.consume(1));
+    assert!(claim.poll().is_pending());
+    other.advance(3_600 * SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this queue");
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready());
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    clock.advance(10 * SECOND);
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(keyed.consume(&1, 1));
+    assert!(claim.poll().is_pending(), "it waits for the parent only");
+    assert!(replenisher.poll().is_pending());
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_waited_for_the_parent_are_removed_by_themselves() {
+    let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
+    // So that each of them waits: the background task only handles keys with waiters.
+    drop(global.try_acquire(1).unwrap());
+    let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
+    for claim in claims {
+        drop(claim.await.unwrap().unwrap());
+    }
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
+}
+
+/// The runtime's time. The first readings from the fifth millisecond on panic.
+#[derive(Debug)]
+struct Failing {
+    start: Instant,
+    failures: AtomicU64,
+}
+
+impl Failing {
+    fn new(start: Instant) -> Self {
+        Self { start, failures: AtomicU64::new(3) }
+    }
+}
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        let now = self.start.elapsed();
+        let fails = |left: u64| left.checked_sub(1);
+        if now >= 5 * MILLI && self.failures.fetch_update(Relaxed, Relaxed, fails).is_ok() {
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        now
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_fails_for_a_while_strands_no_claim() {
+    let start = Instant::now();
+    let global = Quota::new(1, 10 * MILLI).burst(1);
+    let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(Failing::new(start));
+    let keyed = builder.parent(&global).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
+    let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all claims are due by then");
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    assert_eq!(start.elapsed(), 60 * MILLI);
+}
+
+/// A clock moved by hand that reports that it moves by itself.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Relaxed))
+    }
+}
+
+/// Granted claims are delivered in batches, and a batch may be full when the thread is to learn that it is due earlier.
+#[test]
+fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
+    for granted in [8, 16, 32, 64] {
+        let clock = Leaping::default();
+        let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
+        let keyed: KeyedLimiter<u32> = builder.parent(&global).build().unwrap();
+        // This runtime is never driven.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let inside = runtime.enter();
+        drop(keyed.try_acquire(&1, 100).unwrap());
+        let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
+        assert!(giant.poll().is_pending(), "due in a thousand seconds");
+        let mut crowd: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        let theirs = keyed.clone();
+        std::thread::spawn(move || {
+            drop(theirs.blocking_consume(&1, 1).unwrap());
+            ended.send(()).unwrap();
+        });
+        while keyed.snapshot().waiting_tasks < granted + 2 {
+            std::thread::yield_now();
+        }
+        // The thread falls asleep. If that takes longer, it sees the rest by itself.
+        std::thread::sleep(50 * MILLI);
+        clock.0.store(granted as u64, Relaxed);
+        drop(giant);
+        assert!(crowd.iter().all(|claim| claim.is_woken()));
+        clock.0.store(granted as u64 + 1, Relaxed);
+        has_ended.recv_timeout(60 * SECOND).expect("the claim is due now");
+        drop(inside);
+    }
+}
+
+#[test]
+fn a_clock_that_stepped_back_delays_no_claim_with_tokens_in_the_parent() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
+    clock.advance(10 * SECOND);
+    global.tick();
+    clock.step_back(5 * SECOND);
+    assert_eq!(keyed.estimate(&1, 5), Some(Duration::ZERO));
+    assert!(keyed.try_acquire(&1, 5).is_ok());
+}

@@ -1,0 +1,256 @@
+//! What callers do: claims, refunds, debts, changes of rules and classes. Each call first serves what is due.
+
+use super::{Bucket, Claim, ClassId, Fraction, Granted, Id, Int, Model, Rule};
+
+impl Model {
+    /// A caller claims `cost` tokens and waits for them if necessary.
+    pub(crate) fn arrive(&mut self, now: Int, leaf: ClassId, cost: Int) -> Id {
+        self.serve(now);
+        let id = self.next;
+        self.next += 1;
+        if self.passes_fast(leaf, cost) {
+            self.quotas.iter_mut().for_each(|quota| quota.level -= cost);
+            self.in_flight += cost;
+            self.log.push(Granted { id, at: self.synced, cost });
+            return id;
+        }
+        self.enter(leaf, Claim { id, cost, paid: 0, debt: false });
+        self.serve(now);
+        id
+    }
+
+    fn passes_fast(&self, leaf: ClassId, cost: Int) -> bool {
+        !self.waits()
+            && self.gate <= self.synced
+            && self.quotas.iter().all(|quota| quota.level >= cost)
+            && self.cap.is_none_or(|cap| self.in_flight + cost <= cap)
+            && self.path(leaf).iter().all(|class| self.classes[*class].ceiling.is_none())
+    }
+
+    /// A caller claims `cost` tokens unless it would have to wait for them.
+    pub(crate) fn try_acquire(&mut self, now: Int, leaf: ClassId, cost: Int) -> bool {
+        self.serve(now);
+        let mut tried = self.clone();
+        let id = tried.arrive(now, leaf, cost);
+        let granted = tried.log.iter().any(|granted| granted.id == id);
+        if granted {
+            *self = tried;
+        }
+        granted
+    }
+
+    fn enter(&mut self, leaf: ClassId, claim: Claim) {
+        self.count += 1;
+        let now = Fraction::whole(self.synced);
+        if self.classes[leaf].queue.is_empty() {
+            if self.classes[leaf].floor.is_some() {
+                self.classes[leaf].r = self.classes[leaf].r.max(now);
+            }
+            for child in self.path(leaf) {
+                if self.is_backlogged(child) {
+                    break;
+                }
+                let v = self.classes[self.classes[child].parent].v;
+                self.classes[child].s = self.classes[child].s.max(v);
+                self.classes[child].since = self.count;
+            }
+        }
+        self.classes[leaf].queue.push_back(claim);
+    }
+
+    fn find(&self, id: Id) -> Option<(ClassId, usize)> {
+        self.classes.iter().enumerate().find_map(|(leaf, class)| {
+            let index = class.queue.iter().position(|claim| claim.id == id && !claim.debt)?;
+            Some((leaf, index))
+        })
+    }
+
+    /// The caller gives a claim up. A claim that was granted is refunded: its caller has not seen the grant.
+    pub(crate) fn cancel(&mut self, now: Int, id: Id) {
+        self.serve(now);
+        let Some((leaf, index)) = self.find(id) else {
+            if let Some(granted) = self.log.iter().copied().find(|granted| granted.id == id) {
+                self.refund(now, granted.cost);
+            }
+            return;
+        };
+        self.withdraw(leaf, index);
+        self.serve(now);
+    }
+
+    fn withdraw(&mut self, leaf: ClassId, index: usize) {
+        let claim = self.leave(leaf, index);
+        self.merge_debts(leaf);
+        if index == 0 && self.in_service.is_some_and(|service| service.leaf == leaf) {
+            self.in_service = None;
+            self.cut();
+        }
+        if claim.paid > 0 {
+            let mut back = 0;
+            for (quota, shadow) in self.quotas.iter_mut().zip(&self.shadows) {
+                let space = quota.rule.burst.min(shadow.level) - quota.level;
+                let returned = claim.paid.min(space).max(0);
+                quota.level += returned;
+                if quota.level >= shadow.level {
+                    quota.rest = quota.rest.min(shadow.rest);
+                }
+                back = back.max(returned);
+            }
+            self.given.push((self.synced, claim.paid));
+        }
+        self.tidy();
+    }
+
+    /// Tokens of a grant come back unused and are not in flight any more.
+    pub(crate) fn refund(&mut self, now: Int, tokens: Int) {
+        self.serve(now);
+        for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
+            bucket.add(tokens, bucket.rule.burst);
+        }
+        self.in_flight -= tokens;
+        self.given.push((self.synced, tokens));
+        self.serve(now);
+    }
+
+    /// Tokens are added by hand: to the manual quotas if there are any, else to all.
+    pub(crate) fn replenish(&mut self, now: Int, tokens: Int) {
+        self.serve(now);
+        let any_manual = self.quotas.iter().any(|quota| quota.rule.period == 0);
+        for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
+            if bucket.rule.period == 0 || !any_manual {
+                bucket.add(tokens, bucket.rule.burst);
+            }
+        }
+        self.given.push((self.synced, tokens));
+        self.serve(now);
+    }
+
+    /// A grant of this class cost more than was claimed.
+    pub(crate) fn charge(&mut self, now: Int, leaf: ClassId, tokens: Int) {
+        self.serve(now);
+        self.in_flight += tokens;
+        if self.waits() {
+            self.enter(leaf, Claim { id: Id::MAX, cost: tokens, paid: 0, debt: true });
+            self.merge_debts(leaf);
+        } else {
+            self.owe(leaf, tokens);
+        }
+        self.serve(now);
+    }
+
+    pub(crate) fn release(&mut self, now: Int, tokens: Int) {
+        self.serve(now);
+        self.in_flight -= tokens;
+        self.serve(now);
+    }
+
+    pub(crate) fn pause_for(&mut self, now: Int, span: Int) {
+        self.serve(now);
+        self.gate = self.gate.max(now + span);
+    }
+
+    pub(super) fn pick_again(&mut self, now: Int) {
+        self.in_service = None;
+        self.serve(now);
+    }
+
+    pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
+        self.serve(now);
+        let at = self.synced;
+        self.quotas[index].change(rule, at);
+        if let Some(shadow) = self.shadows.get_mut(index) {
+            shadow.change(rule, at);
+            shadow.cut(rule.burst);
+        }
+        self.pick_again(now);
+    }
+
+    pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
+        self.serve(now);
+        self.replace_floor(class, floor);
+        self.pick_again(now);
+    }
+
+    pub(crate) fn set_ceiling(&mut self, now: Int, class: ClassId, ceiling: Option<Rule>) {
+        self.serve(now);
+        self.replace_ceiling(class, ceiling);
+        self.pick_again(now);
+    }
+
+    /// Changes the weight, and floor and ceiling if `bounds` has them. That is one event: no claim is served while only
+    /// a part of the change applies.
+    pub(crate) fn set_share(
+        &mut self,
+        now: Int,
+        class: ClassId,
+        weight: Int,
+        bounds: Option<(Option<Fraction>, Option<Rule>)>,
+    ) {
+        self.serve(now);
+        self.classes[class].weight = weight;
+        if let Some((floor, ceiling)) = bounds {
+            self.replace_floor(class, floor);
+            self.replace_ceiling(class, ceiling);
+            self.in_service = None;
+        }
+        self.serve(now);
+    }
+
+    fn replace_floor(&mut self, class: ClassId, floor: Option<Fraction>) {
+        let at = Fraction::whole(self.synced);
+        let class = &mut self.classes[class];
+        if class.floor.is_none() {
+            // If it had a floor before, that goes on where it was.
+            class.r = class.r.max(at);
+        }
+        class.floor = floor;
+    }
+
+    fn replace_ceiling(&mut self, class: ClassId, ceiling: Option<Rule>) {
+        let at = self.synced;
+        let class = &mut self.classes[class];
+        let known = class.ceiling.take().or_else(|| class.former_ceiling.take());
+        match (known, ceiling) {
+            (Some(mut known), Some(rule)) => {
+                known.change(rule, at);
+                known.cut(rule.burst);
+                class.ceiling = Some(known);
+            }
+            (None, Some(rule)) => class.ceiling = Some(Bucket::starting(rule, at)),
+            (known, None) => class.former_ceiling = known,
+        }
+    }
+
+    /// Turns the waiters of a leaf away. Its debts stay, and are paid in its turns.
+    pub(crate) fn remove_class(&mut self, now: Int, leaf: ClassId) {
+        self.serve(now);
+        while let Some(index) = self.classes[leaf].queue.iter().position(|claim| !claim.debt) {
+            self.withdraw(leaf, index);
+        }
+        self.classes[leaf].floor = None;
+        self.pick_again(now);
+    }
+
+    /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
+    /// cap.
+    pub(crate) fn estimate(&self, now: Int, leaf: ClassId, cost: Int) -> Option<Int> {
+        self.forecast(now, leaf, cost).map(|(at, _)| at)
+    }
+
+    /// The same, with the number of installments until then.
+    pub(crate) fn forecast(&self, now: Int, leaf: ClassId, cost: Int) -> Option<(Int, usize)> {
+        let mut tried = self.clone();
+        let id = tried.arrive(now, leaf, cost);
+        tried.cap = None;
+        let mut horizon = 1_000;
+        while horizon < 1 << 62 {
+            tried.serve(now + horizon);
+            if let Some(granted) = tried.log.iter().find(|granted| granted.id == id) {
+                let served = tried.installments[self.installments.len()..].iter();
+                return Some((granted.at, served.take_while(|served| served.at <= granted.at).count()));
+            }
+            horizon *= 2;
+        }
+        None
+    }
+}
