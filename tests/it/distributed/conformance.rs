@@ -149,7 +149,8 @@ impl Store for RecordStore {
                 let now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
                 let mut demand = read.as_deref().map_or(Ok(SharedDemand::new()), SharedDemand::from_bytes)?;
                 match self.server.fault {
-                    Fault::AddsReports => report.node += 1 << 64,
+                    // As if each report came from another node.
+                    Fault::AddsReports => report.node += (read.as_ref().map_or(0, Vec::len) as u128) << 64,
                     Fault::KeepsReports => report.ttl = 60_000_000,
                     _ => {}
                 }
