@@ -434,7 +434,7 @@ async fn each_wrong_store_is_named() {
         async move { Wrong(store).client(&name, 0).await }
     })
     .await;
-    assert_eq!(failed(&report), [Case::Concurrency], "{report}");
+    assert_eq!(failed(&report), [Case::Concurrency, Case::Classes], "{report}");
 }
 
 /// A case ends in a failure, and in no panic, whatever numbers a store answers.
