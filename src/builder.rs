@@ -79,7 +79,7 @@ impl DryRunOf {
 /// Supplies one quota with tokens from outside of the limiter.
 pub(crate) trait Supplier: fmt::Debug + Send + Sync {
     /// Creates the source of tokens for the checked `quota` with this index.
-    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
+    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError>;
     /// The background task that requests tokens for `core`.
     fn task(&self, core: &Arc<Core>) -> RequestTask;
 }
@@ -202,9 +202,9 @@ impl Builder {
     /// no ceiling is above it, a limiter with one quota that is refilled continuously grants at the same instants as one
     /// without classes. With several quotas, or stepped ones, a claim above the smallest burst can be granted later.
     ///
-    /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
-    /// [joint claims](crate::join). Metrics and traces count its classes together, and the adapters for streams, byte
-    /// streams and tower take a limiter, not a class. The calls that find many waiters due serve all of them, instead of
+    /// With `distributed`, a class has its share of what all nodes receive, whichever nodes its callers
+    /// are on. Such classes have neither floors nor ceilings, cannot be the parent of a keyed limiter and take no part in
+    /// [joint claims](crate::join). The calls that find many waiters due serve all of them, instead of
     /// leaving most of them to the background task. Each installment costs some work, so a burst should be at least a
     /// millisecond's tokens; docs/classes.md lists what each call costs.
     pub fn classes(mut self) -> Self {
@@ -387,9 +387,6 @@ impl Builder {
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         let supplied = self.supplied_quota()?;
-        if self.classes && supplied.is_some() {
-            return Err(ConfigError::DistributedClasses);
-        }
         let supply = self.supply(supplied.is_some())?;
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
@@ -459,8 +456,8 @@ impl Builder {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
-                let source =
-                    supplier.source(*index, &self.quotas[*index]).map_err(|error| self.named(*index, error))?;
+                let source = supplier.source(*index, &self.quotas[*index], self.classes);
+                let source = source.map_err(|error| self.named(*index, error))?;
                 Ok(Some((*index, source, Arc::clone(supplier))))
             }
             _ => Err(ConfigError::DistributedQuotaCount),

@@ -69,6 +69,8 @@ pub struct Core {
     pub(crate) has_classes: bool,
     /// Whether a quota is in dry run. Changed under the lock, read without it.
     has_dry_run: AtomicBool,
+    /// Its tokens come from a source, which shares them among the classes of many limiters.
+    shares_among_classes: bool,
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     link: Option<Box<ChildLink>>,
     /// A weak reference to this `Core`, for the drivers that it spawns.
@@ -122,6 +124,7 @@ impl Core {
         weak: Weak<Core>,
     ) -> Self {
         let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
+        let shares_among_classes = has_classes && state.supply.has_external();
         let has_dry_run = AtomicBool::new(state.dry_run().is_some());
         Self {
             rovers,
@@ -131,6 +134,7 @@ impl Core {
             fine,
             has_parent: false,
             has_classes,
+            shares_among_classes,
             has_dry_run,
             link: None,
             weak,
@@ -174,6 +178,10 @@ impl Core {
     /// Whether a quota is in dry run. What the caller does next may find that changed.
     pub(crate) fn has_dry_run(&self) -> bool {
         self.has_dry_run.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shares_among_classes(&self) -> bool {
+        self.shares_among_classes
     }
 
     pub(crate) fn observers(&self) -> &Observers {

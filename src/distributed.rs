@@ -39,9 +39,13 @@
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
 //! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come, if the store is far away |
+//! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
+//! | `distributed/shares.rs` | what is due to the classes of a node, by the demand on all nodes; pure |
+//! | `distributed/turns.rs` | how much a node with classes takes at a time, and when; pure |
+//! | `distributed/node_classes.rs` | the classes of a node: what they report, and the weights that follow |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
 //! | `distributed/refill.rs` | what the refill task calls in the limiter |
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
@@ -54,6 +58,8 @@
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
 //! | `distributed/bucket.rs` | the shared bucket: the rules of every store; pure |
 //! | `distributed/record.rs` | the shared bucket as a record of bytes |
+//! | `distributed/demand.rs` | what the classes of nodes report to a store |
+//! | `distributed/shared_demand.rs` | the demand of the classes of all nodes: the rules of every store; pure |
 //! | `distributed/memory.rs` | the store in memory |
 //! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
@@ -66,25 +72,31 @@ mod conflict;
 pub mod conformance;
 mod counters;
 mod cover;
+mod demand;
 mod forecast;
 mod grants;
 mod horizon;
 mod leases;
 mod memory;
 mod node;
+mod node_classes;
 mod planner;
 mod race;
 mod record;
 mod refill;
 mod refill_task;
 mod replies;
+mod shared_demand;
+mod shares;
 mod source;
 mod stores;
 mod terms;
+mod turns;
 
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
+pub use demand::{ClassDemand, ClassReport};
 pub(crate) use forecast::Forecast;
 pub(crate) use grants::Grants;
 pub(crate) use horizon::Horizon;
@@ -92,12 +104,14 @@ pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View, Waiting};
-pub(crate) use race::first;
+pub(crate) use race::{beside, first};
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::ReplyKind;
+pub use shared_demand::SharedDemand;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
+pub(crate) use turns::Turns;
 
 use crate::quota::Quota;
 use std::fmt::Debug;
@@ -142,6 +156,24 @@ pub trait Store: Debug + Send + Sync + 'static {
         0
     }
 
+    /// Whether limiters with [`classes`](crate::Builder::classes) can be built with this store: whether it answers
+    /// [`report`](Self::report). By default it does not.
+    fn shares_classes(&self) -> bool {
+        false
+    }
+
+    /// Replaces what the store knows of the demand of one node's classes, and returns the demand of each class on all
+    /// nodes, in any order. [`SharedDemand`] has the rules. No token depends on the answer: the limiter does not repeat a
+    /// report that fails.
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        drop(report);
+        Box::pin(async {
+            Err(StoreError::Refused(
+                "this store cannot share its quota among classes: implement `Store::report`".into(),
+            ))
+        })
+    }
+
     /// The part of the server that keeps this store. Stores with the same number are unreachable together: a keyed
     /// limiter that cannot reach one of them briefly stops trying the others. `None` if the store itself suppresses
     /// requests while its server is unreachable.
@@ -149,6 +181,9 @@ pub trait Store: Debug + Send + Sync + 'static {
         Some(0)
     }
 }
+
+/// The answer to a [`ClassReport`], when it comes.
+pub type Reporting<'a> = Pin<Box<dyn Future<Output = Result<Vec<ClassDemand>, StoreError>> + Send + 'a>>;
 
 /// The behavior of a limiter while its store cannot be reached. Tokens that the node has, or was promised, are granted
 /// in any case.

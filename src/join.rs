@@ -109,6 +109,9 @@ pub fn try_join<L: Handle, const N: usize>(
     if let Some(limiter) = in_dry_run(&members) {
         return Err(JoinError::InDryRun { limiter });
     }
+    if let Some(limiter) = among_classes(&members) {
+        return Err(JoinError::DistributedClasses { limiter });
+    }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
@@ -140,6 +143,13 @@ pub enum JoinError<E = ConsumeError> {
         /// The index of the limiter in the array.
         limiter: usize,
     },
+    /// A limiter shares a distributed quota among classes: the store promises tokens for
+    /// claims in their turn, and not for when other limiters are ready.
+    #[error("limiter {limiter} of the joint claim is distributed and has classes: claim from the limiter alone")]
+    DistributedClasses {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice, itself or by two of its classes, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -165,6 +175,10 @@ pub struct Join<'a, const N: usize, T = [Grant<'a>; N], L: Handle = Limiter> {
 
 fn in_dry_run<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
     members.iter().position(|member| member.core().has_dry_run())
+}
+
+fn among_classes<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
+    members.iter().position(|member| member.core().shares_among_classes())
 }
 
 fn repeated<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
@@ -244,6 +258,9 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         }
         if let Some(limiter) = in_dry_run(members) {
             return Poll::Ready(Err(JoinError::InDryRun { limiter }));
+        }
+        if let Some(limiter) = among_classes(members) {
+            return Poll::Ready(Err(JoinError::DistributedClasses { limiter }));
         }
         // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();

@@ -94,8 +94,8 @@ impl ClassSnapshot {
         let (waiting_tasks, waiting_tokens) = state.waiting_in(class);
         let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
         let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
-        let (entry, tree) = (classes.entry(class), &classes.scheduler.tree);
-        let weight = tree.weight(class);
+        let entry = classes.entry(class);
+        let weight = entry.weight;
         Self {
             weight,
             waiting_tasks,

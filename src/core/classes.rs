@@ -3,7 +3,7 @@
 //! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs` and `pick.rs` (the tree and the rules of service);
 //! `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
-//! `simulation.rs` (estimates); `name.rs` and `table.rs` (the queues and names of the classes). `state/classes.rs` serves a limiter with them.
+//! `simulation.rs` (estimates); `name.rs`, `table.rs` and `weights.rs` (the queues, names and weights of the classes). `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod arrivals;
@@ -28,6 +28,7 @@ mod tags;
 mod tests;
 mod tournament;
 mod tree;
+mod weights;
 
 /// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
 pub(crate) mod steps {
@@ -52,6 +53,7 @@ pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
 pub(crate) use offer::{ClassId, NEW, ROOT};
 pub(crate) use scheduler::{Paid, Scheduler, Step};
-pub(crate) use simulation::{Simulation, Waiting};
+pub(crate) use simulation::{Installment, Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
+pub(crate) use weights::ClassLack;

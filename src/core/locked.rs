@@ -105,7 +105,7 @@ pub(super) fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; 
 impl<'a> Locked<'a> {
     #[inline]
     fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
-        state.assert_kept();
+        state.assert_kept(&core.rovers);
         Self { core, sample, state, is_behind: false, rest: None }
     }
 

@@ -35,6 +35,7 @@ macro_rules! ensure {
     };
 }
 
+mod classes;
 mod client;
 mod clock;
 mod concurrency;
@@ -42,10 +43,12 @@ mod history;
 mod law;
 mod leases;
 mod ledger;
+mod random;
 mod repeats;
 mod state;
 
 use super::{LeaseGrant, LeaseRequest, Store, StoreError};
+use random::Random;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -130,11 +133,14 @@ pub enum Case {
     History,
     /// The same for random requests at random instants, to the microsecond. Needs [`Subject::ask_at`].
     TimedHistory,
+    /// The demand of classes is added up as [`SharedDemand`](super::SharedDemand) adds it up. Needs a store for which
+    /// [`Store::shares_classes`] is true.
+    Classes,
 }
 
 impl Case {
     /// All cases.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Law,
         Self::Debt,
         Self::Repeats,
@@ -149,6 +155,7 @@ impl Case {
         Self::Names,
         Self::History,
         Self::TimedHistory,
+        Self::Classes,
     ];
 }
 
@@ -208,6 +215,7 @@ async fn run_one(case: Case, subject: &impl Subject) -> Outcome {
             Case::Names => state::names(&trial).await,
             Case::History => history::history(&trial).await,
             Case::TimedHistory => history::timed_history(&trial).await,
+            Case::Classes => classes::classes(&trial).await,
         }
     };
     let hangs = |_| Err(format!("the case does not end within {LONGEST:?}"));

@@ -1,6 +1,9 @@
 //! A store in memory, which tests can make slow or unreachable.
 
-use super::{LeaseGrant, LeaseRequest, Outage, SharedBucket, Store, StoreCounters, StoreError, StoreSnapshot, Stores};
+use super::{
+    ClassDemand, ClassReport, LeaseGrant, LeaseRequest, Outage, Reporting, SharedBucket, SharedDemand, Store,
+    StoreCounters, StoreError, StoreSnapshot, Stores,
+};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,6 +50,7 @@ struct All {
 #[derive(Debug, Default)]
 struct Book {
     buckets: HashMap<Arc<str>, SharedBucket>,
+    demand: HashMap<Arc<str>, SharedDemand>,
     /// At this number of buckets, those that need not be remembered are removed.
     crowd: usize,
     /// The offset of the store's clock from the time since the store was made, in microseconds.
@@ -112,7 +116,9 @@ impl MemoryStore {
 
     /// Forgets all buckets, like a Redis server that restarted empty.
     pub fn forget(&self) {
-        self.book().buckets.clear();
+        let mut book = self.book();
+        book.buckets.clear();
+        book.demand.clear();
     }
 
     /// Returns how many requests this store and the others in the same memory have answered.
@@ -130,18 +136,29 @@ impl MemoryStore {
         self.book().answer(&self.key, ask, micros as i64)
     }
 
+    /// Answers a report as of `micros` microseconds of the store's clock, like one call of the script.
+    pub fn answer_report(&self, report: &ClassReport, micros: u64) -> Vec<ClassDemand> {
+        self.book().demand.entry(Arc::clone(&self.key)).or_default().report(report, micros as i64)
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.all.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
-        let mut book = self.book();
+    /// The server, and the time by its clock, if it can be reached.
+    fn reach(&self) -> Result<(MutexGuard<'_, Book>, i64), StoreError> {
+        let book = self.book();
         if book.is_out {
             return Err(StoreError::Unreachable(
                 "`set_reachable(false)` was called: call `set_reachable(true)`".to_owned(),
             ));
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
+        Ok((book, now))
+    }
+
+    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
+        let (mut book, now) = self.reach()?;
         let answer = book.answer(&self.key, ask, now);
         if book.to_lose > 0 {
             book.to_lose -= 1;
@@ -174,6 +191,27 @@ impl Store for MemoryStore {
             let answer = self.answer_now(&ask);
             sleep(latency).await;
             answer
+        })
+    }
+
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move {
+            let latency = self.book().latency;
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
+            let answer = {
+                let (mut book, now) = self.reach()?;
+                book.demand.entry(Arc::clone(&self.key)).or_default().report(&report, now)
+            };
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
+            Ok(answer)
         })
     }
 

@@ -27,11 +27,11 @@ impl State {
     }
 
     /// Takes the planner out; the caller puts it back with [`put_planner`](Self::put_planner).
-    fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
+    pub(super) fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
         self.any_leases()?.planner.take()
     }
 
-    fn put_planner(&mut self, planner: Box<RefillPlanner>) {
+    pub(super) fn put_planner(&mut self, planner: Box<RefillPlanner>) {
         if let Some(leases) = self.any_leases() {
             leases.planner = Some(planner);
         }
@@ -44,16 +44,17 @@ impl State {
             planner.allowance = 0;
         }
         let quota = planner.quota;
+        self.take_part(rovers, &mut planner, now);
         self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
         let hold = planner.allowance;
         let mut waiting = Waiting::default();
         let claims = |share| {
-            waiting = self.whole_claims(quota, view.lack, share, soon);
+            waiting = self.whole_claims(rovers, quota, view.lack, share, soon);
             waiting
         };
-        let mut plan = planner.next(&view, claims, || self.counted_on(quota));
+        let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
             // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
             // which may be spent by now. Only the tokens that are given up right here go back.
@@ -73,8 +74,11 @@ impl State {
                 // compute it anew.
                 let view = self.view(rovers, quota, now);
                 ask.want -= waiting.want;
-                ask.want += self.whole_claims(quota, view.lack, planner.share(), soon).want;
+                ask.want += self.whole_claims(rovers, quota, view.lack, planner.share(), soon).want;
                 ask.banked = view.banked;
+            }
+            if let Some(turns) = planner.turns.as_mut().filter(|_| ask.want > 0) {
+                turns.take(ask.want, ask.want >= view.lack, now);
             }
         }
         self.put_planner(planner);
@@ -91,10 +95,10 @@ impl State {
         let lost = leases.spares();
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
-        if let Some(front) = self.queue.front() {
+        if let Some((start, end)) = self.in_service(rovers) {
             // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
             // task then asks for them anew.
-            let missing = self.cover(quota).lacks(front.start(), front.ticket);
+            let missing = self.cover(quota).lacks(start, end);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
             }
@@ -110,13 +114,16 @@ impl State {
             gate,
             is_waiting: !self.queue.is_empty(),
             lost,
-            stuck: self.stuck_front(quota),
+            stuck: self.stuck_front(rovers, quota),
         }
     }
 
     /// The tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
     /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
-    fn whole_claims(&self, quota: usize, lack: u64, share: u64, soon: u64) -> Waiting {
+    fn whole_claims(&self, rovers: &Rovers, quota: usize, lack: u64, share: u64, soon: u64) -> Waiting {
+        if self.has_classes() {
+            return self.whole_installments(rovers, quota, lack, share, soon);
+        }
         let (mut gaps, mut want, mut largest) = (0_u64, 0_u64, 1);
         let mut cover = self.cover(quota);
         for waiter in self.queue.iter() {
@@ -139,7 +146,10 @@ impl State {
 
     /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
     /// kept, one of these claims is left with a piece that does not complete it.
-    fn counted_on(&self, quota: usize) -> u64 {
+    fn counted_on(&self, rovers: &Rovers, quota: usize) -> u64 {
+        if self.has_classes() {
+            return self.installments_count_on(rovers, quota);
+        }
         let mut cover = self.cover(quota);
         let mut gaps = 0_u64;
         for waiter in self.queue.iter() {
@@ -153,7 +163,7 @@ impl State {
     }
 
     /// The promised tokens, to be distributed over the claims in the queue.
-    fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
+    pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
         let schedule = &self.supply.quotas()[quota];
         let source: Option<&dyn Any> = schedule.source().map(|source| source as _);
         let leases: Option<&Leases> = source.and_then(|source| source.downcast_ref());
@@ -174,7 +184,7 @@ impl State {
         }
         self.leases().keep_until(planner.until, own);
         self.supply.quota_mut(planner.quota).burst = burst;
-        self.supply.cut(self.front_ticket());
+        self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 

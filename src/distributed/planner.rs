@@ -17,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Turns};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 mod bank;
+mod classes;
 mod far;
 mod sizes;
 mod view;
@@ -95,6 +96,8 @@ pub(crate) struct RefillPlanner {
     round_trip: u64,
     /// The tokens of the last answers: what the store may have lost.
     pub(crate) grants: Grants,
+    /// Present if the limiter has classes.
+    pub(crate) turns: Option<Box<Turns>>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -134,6 +137,7 @@ impl RefillPlanner {
             forecast: Forecast::new(),
             round_trip: 0,
             grants: Grants::default(),
+            turns: None,
             final_return: Arc::default(),
         }
     }
@@ -192,6 +196,7 @@ impl RefillPlanner {
         if view.lack > 0 {
             let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
             let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
+            due = due.max(self.resumes_at());
             if due <= view.now {
                 let share = self.share();
                 let Waiting { want, largest } = waiting(share);
@@ -206,11 +211,16 @@ impl RefillPlanner {
                 // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(lead_time);
             }
+            let renewal = if self.resumes_at() > view.now { self.looks_again_at() } else { renewal };
             return match self.allowance {
-                0 => Plan::Sleep(due),
+                0 if self.turns.is_none() => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
                 _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
             };
+        }
+        let report_at = self.reports_at(view);
+        if report_at <= view.now {
+            return self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on);
         }
         let target = cushion.min(self.allowance).max(self.minimum);
         let low = self.low_mark(target, pace);
@@ -223,10 +233,10 @@ impl RefillPlanner {
         }
         let low = if is_low { 0 } else { low };
         if self.allowance == 0 {
-            return self.sleep(view, low, again);
+            return self.sleep(view, low, again.min(report_at));
         }
         if renewal > view.now {
-            return self.sleep(view, low, again.min(renewal));
+            return self.sleep(view, low, again.min(renewal).min(report_at));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
@@ -324,6 +334,7 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
+        self.turns.iter_mut().filter(|_| answer.remaining > 0).for_each(|turns| turns.forgive());
         self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;

@@ -15,3 +15,14 @@ pub(crate) async fn first(one: impl Future, other: impl Future) {
     })
     .await;
 }
+
+/// Waits for `main`, and polls `side` first each time. If `side` takes longer, it is dropped.
+pub(crate) async fn beside<T>(side: impl Future<Output = ()>, main: impl Future<Output = T>) -> T {
+    let (mut side, mut main) = (pin!(side), pin!(main));
+    let mut is_done = false;
+    poll_fn(|cx| {
+        is_done = is_done || side.as_mut().poll(cx).is_ready();
+        main.as_mut().poll(cx)
+    })
+    .await
+}

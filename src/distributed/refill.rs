@@ -2,7 +2,7 @@
 
 #[cfg(feature = "keyed")]
 use super::Horizon;
-use super::{LeaseGrant, LeaseRequest, Plan, Replan};
+use super::{ClassDemand, ClassReport, LeaseGrant, LeaseRequest, Plan, Replan};
 #[cfg(feature = "keyed")]
 use crate::clock::Time;
 use crate::clock::whole_nanos;
@@ -69,6 +69,16 @@ impl Core {
             state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()))
         });
         received.ok_or(ClockPanicked)
+    }
+
+    /// What the classes of this limiter report to the store; `None` without a planner.
+    pub(crate) fn class_report(&self) -> Option<ClassReport> {
+        self.with_anyway(|state, _, sample| state.class_report(sample.now))
+    }
+
+    /// The store has answered `report` with the demand on all nodes.
+    pub(crate) fn learn_demand(&self, report: &ClassReport, all: Vec<ClassDemand>) {
+        self.with_anyway(|state, _, sample| state.learn_demand(report, all, sample.now));
     }
 
     /// What another answer of the store said, with instants of the clock `time`.

@@ -3,7 +3,7 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::refill::ClockPanicked;
-use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
+use super::{ClassReport, LeaseGrant, LeaseRequest, Plan, Store, StoreError, beside};
 use crate::clock::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
+    /// Whether the limiter has classes: each request is sent with a report about them.
+    has_classes: bool,
     final_return: Arc<Mutex<Option<LeaseRequest>>>,
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
@@ -33,8 +35,13 @@ pub(crate) struct RefillHandle {
 type Answered = (LeaseRequest, LeaseGrant, Instant);
 
 impl RefillHandle {
-    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
-        Self { core: Arc::downgrade(core), store, final_return, unanswered: None, untaken: None }
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        store: Arc<dyn Store>,
+        has_classes: bool,
+        final_return: Arc<Mutex<Option<LeaseRequest>>>,
+    ) -> Self {
+        Self { core: Arc::downgrade(core), store, has_classes, final_return, unanswered: None, untaken: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -45,7 +52,9 @@ impl RefillHandle {
                 None => {
                     let Some(ask) = self.next().await else { break };
                     self.unanswered = Some(ask);
-                    match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
+                    let report = report_classes(&self.core, &*self.store, self.has_classes);
+                    let answer = persist(&self.core, &*self.store, ask, &mut self.unanswered);
+                    match beside(report, answer).await {
                         Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
                         Persisted::NeedsNothing => continue,
                         Persisted::LimiterGone => break,
@@ -58,6 +67,9 @@ impl RefillHandle {
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
+            if self.has_classes {
+                _ = self.store.report(ClassReport::new(ask.node, 0, Vec::new())).await;
+            }
             if let Ok(answer) = self.store.ask(ask).await {
                 note(&*self.store, &ask, &answer);
             }
@@ -101,7 +113,8 @@ impl Drop for RefillHandle {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
             let (unanswered, untaken) = (self.unanswered, self.untaken);
-            let next = Self { core: self.core.clone(), store, final_return, unanswered, untaken };
+            let (weak, has_classes) = (self.core.clone(), self.has_classes);
+            let next = Self { core: weak, store, has_classes, final_return, unanswered, untaken };
             core.vacate(RequestTask::new(next.run()));
         }
     }
@@ -126,6 +139,18 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
         }
     })
     .await
+}
+
+/// Tells the store what the classes of the limiter need, and the limiter what those of all nodes need. If that fails, the
+/// next request comes with another report.
+async fn report_classes(core: &Weak<Core>, store: &dyn Store, has_classes: bool) {
+    let report = core.upgrade().filter(|_| has_classes).and_then(|core| core.class_report());
+    let Some(report) = report else { return };
+    if let Ok(all) = store.report(report.clone()).await
+        && let Some(core) = core.upgrade()
+    {
+        core.learn_demand(&report, all);
+    }
 }
 
 /// The result of a request that is repeated until it is answered.

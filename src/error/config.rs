@@ -246,9 +246,33 @@ pub enum ConfigError {
         /// The smallest burst of the limiter's quotas.
         least: u64,
     },
-    /// The tokens of a distributed quota cannot be shared among classes.
-    #[error("a limiter with classes cannot be distributed: remove `.classes()` or `.distributed(store)`")]
+    /// The store of a distributed quota cannot share it among classes.
+    #[error(
+        "this store cannot share a quota among classes: remove `.classes()`, or use a store for which \
+         `Store::shares_classes` is true"
+    )]
     DistributedClasses,
+    /// A class of a distributed limiter has something other than a weight.
+    #[error("class `{class}` of a distributed limiter has a {part}, which no store keeps for all nodes: remove it")]
+    DistributedShare {
+        /// The name of the class.
+        class: String,
+        /// `floor` or `ceiling`.
+        part: &'static str,
+    },
+    /// The keys of a keyed limiter cannot be classes of a distributed limiter.
+    #[error(
+        "a distributed limiter with classes cannot be the parent of a keyed limiter: build it without `.classes()`"
+    )]
+    DistributedParent,
+    /// A distributed limiter has too many classes.
+    #[error("class `{class}` would be one too many: a distributed limiter has at most {most} classes")]
+    TooManyClasses {
+        /// The name of the class.
+        class: String,
+        /// The most classes.
+        most: usize,
+    },
     /// Keys have weights only where they share a parent with classes.
     #[error(
         "`weight_by` needs a parent with classes: build the parent limiter with `.classes()`, or remove `weight_by`"

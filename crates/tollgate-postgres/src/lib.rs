@@ -16,12 +16,12 @@
 //!
 //! # The migration
 //!
-//! [`MIGRATION`] creates one table and two functions. Run it with your other migrations, or with [`migrate`]. It can run
+//! [`MIGRATION`] creates two tables and four functions. Run it with your other migrations, or with [`migrate`]. It can run
 //! again, and while limiters run. The names of the functions have a number, which a later release of this crate raises
 //! when it changes them, so that two releases can run on one database.
 //!
-//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the table `tollgate`, and no right to create
-//! anything.
+//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the tables `tollgate` and `tollgate_classes`, and no
+//! right to create anything. The second is for limiters with classes: without it they share on each node only.
 //!
 //! # One round trip
 //!
@@ -38,6 +38,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: its requests and their retries |
+//! | `classes.rs` | a report about classes as a call of the function |
 //! | `call.rs` | a request as a call of the function, and the row that it returns |
 //! | `database.rs` | the connections, their circuit breaker, and the removal of rows that ended |
 //! | `key.rs` | the keys of stores in the table |
@@ -52,6 +53,7 @@
 #![doc(test(attr(deny(warnings))))]
 
 mod call;
+mod classes;
 mod database;
 mod key;
 mod reply;
@@ -73,8 +75,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    BreakerSnapshot, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
-    Stores,
+    BreakerSnapshot, ClassReport, LeaseGrant, LeaseRequest, Outage, ReplyKind, Reporting, Store, StoreCounters,
+    StoreError, StoreSnapshot, Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
@@ -324,6 +326,14 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move { self.report_once(&report).await })
+    }
+
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
     }

@@ -1,4 +1,4 @@
--- The migration of tollgate-postgres: one table and two functions. It can run again, and while limiters run.
+-- The migration of tollgate-postgres: two tables and four functions. It can run again, and while limiters run.
 --
 -- A store is one row with an empty node, the bucket, and a row for each node:
 --   bucket: numbers = level stamp part swept epoch busy was clock held nodes ends last_until
@@ -272,4 +272,52 @@ CREATE OR REPLACE FUNCTION tollgate_sweep_1(most_stores bigint) RETURNS bigint L
     DELETE FROM tollgate USING ended WHERE tollgate.store = ended.store AND tollgate.node <> ''
   )
   SELECT count(*) FROM buckets
+$$;
+
+-- What the classes of limiters need. A store has one row for each node with classes in which claims wait:
+--   until: when its report ends; reported: when it came; classes = class parent weight heavy light millis, for each class
+-- Class and parent are the bits of unsigned numbers. No token depends on any of this.
+CREATE TABLE IF NOT EXISTS tollgate_classes (
+  store bytea NOT NULL,
+  node bytea NOT NULL,
+  until bigint NOT NULL,
+  reported bigint NOT NULL,
+  classes bigint[] NOT NULL,
+  PRIMARY KEY (store, node)
+) WITH (fillfactor = 50);
+
+-- Replaces the report of a node, and returns the sums over all nodes, in the form of a report. The rules are those of
+-- `SharedDemand` (src/distributed/shared_demand.rs).
+CREATE OR REPLACE FUNCTION tollgate_classes_1(name bytea, id bytea, ttl bigint, report bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+  LONGEST constant bigint := 60000000;
+  now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+BEGIN
+  -- A report that counts for much longer than any can is from before the clock has stepped back.
+  DELETE FROM tollgate_classes
+    WHERE store = name AND (until <= now OR until > now + 2 * LONGEST OR node = id AND cardinality(report) = 0);
+  IF cardinality(report) > 0 THEN
+    INSERT INTO tollgate_classes VALUES (name, id, now + least(ttl, LONGEST), now, report)
+      ON CONFLICT (store, node) DO UPDATE
+      SET until = excluded.until, reported = excluded.reported, classes = excluded.classes;
+  END IF;
+  RETURN ARRAY(
+    SELECT number FROM (
+      SELECT classes[at] AS class,
+        (array_agg(classes[at + 1] ORDER BY reported DESC))[1] AS parent,
+        (array_agg(classes[at + 2] ORDER BY reported DESC))[1] AS weight,
+        sum(classes[at + 3])::bigint AS heavy, sum(classes[at + 4])::bigint AS light, sum(classes[at + 5])::bigint AS millis
+      FROM tollgate_classes, generate_series(1, cardinality(classes), 6) AS at
+      WHERE store = name GROUP BY classes[at] ORDER BY classes[at] LIMIT 128
+    ) AS sums, unnest(ARRAY[class, parent, weight, heavy, light, millis]) WITH ORDINALITY AS one(number, place)
+    ORDER BY class, place);
+END $$;
+
+-- Deletes the reports that ended, of all stores.
+CREATE OR REPLACE FUNCTION tollgate_sweep_classes_1() RETURNS bigint LANGUAGE sql AS $$
+  WITH gone AS (
+    DELETE FROM tollgate_classes WHERE until < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint RETURNING 1
+  )
+  SELECT count(*) FROM gone
 $$;

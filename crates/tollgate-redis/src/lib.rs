@@ -21,6 +21,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
+//! | `classes.rs`, `classes.lua` | what the classes of limiters need on all nodes |
 //! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
 //! | `key.rs` | the keys of stores in Redis |
@@ -39,6 +40,7 @@
 // Examples compile without a warning.
 #![doc(test(attr(deny(warnings))))]
 
+mod classes;
 mod connect;
 mod connection;
 mod key;
@@ -67,7 +69,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
+    ClassReport, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Reporting, Store, StoreCounters, StoreError,
+    StoreSnapshot, Stores,
 };
 
 const SCRIPT: &str = include_str!("store.lua");
@@ -147,6 +150,7 @@ struct Readme;
 pub struct RedisStore {
     server: Arc<Server>,
     script: Arc<Script>,
+    class_script: Arc<Script>,
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
@@ -319,6 +323,14 @@ impl RedisStore {
 impl Store for RedisStore {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
+    }
+
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move { self.report_once(&report).await })
     }
 
     fn tally(&self) -> &StoreCounters {

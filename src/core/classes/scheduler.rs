@@ -328,6 +328,11 @@ impl Scheduler {
         }
     }
 
+    /// The debt that a leaf pays before its front claim.
+    pub(crate) fn debt(&self, leaf: ClassId) -> u64 {
+        self.leaves[leaf as usize].owed
+    }
+
     /// What is set aside for the front claim of a leaf.
     pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
         self.leaves[leaf as usize].paid

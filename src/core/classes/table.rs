@@ -61,7 +61,7 @@ pub(crate) struct ClassEntry {
     pub(crate) served: u64,
     pub(crate) by_floor: u64,
     pub(crate) max_waiting: usize,
-    name: ClassName,
+    pub(super) name: ClassName,
     pub(crate) is_removed: bool,
     /// Keys of keyed limiters have classes in this one.
     pub(crate) has_keys: bool,
@@ -81,6 +81,10 @@ pub(crate) struct ClassEntry {
     swept: Option<ClassName>,
     /// The path of a class that has, or had, a ceiling.
     ceiling_name: Name,
+    /// As configured. The tree has the weight that is applied.
+    pub(crate) weight: u64,
+    /// How often the last claim that waited in the class was granted.
+    pub(crate) emptied: u64,
 }
 
 impl ClassEntry {
@@ -100,6 +104,8 @@ impl ClassEntry {
             users: 0,
             is_indebted: false,
             ceiling_name: Name::NONE,
+            weight: 1,
+            emptied: 0,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,
@@ -275,7 +281,7 @@ impl Classes {
             *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, unnamed()) };
             self.entry_mut(parent).leaf = own;
         }
-        let mut entry = ClassEntry::new(id, name.clone());
+        let mut entry = ClassEntry { weight, ..ClassEntry::new(id, name.clone()) };
         if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
             entry.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
@@ -319,7 +325,8 @@ impl Classes {
     /// Applies a share that was checked.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
-        if tree.weight(id) != share.weight {
+        if self.entries[id as usize].weight != share.weight {
+            self.entries[id as usize].weight = share.weight;
             tree.set_weight(id, share.weight, now);
         }
         tree.set_floor(self.entries[id as usize].leaf, share.floor, now);

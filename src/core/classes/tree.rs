@@ -18,7 +18,7 @@ use super::limits::Limits;
 use super::node::{Node, RareSlots};
 use super::offer::{ClassId, NEW, Pick, ROOT};
 use super::steps;
-use super::tags::{StartTag, Weight};
+use super::tags::{MAX_TAG, StartTag, Tag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
 
@@ -236,6 +236,21 @@ impl Tree {
         node.weight = Weight::new(weight);
         node.idle_start.iter_mut().chain([&mut node.start]).for_each(StartTag::drop_rest);
         self.refresh(id, now);
+    }
+
+    /// Replaces the weight of a class, which may be many times what it was. How far the class was served ahead of its
+    /// siblings stays the same in tokens: otherwise a class would wait for as many times what it is ahead.
+    pub(crate) fn rescale_weight(&mut self, id: ClassId, weight: u64, now: u64) {
+        let Node { parent, start, weight: before, .. } = *self.node(id);
+        let virtual_time = self.node(parent).virtual_time;
+        if let Some(ahead) = start.tag.checked_sub(virtual_time) {
+            let rescaled = ahead.saturating_mul(before.weight().into()) / Tag::from(weight);
+            let tag = virtual_time.saturating_add(rescaled).min(MAX_TAG);
+            self.node_mut(id).start = StartTag::at(tag);
+            let parent = self.node_mut(parent);
+            parent.largest = parent.largest.max(tag);
+        }
+        self.set_weight(id, weight, now);
     }
 
     /// Sets the floor of a leaf; `quota` is checked and refilled by time. The pick is made anew.

@@ -2,7 +2,7 @@
 //! `state/classes.rs`.
 
 use super::{Arrival, Cap, MAX_COST, State};
-use crate::core::classes::{Backlog, ClassId, ROOT, Simulation, Waiting};
+use crate::core::classes::{Backlog, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
@@ -91,7 +91,7 @@ impl State {
             return false;
         }
         let base = self.base(classes, rovers);
-        let waiting = if class == ROOT { self.queue.tokens() - classes.waiting } else { entry.queue.tokens() };
+        let waiting = self.waiting_tokens_in(classes, class);
         if self.last_due > now {
             if waiting == 0 {
                 // While nothing is in service, the claim may be granted at once.
@@ -189,17 +189,27 @@ impl State {
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.supply.scheduled(base.wrapping_add(cost));
         }
-        let queue = |leaf: ClassId| {
-            let owner = classes.owner(leaf);
-            let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-            queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.skip) })
-        };
+        let queue = |leaf: ClassId| self.waiting_in_leaf(classes, leaf);
         let scheduler = &classes.scheduler;
-        let waiting =
-            if class == ROOT { self.queue.tokens() - classes.waiting } else { classes.entry(class).queue.tokens() };
-        let own = waiting + cost - scheduler.paid(leaf);
+        let own = self.waiting_tokens_in(classes, class) + cost - scheduler.paid(leaf);
         let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
         Simulation::new(scheduler, &self.supply, base).grants((leaf, cost), Backlog { own, all }, queue)
+    }
+
+    /// The claims that wait in a leaf.
+    fn waiting_in_leaf<'a>(&'a self, classes: &'a Classes, leaf: ClassId) -> impl Iterator<Item = Waiting> + 'a {
+        let owner = classes.owner(leaf);
+        let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
+        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.skip) })
+    }
+
+    /// The installments that come next, if the classes have neither floors nor ceilings.
+    pub(crate) fn next_installments(&self, rovers: &Rovers) -> impl Iterator<Item = Installment> {
+        self.classes().into_iter().flat_map(|classes| {
+            let base = self.base(classes, rovers);
+            let simulation = Simulation::capped(&classes.scheduler, &self.supply, base);
+            simulation.installments(|leaf| self.waiting_in_leaf(classes, leaf))
+        })
     }
 
     /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
@@ -232,8 +242,13 @@ impl State {
         if let Some(error) = self.too_large_in_class(class, cost) {
             return Err(error);
         }
-        let admitted = self.admit_class(rovers, class, cost);
-        admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+        if let Some(remaining) = self.admit_class(rovers, class, cost) {
+            return Ok(remaining);
+        }
+        if let Some(why) = self.misses(rovers, cost) {
+            return Err(why.into());
+        }
+        Err(TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
     }
 
     /// Why `cost` tokens are not granted to a class at once, although the class could get them alone perhaps.
@@ -287,6 +302,9 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_class_queue(class, arrival.driven)?;
+        if let Some(why) = self.cut_off(self.claims(rovers).wrapping_add(cost)) {
+            return Err(why.into());
+        }
         if let Some(allowed) = arrival.allowed {
             self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
         }
@@ -310,7 +328,8 @@ impl State {
         now: u64,
         allowed: Duration,
     ) -> Result<(), ConsumeError> {
-        let Some(at) = self.predict_in_class(rovers, class, cost) else { return Ok(()) };
+        let at = self.predict_in_class(rovers, class, cost).or_else(|| self.not_before_in_class(rovers, class, cost));
+        let Some(at) = at else { return Ok(()) };
         let estimate = self.wait(at, now);
         if estimate <= allowed {
             return Ok(());
@@ -325,6 +344,22 @@ impl State {
             return Err(ConsumeError::TooLate { estimate, allowed, by, quota_name });
         }
         Err(self.too_late(rovers, cost, estimate, allowed))
+    }
+
+    /// The instant before which a source of tokens cannot have those for a claim of `cost` made now in a class, and for the
+    /// claims before it there, if that is known.
+    fn not_before_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let classes = self.classes()?;
+        let (quota, source) = self.supply.source()?;
+        let leaf = classes.entry(class).leaf;
+        let own = self.waiting_tokens_in(classes, class) - classes.scheduler.paid(leaf);
+        let end = self.base(classes, rovers).wrapping_add(own + cost);
+        source.not_before(u64::try_from(ahead(end, self.supply.quotas()[quota].head)).ok()?)
+    }
+
+    /// The cost of the claims that wait in a class itself.
+    fn waiting_tokens_in(&self, classes: &Classes, class: ClassId) -> u64 {
+        if class == ROOT { self.queue.tokens() - classes.waiting } else { classes.entry(class).queue.tokens() }
     }
 
     /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class

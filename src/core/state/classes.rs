@@ -123,6 +123,7 @@ impl State {
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
+        let has_external = self.supply.has_external();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
@@ -148,6 +149,13 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
+            if has_external && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
+                if wakes.is_full() {
+                    return Served::Again;
+                }
+                self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
+                continue;
+            }
             // The part of a claim that was given up may be gone already while its place is still in the queue.
             let turn = self.part_in_turn();
             if turn.is_none() {
@@ -162,6 +170,9 @@ impl State {
                         classes.due = due;
                     }
                     self.supply.mint(now, ticket);
+                    if has_external {
+                        ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
+                    }
                     return if is_stopped { Served::Stopped } else { Served::All };
                 }
             }
@@ -172,6 +183,9 @@ impl State {
             wakes.looks += 1;
             if let Some(class) = turn {
                 self.take_turn(rovers, class, base, wakes);
+                continue;
+            }
+            if has_external && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
                 continue;
             }
             self.supply.mint(due, ticket);
@@ -236,7 +250,9 @@ impl State {
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let leaf = classes.entry(class).leaf;
+        let entry = classes.entry_mut(class);
+        entry.emptied += u64::from(next.is_none());
+        let leaf = entry.leaf;
         classes.scheduler.advance(leaf, next, skip, now);
         if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
@@ -264,7 +280,7 @@ impl State {
             if wakes.is_full() {
                 return false;
             }
-            self.turn_front_of_class_away(rovers, class, wakes);
+            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
         }
         self.turn_removed_parts_away(rovers, wakes)
     }
@@ -293,20 +309,33 @@ impl State {
         None
     }
 
-    /// Turns the front claim of a class away: the limiter or the class was closed.
-    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, wakes: &mut Wakes) {
+    /// No tokens are promised for the claim in service, and none will be: turns it away. A debt in service stays, and the
+    /// claims behind it have no tokens either.
+    #[cold]
+    fn turn_cut_off_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        let Some(classes) = self.classes() else { return };
+        let in_service = classes.scheduler.tree.picked().map_or(ROOT, |pick| classes.owner(pick.leaf));
+        let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
+        match class {
+            Some(class) => self.turn_front_of_class_away(rovers, class, outcome, wakes),
+            None => unreachable!("a debt is charged at once when no claim waits"),
+        }
+    }
+
+    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off.
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_line_front(Outcome::Closed).expect("a claim waits in the class");
+        let waiter = self.queue_of(class).call_line_front(outcome).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
         self.advance(class, &waiter);
         if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
             // The batch has space for one waker, and that of the place does nothing.
-            return self.turn_part_away(rovers, part.number(), Outcome::Closed, wakes);
+            return self.turn_part_away(rovers, part.number(), outcome, wakes);
         }
         if let Some(part) = waiter.part {
-            part.joint.kill_as(Outcome::Closed);
+            part.joint.kill_as(outcome);
             wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
         }
         wakes.push(waiter.waker);

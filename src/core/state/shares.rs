@@ -6,6 +6,9 @@ use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DE
 use crate::error::ConfigError;
 use std::sync::Arc;
 
+/// The most classes of a limiter whose tokens come from a source: each request tells it which of them need some.
+const MOST_SHARED: usize = 64;
+
 /// The share of a class as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharePlan {
@@ -36,6 +39,15 @@ impl SharePlan {
         }
         Ok(())
     }
+
+    /// Whether a limiter can have such a class whose tokens come from a source, which other limiters share.
+    fn check_source(&self, name: &str, has_external: bool) -> Result<(), ConfigError> {
+        let parts = [("floor", self.floor), ("ceiling", self.ceiling)];
+        match parts.into_iter().find(|(_, quota)| has_external && quota.is_some()) {
+            Some((part, _)) => Err(ConfigError::DistributedShare { class: name.to_string(), part }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl State {
@@ -47,7 +59,7 @@ impl State {
         share: &SharePlan,
     ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
         share.check(&name)?;
-        let now = self.supply.synced();
+        let (now, has_external) = (self.supply.synced(), self.supply.has_external());
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
             return Err(ConfigError::NoClasses);
         };
@@ -65,21 +77,29 @@ impl State {
         if classes.scheduler.tree.has_floor(classes.entry(parent).leaf) {
             return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
         }
+        share.check_source(&name, has_external)?;
+        if has_external && classes.count() == MOST_SHARED {
+            return Err(ConfigError::TooManyClasses { class: class(), most: MOST_SHARED });
+        }
         let checked = classes.scheduler.tree.check((parent, NEW, NEW), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         let (id, flags) = classes.add(parent, child, share.weight, now);
         classes.set_share(id, share, now);
+        if has_external {
+            classes.apply_own_weights(now);
+        }
         Ok((id, flags))
     }
 
     /// Changes the share of a class. Nothing is published.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
-        let now = self.supply.synced();
+        let (now, has_external) = (self.supply.synced(), self.supply.has_external());
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
             return Err(ConfigError::NoClasses);
         };
         let name = classes.name(id);
         share.check(&name)?;
+        share.check_source(&name, has_external)?;
         if classes.entry(id).is_removed {
             return Err(ConfigError::ClassRemoved { class: name });
         }
@@ -90,6 +110,9 @@ impl State {
         let checked = tree.check((tree.parent(id), id, classes.entry(id).leaf), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
+        if has_external {
+            classes.apply_own_weights(now);
+        }
         classes.stats.set_weight(id, share.weight);
         Ok(())
     }
@@ -113,7 +136,11 @@ impl State {
 
     /// Keys of a keyed limiter will have classes in `group`.
     pub(crate) fn add_keys(&mut self, group: ClassId) -> Result<(), ConfigError> {
+        let has_external = self.supply.has_external();
         let Some(classes) = self.classes_mut() else { return Err(ConfigError::NoClasses) };
+        if has_external {
+            return Err(ConfigError::DistributedParent);
+        }
         if classes.scheduler.tree.depth(group) >= MAX_DEPTH {
             return Err(ConfigError::ClassTooDeep { class: classes.name(group), most: MAX_DEPTH });
         }

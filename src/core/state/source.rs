@@ -42,22 +42,34 @@ impl State {
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
             source.is_low(self.claims(rovers))
-                || self.stuck_front(quota).is_some_and(|ticket| !source.knows_stuck(ticket))
+                || self.stuck_front(rovers, quota).is_some_and(|ticket| !source.knows_stuck(ticket))
         })
     }
 
-    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
-    pub(crate) fn stuck_front(&self, quota: usize) -> Option<u64> {
-        self.front_ticket().filter(|ticket| self.supply.passes_external(quota, *ticket).is_none())
+    /// The positions at which the front claim begins and ends; with classes, the installment in service.
+    pub(crate) fn in_service(&self, rovers: &Rovers) -> Option<(u64, u64)> {
+        let Some(classes) = self.classes().filter(|_| self.queue.held().is_none()) else {
+            return self.queue.front().map(|front| (front.start(), front.ticket));
+        };
+        let pick = classes.scheduler.tree.picked()?;
+        let base = self.base(classes, rovers);
+        Some((base, base.wrapping_add(pick.tokens)))
+    }
+
+    /// The position at which the claim [in service](Self::in_service) ends, if the promised tokens give it no instant at
+    /// which it passes.
+    pub(crate) fn stuck_front(&self, rovers: &Rovers, quota: usize) -> Option<u64> {
+        let (_, end) = self.in_service(rovers)?;
+        self.supply.passes_external(quota, end).is_none().then_some(end)
     }
 
     /// Checks that the source's task does not sleep while the front waiter needs it. This holds whenever the lock is
     /// free, unless a thread has released the lock in the middle of serving the queue and is about to take it again.
-    pub(crate) fn assert_kept(&self) {
+    pub(crate) fn assert_kept(&self, rovers: &Rovers) {
         debug_assert!(
             self.last_due == 0
                 || self.supply.source().is_none_or(|(quota, source)| self
-                    .stuck_front(quota)
+                    .stuck_front(rovers, quota)
                     .is_none_or(|ticket| !source.neglects(ticket))),
             "the task of the source sleeps although the front waiter has no instant at which it passes: {:?}",
             self.supply.source()

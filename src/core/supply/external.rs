@@ -68,8 +68,13 @@ impl Supply {
 
     /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
+        !self.is_capped_below(ticket) && self.others_pass(ticket, but, soon)
+    }
+
+    /// The same by the quotas alone.
+    pub(crate) fn others_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
         let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
-        !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+        others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
     }
 
     /// The source of external tokens, and the index of its quota, if one of the quotas has one.

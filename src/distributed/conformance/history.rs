@@ -1,7 +1,7 @@
 //! Random requests, and the answers of the shared bucket to the same.
 
 use super::client::{slow, terms, try_ask, want};
-use super::{Outcome, Subject, Trial};
+use super::{Outcome, Random, Subject, Trial};
 use crate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, SharedBucket, StoreError};
 use crate::quota::Quota;
 use std::time::Duration;
@@ -15,28 +15,6 @@ const REQUESTS: u32 = 120;
 const ATTEMPTS: u32 = 4;
 
 const BEGIN: i64 = 1_700_000_000_000_000;
-
-/// Random numbers: SplitMix64, by Vigna.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Whether one of `odds` cases comes.
-    fn one_in(&mut self, odds: u64) -> bool {
-        self.below(odds) == 0
-    }
-}
 
 /// The requests of five nodes, some repeated, overtaken or senseless.
 struct Requests {

@@ -16,10 +16,14 @@ impl RefillPlanner {
     /// soon, or of half of those available.
     pub(crate) fn share(&self) -> u64 {
         let soon = self.terms.minted_in(self.share_time());
-        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
+        if self.acked == 0 {
+            return 1;
+        }
+        let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
+        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
     }
 
-    pub(super) fn share_time(&self) -> u64 {
+    pub(crate) fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
     }
 

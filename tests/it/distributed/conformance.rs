@@ -10,7 +10,8 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::conformance::{Case, Report, Subject, run};
 use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, SharedBucket, Store, StoreCounters, StoreError,
+    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, Reporting, SharedBucket, SharedDemand, Store,
+    StoreCounters, StoreError,
 };
 
 /// What a store does wrong.
@@ -65,6 +66,12 @@ enum Fault {
     PhaseIsPeriod,
     /// Says that the next token was minted years ago.
     PhaseIsHuge,
+    /// Adds the reports of a node up.
+    AddsReports,
+    /// Counts reports for ever.
+    KeepsReports,
+    /// Answers with what the node itself has reported.
+    EchoesReports,
 }
 
 /// What the network does to requests to the stores of one case.
@@ -81,6 +88,7 @@ struct Weather {
 struct Server {
     fault: Fault,
     records: Mutex<HashMap<String, Vec<u8>>>,
+    demand: Mutex<HashMap<String, Vec<u8>>>,
     cache: Mutex<HashMap<(String, u128), u64>>,
     began: Instant,
     weather: Weather,
@@ -125,6 +133,37 @@ impl Store for RecordStore {
                         return Err(StoreError::Unreachable("the answer is lost".to_owned()));
                     }
                     return answer;
+                }
+            }
+        })
+    }
+
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, mut report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move {
+            loop {
+                let read = self.server.demand.lock().unwrap().get(&self.name).cloned();
+                let now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
+                let mut demand = read.as_deref().map_or(Ok(SharedDemand::new()), SharedDemand::from_bytes)?;
+                match self.server.fault {
+                    // As if each report came from another node.
+                    Fault::AddsReports => report.node += (read.as_ref().map_or(0, Vec::len) as u128) << 64,
+                    Fault::KeepsReports => report.ttl = 60_000_000,
+                    _ => {}
+                }
+                let mut answer = demand.report(&report, now);
+                if self.server.fault == Fault::EchoesReports {
+                    answer = report.classes.clone();
+                }
+                // Other reports come here.
+                yield_now().await;
+                let mut records = self.server.demand.lock().unwrap();
+                if records.get(&self.name) == read.as_ref() || self.server.fault == Fault::LosesUpdates {
+                    records.insert(self.name.clone(), demand.to_bytes());
+                    return Ok(answer);
                 }
             }
         })
@@ -259,6 +298,7 @@ impl Wrong {
         Self(Arc::new(Server {
             fault,
             records: Mutex::default(),
+            demand: Mutex::default(),
             cache: Mutex::default(),
             began: Instant::now(),
             weather,
@@ -369,7 +409,10 @@ async fn each_wrong_store_is_named() {
         (Fault::WaitsForTheClock, &[Case::Clock]),
         (Fault::IsFast, &[Case::Law, Case::Debt]),
         (Fault::StandsStill, &[Case::Law, Case::Debt, Case::Clock]),
-        (Fault::LosesUpdates, &[Case::Concurrency]),
+        (Fault::LosesUpdates, &[Case::Concurrency, Case::Classes]),
+        (Fault::AddsReports, &[Case::Classes]),
+        (Fault::KeepsReports, &[Case::Classes]),
+        (Fault::EchoesReports, &[Case::Classes]),
         (Fault::GrantsParts, &[Case::AtOnce]),
         (Fault::RefillsByVersion, &[Case::Versions]),
         (Fault::IgnoresVersions, &[Case::Versions]),
@@ -391,7 +434,7 @@ async fn each_wrong_store_is_named() {
         async move { Wrong(store).client(&name, 0).await }
     })
     .await;
-    assert_eq!(failed(&report), [Case::Concurrency], "{report}");
+    assert_eq!(failed(&report), [Case::Concurrency, Case::Classes], "{report}");
 }
 
 /// A case ends in a failure, and in no panic, whatever numbers a store answers.

@@ -1,6 +1,7 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+mod classes;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod distant;

@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("../../src/store.lua");
 
 /// Fails where a script touches a key that is not declared in `KEYS`: Dragonfly, and other servers that lock the keys of a
 /// script before it runs, refuse such a script.
-const DECLARED: &str = "local redis_of_the_server = redis
+pub const DECLARED: &str = "local redis_of_the_server = redis
 local redis = setmetatable({
   call = function(name, key, ...)
     local is_declared = name == 'TIME'

@@ -1,0 +1,59 @@
+//! The weights that are applied to classes in the place of those configured, and what the classes lack: for a quota that
+//! many limiters share.
+
+use super::name::ClassName;
+use super::offer::{ClassId, ROOT};
+use super::table::{ClassEntry, Classes};
+
+/// A class, and the tokens that claims made in the class itself lack.
+#[derive(Debug)]
+pub(crate) struct ClassLack<'a> {
+    pub(crate) class: ClassId,
+    pub(crate) parent: ClassId,
+    pub(crate) name: &'a ClassName,
+    /// As configured.
+    pub(crate) weight: u64,
+    pub(crate) tokens: u64,
+    /// What claims made in the class itself were served so far.
+    pub(crate) served: u64,
+    /// How often the last claim that waited there was granted.
+    pub(crate) emptied: u64,
+}
+
+impl Classes {
+    /// All classes with what they lack, each before the classes in it. `waiting` is the cost of all claims in the limiter.
+    pub(crate) fn lacks(&self, waiting: u64) -> impl Iterator<Item = ClassLack<'_>> {
+        self.subtree(ROOT).into_iter().rev().map(move |class| {
+            let entry = self.entry(class);
+            let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
+            let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
+            let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
+            let ClassEntry { name, weight, served, emptied, .. } = entry;
+            ClassLack { class, parent, name, weight: *weight, tokens, served: *served, emptied: *emptied }
+        })
+    }
+
+    /// Applies a weight to a class, and one to the claims made in the class itself, if it has classes in it.
+    pub(crate) fn apply_weights(&mut self, class: ClassId, (whole, own): (u64, u64), now: u64) {
+        let leaf = self.entry(class).leaf;
+        let applied = [(class, whole), (leaf, own)];
+        let tree = &mut self.scheduler.tree;
+        for (class, weight) in applied.into_iter().take(if leaf == class { 1 } else { 2 }) {
+            if class != ROOT && tree.weight(class) != weight {
+                tree.rescale_weight(class, weight, now);
+            }
+        }
+    }
+
+    /// Applies the configured weights.
+    pub(crate) fn apply_own_weights(&mut self, now: u64) {
+        for class in self.subtree(ROOT) {
+            self.apply_weights(class, (self.entry(class).weight, 1), now);
+        }
+    }
+
+    /// How many classes there are beside the root, without those of keys.
+    pub(crate) fn count(&self) -> usize {
+        self.subtree(ROOT).len() - 1
+    }
+}

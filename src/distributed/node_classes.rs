@@ -1,0 +1,179 @@
+//! The classes of a node: what they report to the store, and the weights that follow from what other nodes report.
+//!
+//! The rules are in `shares.rs`. The weight that is applied to a class is its part of the tokens of all nodes, in millionths,
+//! so that classes here share what comes as their parts are to each other.
+
+use super::shares::{OwnClass, Parts, divide};
+use super::turns::Usage;
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Waiting};
+use crate::core::classes::{ClassId, ClassLack, MAX_WEIGHT, ROOT};
+use crate::core::rovers::Rovers;
+use crate::core::state::State;
+use std::collections::{HashMap, HashSet};
+
+impl State {
+    /// What is due to the classes of this node, and which classes that are; `None` if the demand on other nodes is not
+    /// known.
+    fn parts(&self, planner: &RefillPlanner, now: u64) -> Option<(Vec<ClassId>, Parts)> {
+        let turns = planner.turns.as_ref()?;
+        let others = turns.others(now)?;
+        let (ids, own) = self.own_classes(&turns.usage);
+        Some((ids, divide(planner.shared(), others, &own)))
+    }
+
+    fn own_classes(&self, usage: &Usage) -> (Vec<ClassId>, Vec<OwnClass>) {
+        let mut numbers = HashMap::new();
+        let own = self.class_lacks().map(|ClassLack { class, parent, name, weight, tokens, .. }| {
+            let parent = numbers.get(&parent).copied().unwrap_or(0);
+            let number = if class == ROOT { 0 } else { number_of(parent, &name.to_string()) };
+            numbers.insert(class, number);
+            (class, OwnClass { number, parent, weight, waiting: tokens, used: usage.of(class) })
+        });
+        own.unzip()
+    }
+
+    fn class_lacks(&self) -> impl Iterator<Item = ClassLack<'_>> {
+        self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens()))
+    }
+
+    /// Computes how much is due to this node and its classes, by the claims that wait now.
+    pub(super) fn take_part(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, now: u64) {
+        if planner.turns.is_none() || self.queue.is_empty() {
+            return;
+        }
+        let parts = self.parts(planner, now);
+        let (shared, busy, share_time) = (planner.shared(), planner.busy(), planner.share_time());
+        let part = parts.as_ref().map(|(_, parts)| parts.sum + parts.spare / busy as f64);
+        if let Some(turns) = &mut planner.turns {
+            turns.part = part;
+            turns.end_debt(share_time, now);
+        }
+        let Some(classes) = self.classes_mut() else { return };
+        let Some((ids, parts)) = parts else { return classes.apply_own_weights(now) };
+        let weight = |tokens: f64| ((tokens / shared * MAX_WEIGHT as f64).round() as u64).clamp(1, MAX_WEIGHT);
+        let mut light = HashSet::new();
+        for (class, part) in ids.into_iter().zip(parts.classes) {
+            classes.apply_weights(class, (weight(part.whole), weight(part.level)), now);
+            if !part.is_heavy {
+                light.insert(class);
+            }
+        }
+        // An installment for which there are no tokens holds back no other class.
+        let is_stuck = self.stuck_front(rovers, planner.quota).is_some();
+        let Some(classes) = self.classes_mut() else { return };
+        if is_stuck {
+            classes.scheduler.tree.unpick();
+            _ = classes.scheduler.tree.pick(now);
+        }
+        let picked = classes.scheduler.tree.picked();
+        let serves_light = picked.is_some_and(|pick| light.contains(&classes.owner(pick.leaf)));
+        if let Some(turns) = &mut planner.turns {
+            turns.serves_light = serves_light;
+        }
+    }
+
+    /// What the classes of this node need: for the store, to be sent with each request.
+    pub(crate) fn class_report(&mut self, now: u64) -> Option<ClassReport> {
+        self.planner_mut()?.turns.as_ref()?;
+        let mut planner = self.take_planner()?;
+        let (shared, share_time) = (planner.shared(), planner.share_time());
+        let turns = planner.turns.as_mut()?;
+        let served = self.class_lacks().map(|lack| (lack.class, lack.served, lack.emptied));
+        turns.usage.measure(served, share_time, now);
+        let (_, own) = self.own_classes(&turns.usage);
+        let parts = divide(shared, turns.others(now).unwrap_or_default(), &own);
+        let mut above: HashSet<u64> = HashSet::new();
+        let mut classes = Vec::new();
+        // Those in a class come before it.
+        for (class, part) in own.iter().zip(parts.classes).rev() {
+            if class.waiting > 0 || above.contains(&class.number) {
+                above.insert(class.parent);
+                let &OwnClass { number, parent, weight, .. } = class;
+                let light = u64::from(!part.is_heavy && class.waiting > 0);
+                let (heavy, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
+                classes.push(ClassDemand { class: number, parent, weight, heavy, light, millis });
+            }
+        }
+        // The limiter itself is known to all, unless it has claims of its own.
+        classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
+        let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
+        let report = ClassReport::new(planner.node(), ttl, classes);
+        if let Some(turns) = &mut planner.turns {
+            turns.has_reported = !report.classes.is_empty();
+        }
+        self.put_planner(planner);
+        Some(report)
+    }
+
+    /// The store has answered `report` with the demand on all nodes.
+    pub(crate) fn learn_demand(&mut self, report: &ClassReport, mut all: Vec<ClassDemand>, now: u64) {
+        for row in &mut all {
+            if let Some(own) = report.classes.iter().find(|own| own.class == row.class) {
+                row.heavy = row.heavy.saturating_sub(own.heavy);
+                row.light = row.light.saturating_sub(own.light);
+                row.millis = row.millis.saturating_sub(own.millis);
+            }
+        }
+        if let Some(turns) = self.planner_mut().and_then(|planner| planner.turns.as_mut()) {
+            turns.learn(all, now);
+        }
+    }
+
+    /// What [`whole_claims`](Self::whole_claims) is with classes: whole installments, in the order in which they are served.
+    pub(super) fn whole_installments(
+        &self,
+        rovers: &Rovers,
+        quota: usize,
+        lack: u64,
+        share: u64,
+        soon: u64,
+    ) -> Waiting {
+        let (mut want, mut largest) = (0_u64, 1);
+        let mut cover = self.cover(quota);
+        for next in self.next_installments(rovers) {
+            let need = cover.lacks(next.start, next.end);
+            largest = next.end.wrapping_sub(next.start).max(largest);
+            if need > 0 {
+                let is_enough = want > 0 && want.saturating_add(need) > share;
+                if is_enough || !next.fits || !self.supply.others_pass(next.end, quota, soon) {
+                    return Waiting { want, largest };
+                }
+                want += need;
+                cover.at = next.end;
+            }
+        }
+        // The rest comes after more installments than are looked at.
+        Waiting { want: want.max(lack.min(share.max(1))), largest }
+    }
+
+    /// What [`counted_on`](Self::counted_on) is with classes.
+    pub(super) fn installments_count_on(&self, rovers: &Rovers, quota: usize) -> u64 {
+        let mut cover = self.cover(quota);
+        _ = self.next_installments(rovers).find(|next| cover.lacks(next.start, next.end) > 0);
+        cover.counts_on
+    }
+}
+
+/// The number of a class with this name in the class with the number `parent`: FNV-1a of 64 bits, the same on all machines and
+/// in all releases.
+fn number_of(parent: u64, name: &str) -> u64 {
+    let bytes = parent.to_be_bytes().into_iter().chain(name.bytes());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    hash.max(1)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// Nodes of several releases share a store: these numbers never change.
+    #[test]
+    fn the_number_of_a_class_is_fixed() {
+        let batch = number_of(0, "batch");
+        assert_eq!(
+            [batch, number_of(batch, "tenant-7"), number_of(0, "")],
+            [0xdf38_c992_6f9c_985b, 0xbf21_d58a_a1ce_089b, 0xa8c7_f832_281a_39c5]
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! When a node with classes takes tokens, and when it tells the store what they need.
+
+use super::sizes::SHARE;
+use super::{RefillPlanner, TTL, View};
+
+impl RefillPlanner {
+    pub(crate) fn node(&self) -> u128 {
+        self.node
+    }
+
+    /// What all nodes with waiters take in a share time.
+    pub(crate) fn shared(&self) -> f64 {
+        let minted = self.share_time() as f64 * self.terms.amount() as f64 / (self.terms.period() as f64 * 1e3);
+        minted.max((self.left / 2) as f64)
+    }
+
+    /// How many nodes had waiters.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// The instant before which this node takes no tokens for its classes; 0 if it may.
+    pub(super) fn resumes_at(&self) -> u64 {
+        self.turns.as_ref().map_or(0, |turns| turns.resumes_at(self.share_time()))
+    }
+
+    /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
+    /// the bucket is half full.
+    pub(super) fn looks_again_at(&self) -> u64 {
+        let least = 2 * self.share_time();
+        let pause = (self.terms.filling_time() / 2).clamp(least, least.max(TTL / 3));
+        self.asked_at.saturating_add(pause)
+    }
+
+    /// When a node in which no claim waits tells the store so: until then other nodes share with its classes.
+    pub(super) fn reports_at(&self, view: &View) -> u64 {
+        let is_due = !view.is_waiting && self.turns.as_ref().is_some_and(|turns| turns.has_reported);
+        if is_due { self.asked_at.saturating_add(SHARE) } else { u64::MAX }
+    }
+}
