@@ -28,7 +28,7 @@ mod tags;
 mod tests;
 mod tournament;
 mod tree;
-mod weights;
+pub(crate) mod weights;
 
 /// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
 pub(crate) mod steps {
@@ -56,4 +56,3 @@ pub(crate) use scheduler::{Paid, Scheduler, Step};
 pub(crate) use simulation::{Installment, Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
-pub(crate) use weights::ClassLack;

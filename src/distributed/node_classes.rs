@@ -6,7 +6,8 @@
 use super::shares::{OwnClass, Parts, divide};
 use super::turns::Usage;
 use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Waiting};
-use crate::core::classes::{ClassId, ClassLack, MAX_WEIGHT, ROOT};
+use crate::core::classes::weights::ClassLack;
+use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
 use std::collections::{HashMap, HashSet};
