@@ -66,8 +66,11 @@ impl State {
             classes.scheduler.tree.unpick();
             _ = classes.scheduler.tree.pick(now);
         }
+        // If the tokens of the claim picked now are promised, the next request is for others.
+        let is_stuck = is_stuck && self.stuck_front(rovers, planner.quota).is_some();
+        let Some(classes) = self.classes_mut() else { return };
         let picked = classes.scheduler.tree.picked();
-        let serves_light = picked.is_some_and(|pick| light.contains(&classes.owner(pick.leaf)));
+        let serves_light = is_stuck && picked.is_some_and(|pick| light.contains(&classes.owner(pick.leaf)));
         if let Some(turns) = &mut planner.turns {
             turns.serves_light = serves_light;
         }

@@ -334,13 +334,15 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        self.turns.iter_mut().filter(|_| answer.remaining > 0).for_each(|turns| turns.forgive());
         self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
+        if self.left > 0 || is_outdated || !is_sound {
+            self.forgive_turns();
+        }
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would

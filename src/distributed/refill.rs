@@ -40,13 +40,16 @@ impl Core {
     /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
     /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
-        self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
-            Some(Plan::Request(ask)) => Replan::Request(ask),
-            _ if may_rest => {
-                state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
-                Replan::Nothing
+        self.with_anyway(|state, rovers, sample| {
+            state.planner_mut().into_iter().for_each(|planner| planner.forgive_turns());
+            match state.plan(rovers, sample.now) {
+                Some(Plan::Request(ask)) => Replan::Request(ask),
+                _ if may_rest => {
+                    state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
+                    Replan::Nothing
+                }
+                _ => Replan::Look,
             }
-            _ => Replan::Look,
         })
     }
 

@@ -11,6 +11,7 @@
 //! queues of heavy nodes are, and the parts of all nodes add up to what there is.
 
 use super::ClassDemand;
+use crate::core::classes::MAX_WEIGHT;
 use std::collections::HashMap;
 
 /// A class of this node, and the tokens that claims of the class itself lack here.
@@ -116,14 +117,15 @@ impl ClassTree {
         let mut classes = Vec::new();
         let mut parents = Vec::new();
         for class in own {
-            numbers.insert(class.number, classes.len());
+            // Of two classes with one number, which names can be made to have, the first counts.
+            numbers.entry(class.number).or_insert(classes.len());
             parents.push(class.parent);
             classes.push(Class { weight: class.weight as f64, ..Class::default() });
         }
         for demand in others {
             let at = *numbers.entry(demand.class).or_insert_with(|| {
                 parents.push(demand.parent);
-                classes.push(Class { weight: demand.weight.max(1) as f64, ..Class::default() });
+                classes.push(Class { weight: demand.weight.clamp(1, MAX_WEIGHT) as f64, ..Class::default() });
                 classes.len() - 1
             });
             (classes[at].heavy, classes[at].light) = (demand.heavy as f64, demand.light as f64);
@@ -135,8 +137,9 @@ impl ClassTree {
             classes.len() - 1
         });
         for (at, parent) in parents.iter().enumerate().filter(|(at, _)| *at != root) {
-            // The store may have no space for the parent.
-            let parent = numbers.get(parent).copied().unwrap_or(root);
+            // The store may have no space for the parent. A class of this node comes behind its parent, so the classes that
+            // are linked here form a tree, whatever their numbers are.
+            let parent = numbers.get(parent).copied().filter(|parent| at >= own.len() || *parent < at).unwrap_or(root);
             classes[parent].children.push(at);
         }
         Self { classes, root }
@@ -297,6 +300,17 @@ mod tests {
         for waiting in [balanced, skewed, one_sided, different] {
             assert_near(&totals(&weights, &waiting), &[80.0, 20.0]);
         }
+    }
+
+    #[test]
+    fn classes_whose_numbers_collide_are_divided_all_the_same() {
+        let within = |number, parent| OwnClass { parent, ..own(number, 1, 1_000) };
+        let parts = divide(100.0, &[], &[own(0, 1, 0), own(A, 1, 0), within(A, A)]);
+        assert!((parts.sum - 100.0).abs() < 1e-9, "{parts:?}");
+        let circle = [ClassDemand::from_numbers([A, B, 1, 1, 0, 0]), ClassDemand::from_numbers([B, A, 1, 1, 0, 0])];
+        assert_eq!(divide(100.0, &circle, &[own(0, 1, 0), own(7, 1, 1_000)]).sum, 100.0);
+        let heavy = ClassDemand::from_numbers([A, 0, u64::MAX, 1, 0, 0]);
+        assert!(divide(100.0, &[heavy], &[own(0, 1, 0), own(7, MAX_WEIGHT, 1_000)]).sum > 49.0);
     }
 
     #[test]

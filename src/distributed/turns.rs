@@ -124,7 +124,7 @@ impl Turns {
         self.taken_at = now;
     }
 
-    /// The store has tokens for which no node asks.
+    /// What was taken beyond the part is not paid back.
     pub(crate) fn forgive(&mut self) {
         self.credit = self.credit.max(0.0);
     }

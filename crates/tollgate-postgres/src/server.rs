@@ -105,9 +105,11 @@ impl Lent {
         self.judge(result)
     }
 
-    pub(super) async fn call(self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Failed> {
-        let statement = self.prepare(text).await?;
-        self.run(&statement, parameters).await
+    pub(super) async fn call(mut self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Failed> {
+        match self.object().prepare_cached(text).await {
+            Ok(statement) => self.run(&statement, parameters).await,
+            Err(error) => self.judge(Err(error)),
+        }
     }
 
     pub(super) async fn batch(mut self, text: &str) -> Result<(), Failed> {

@@ -19,6 +19,12 @@ impl RefillPlanner {
         self.busy
     }
 
+    /// What the node took beyond its part is not paid back: there are tokens for which no node asks, or it did not get what
+    /// it was charged for.
+    pub(crate) fn forgive_turns(&mut self) {
+        self.turns.iter_mut().for_each(|turns| turns.forgive());
+    }
+
     /// The instant before which this node takes no tokens for its classes; 0 if it may.
     pub(super) fn resumes_at(&self) -> u64 {
         self.turns.as_ref().map_or(0, |turns| turns.resumes_at(self.share_time()))

@@ -13,8 +13,9 @@ use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
 use tollgate::distributed::conformance::{self, Case, Report, Subject};
 use tollgate::distributed::{
-    Breaker, BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, MemoryStore, Missing, Outage, QuotaTerms, ReplyKind,
-    SharedBucket, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
+    Breaker, BreakerSnapshot, Circuit, ClassDemand, ClassReport, LeaseGrant, LeaseRequest, MemoryStore, Missing,
+    Outage, QuotaTerms, ReplyKind, Reporting, SharedBucket, SharedDemand, Store, StoreCounters, StoreError,
+    StoreSnapshot, Stores,
 };
 use tollgate::io::{PaceIoExt, PacedIo};
 use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, INSTRUMENTS, Instrument, InstrumentKind, Meter, describe};
@@ -107,6 +108,11 @@ async fn distributed() -> Result<(), Failure> {
     assert_eq!(terms.burst(), 10_000);
     assert_eq!(missing(&StoreError::NotSent(String::new())), None);
     let bucket: SharedBucket = SharedBucket::new(terms, 0);
+    let report: ClassReport = ClassReport::new(1, 1_000_000, vec![ClassDemand::from_numbers([7, 0, 1, 1, 0, 0])]);
+    let sums: Vec<ClassDemand> = SharedDemand::new().report(&report, 0);
+    assert_eq!(sums, report.classes);
+    let reporting: Reporting<'_> = store.report(report);
+    reporting.await?;
     assert!(!bucket.is_forgotten(bucket.ends()) && bucket.is_forgotten(bucket.ends() + 1));
     let counting = Counting(store.clone(), Arc::default());
     assert!(counting.is_well());
