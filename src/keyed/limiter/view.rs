@@ -80,7 +80,6 @@ where
     /// [`available`](Self::available) and [`estimate`](Self::estimate).
     ///
     /// ```
-    /// use std::time::Duration;
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let all = Limiter::new(Quota::per_second(4))?;
