@@ -202,10 +202,10 @@ impl Builder {
     /// no ceiling is above it, a limiter with one quota that is refilled continuously grants at the same instants as one
     /// without classes. With several quotas, or stepped ones, a claim above the smallest burst can be granted later.
     ///
-    /// With `distributed`, a class has its share of what all nodes receive, whichever nodes its callers
-    /// are on. Such classes have neither floors nor ceilings, cannot be the parent of a keyed limiter and take no part in
-    /// [joint claims](crate::join). The calls that find many waiters due serve all of them, instead of
-    /// leaving most of them to the background task. Each installment costs some work, so a burst should be at least a
+    /// With `distributed`, a class has its share of what all nodes receive, whichever nodes its callers are on. Such classes
+    /// have neither floors nor ceilings, cannot be the parent of a keyed limiter and take no part in
+    /// [joint claims](crate::join). The calls that find many waiters due serve all of them, instead of leaving most of them
+    /// to the background task. Each installment costs some work, so a burst should be at least a
     /// millisecond's tokens; docs/classes.md lists what each call costs.
     pub fn classes(mut self) -> Self {
         self.classes = true;

@@ -1,4 +1,4 @@
-//! Several resources reserved at once, for work whose cost becomes known while it runs.
+//! Several resources reserved at once, for work that learns its cost while it runs.
 
 use crate::grant::{Grant, GrowWithin};
 use crate::handle::{Handle, Limiter};
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Waits until every limiter can grant its cost, as [`join`](crate::join) does, and returns the grants as one [`Reservation`].
 ///
-/// Use it for a stream whose cost is an estimate at first: a request of a language model takes one request, the input
+/// Use it for a stream with a cost that is an estimate at first: a request of a language model takes one request, the input
 /// tokens, an estimate of the output tokens, and a place among the tokens in flight.
 ///
 /// [`within`](Join::within) bounds the wait.

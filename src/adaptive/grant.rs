@@ -106,7 +106,7 @@ impl<T: Target> fmt::Debug for AdaptiveConsume<T> {
     }
 }
 
-/// Proof that tokens were granted, for one request whose outcome is reported: an [`OwnedGrant`] with an [`Attempt`].
+/// Proof that tokens were granted, for one request that reports its outcome: an [`OwnedGrant`] with an [`Attempt`].
 ///
 /// Report the outcome with [`throttled`](Self::throttled), [`succeeded`](Self::succeeded) or
 /// [`ignored`](Self::ignored). Dropping the grant counts as success.
@@ -198,7 +198,7 @@ impl<T: Target> fmt::Debug for AdaptiveGrant<T> {
     }
 }
 
-/// One request under an adaptive rate, whose outcome is reported once. Dropping it counts as success.
+/// One request under an adaptive rate. Its outcome is reported once. Dropping it counts as success.
 ///
 /// [`Adaptive::attempt`](super::Adaptive::attempt) makes one for a request that took its tokens in another way, such
 /// as a [`join`](crate::join).

@@ -235,7 +235,7 @@ impl<T: Target> Adaptive<T> {
         AdaptiveConsume::new(&self.target, Arc::clone(&self.shared), cost)
     }
 
-    /// Observes a request whose tokens were taken in another way, for example by a [`join`](crate::join) of several
+    /// Observes a request that took its tokens in another way, for example by a [`join`](crate::join) of several
     /// limiters. Call it when the request is sent. `has_waited` says whether the request had to wait for this limiter;
     /// if not, its success does not raise the rate.
     ///

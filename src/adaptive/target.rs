@@ -31,7 +31,7 @@ pub trait Target: sealed::Sealed + Clone {
     fn within(claim: Self::Claim, allowed: Duration) -> Self::Claim;
 }
 
-/// A limiter whose rate an [`Adaptive`](super::Adaptive) changes: a [`Limiter`], or a `KeyOf` (feature `keyed`). The
+/// A limiter with a rate that an [`Adaptive`](super::Adaptive) changes: a [`Limiter`], or a `KeyOf` (feature `keyed`). The
 /// trait cannot be named outside of this crate.
 pub trait Driven: sealed::Sealed {
     #[doc(hidden)]

@@ -38,7 +38,7 @@ const DEAD: u64 = 1 << 63;
 const UNKNOWN: u64 = u64::MAX;
 /// The number of the next claim. Taken while all its queues are locked.
 static NEXT_NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-/// Set together with [`DEAD`]: the claim was turned away by a limiter whose source of tokens is cut off.
+/// Set together with [`DEAD`]: a limiter turned the claim away because its source of tokens is cut off.
 const CUT_OFF: u64 = 1 << 62;
 /// With [`CUT_OFF`], the bits from here on hold the number of the text of a quota conflict, or 0.
 const CONFLICT_SHIFT: u32 = 32;
@@ -150,7 +150,7 @@ impl JointClaim {
         (0..self.members.len()).rev().filter(is_unready).max_by_key(due).unwrap_or(0)
     }
 
-    /// The limiter in whose queue the claim waits that has a parent ticket.
+    /// The limiter of the queue in which the claim with the parent ticket waits.
     pub(crate) fn child(&self) -> Weak<dyn Peer> {
         self.members[0].clone()
     }

@@ -36,12 +36,12 @@ use std::task::Waker;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) waker: Waker,
-    /// The position at which the claim ends. In the queue of a class, whose claims have no positions: the instant at
+    /// The position at which the claim ends. In the queue of a class, where claims have no positions: the instant at
     /// which it arrived.
     pub(crate) ticket: u64,
     pub(crate) cost: u64,
     /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them. In the
-    /// queue of a class, whose claims have no positions: the debt of the class that is paid after this claim.
+    /// queue of a class, where claims have no positions: the debt of the class that is paid after this claim.
     pub(crate) skip: u64,
     /// Connects the claim to its parts in other queues, if it waits in several.
     pub(crate) part: Option<Box<JointPart>>,

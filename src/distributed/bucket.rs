@@ -252,7 +252,7 @@ impl SharedBucket {
     }
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
-    /// to live, and only then does the bucket mint these tokens. The node whose time ends last need not be the one that
+    /// to live, and only then does the bucket mint these tokens. The node with the last end need not be the one that
     /// asks.
     fn keep(&mut self, now: i64) {
         let burst = self.terms.burst as i64;

@@ -1,7 +1,7 @@
 //! The classes of a node: what they report to the store, and the weights that follow from what other nodes report.
 //!
-//! The rules are in `shares.rs`. The weight that is applied to a class is its part of the tokens of all nodes, in millionths,
-//! so that classes here share what comes as their parts are to each other.
+//! The rules are in `shares.rs`. The weight that is applied to a class is its part of the tokens of all nodes, in
+//! millionths, so that classes here share what comes as their parts are to each other.
 
 use super::shares::{OwnClass, Parts, divide};
 use super::turns::Usage;
@@ -158,8 +158,8 @@ impl State {
     }
 }
 
-/// The number of a class with this name in the class with the number `parent`: FNV-1a of 64 bits, the same on all machines and
-/// in all releases.
+/// The number of a class with this name in the class with the number `parent`: FNV-1a of 64 bits, the same on all machines
+/// and in all releases.
 fn number_of(parent: u64, name: &str) -> u64 {
     let bytes = parent.to_be_bytes().into_iter().chain(name.bytes());
     let hash =

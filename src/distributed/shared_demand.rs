@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The first line of a record: another encoding would have another one.
 const FORMAT: &str = "tollgate classes 1";
 
-/// How often nodes are forgotten whose reports count no more, in microseconds.
+/// How often nodes with reports that have ended are forgotten, in microseconds.
 const SWEEP: i64 = 250_000;
 /// The longest time for which a report counts, in microseconds.
 const LONGEST: u64 = 60_000_000;
@@ -22,8 +22,8 @@ const MOST: u64 = 1 << 53;
 /// It decides nothing: it adds up what nodes report, and each node computes its part of the quota from the sums. No token
 /// depends on it, so a store may lose it, and keeps it apart from the bucket.
 ///
-/// At most [`MOST_CLASSES`](Self::MOST_CLASSES) classes are known at a time. Further ones are left out of the sums; a store may
-/// choose which.
+/// At most [`MOST_CLASSES`](Self::MOST_CLASSES) classes are known at a time. Further ones are left out of the sums; a store
+/// may choose which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedDemand {
     /// When nodes were last forgotten.
@@ -76,7 +76,8 @@ impl SharedDemand {
             }
             let sum = self.sums.entry(row.class).or_default();
             let ClassDemand { heavy, light, millis, .. } = sum.demand;
-            let (heavy, light, millis) = (heavy + row.heavy, light + row.light, millis + row.millis);
+            let (heavy, light) = (heavy.saturating_add(row.heavy), light.saturating_add(row.light));
+            let millis = millis.saturating_add(row.millis);
             *sum = Sum { demand: ClassDemand { heavy, light, millis, ..row }, rows: sum.rows + 1 };
             classes.push(row);
         }
@@ -87,7 +88,7 @@ impl SharedDemand {
         self.sums.values().map(|sum| sum.demand).collect()
     }
 
-    /// Forgets the nodes whose reports count no more. If the clock has stepped back, a report counts for as long again at
+    /// Forgets the nodes with reports that have ended. If the clock has stepped back, a report counts for as long again at
     /// most.
     fn sweep(&mut self, now: i64) {
         let latest = now + LONGEST as i64;
@@ -101,9 +102,9 @@ impl SharedDemand {
         for row in self.nodes.remove(&node).into_iter().flat_map(|reported| reported.classes) {
             let Some(sum) = self.sums.get_mut(&row.class) else { continue };
             sum.rows -= 1;
-            sum.demand.heavy -= row.heavy;
-            sum.demand.light -= row.light;
-            sum.demand.millis -= row.millis;
+            sum.demand.heavy = sum.demand.heavy.saturating_sub(row.heavy);
+            sum.demand.light = sum.demand.light.saturating_sub(row.light);
+            sum.demand.millis = sum.demand.millis.saturating_sub(row.millis);
             if sum.rows == 0 {
                 self.sums.remove(&row.class);
             }

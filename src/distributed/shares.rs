@@ -82,7 +82,8 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
         let mut is_final = true;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
-            // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need everything.
+            // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
+            // everything.
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
             let OwnClass { waiting, used, .. } = own[at];
             if waiting as f64 <= part.level {

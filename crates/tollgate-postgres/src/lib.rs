@@ -93,7 +93,7 @@ struct Readme;
 ///
 /// # Outages
 ///
-/// Connections come from a pool of deadpool-postgres. A connection that breaks, or whose request is not answered within
+/// Connections come from a pool of deadpool-postgres. A connection that breaks, or does not answer a request within
 /// the time set by [`answer_timeout`](Self::answer_timeout), is closed and replaced. What callers see while the server
 /// cannot be reached is the choice of [`outage`](Self::outage). Errors of the server are typed and counted by
 /// [kind](ReplyKind).
@@ -244,7 +244,7 @@ impl PostgresStore {
         self.database.breaker.snapshot()
     }
 
-    /// Deletes at most `most` stores of the table whose buckets are full again and that no limiter has used since (for an
+    /// Deletes at most `most` stores of the table: those that are full again and that no limiter has used since (for an
     /// hour, if the quota has `initial` tokens below its burst). Returns how many it has deleted. Each process does that
     /// by itself [now and then](Self::sweep_every).
     ///

@@ -29,9 +29,9 @@ pub(crate) struct Simulation {
 impl Simulation {
     /// A copy of a limiter, without its in-flight cap: no clock can tell when tokens are released.
     pub(crate) fn new(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
-        let mut supply = supply.clone();
-        supply.uncap();
-        Self { scheduler: scheduler.clone(), supply, base }
+        let mut copy = Self::capped(scheduler, supply, base);
+        copy.supply.uncap();
+        copy
     }
 
     /// The same with the cap.

@@ -55,7 +55,7 @@ pub(crate) struct ClassEntry {
     pub(crate) queue: Queue,
     /// The leaf of the tree for the claims made in this class: the class itself, or a child.
     pub(crate) leaf: ClassId,
-    /// The class whose claims wait in this leaf.
+    /// The class of the claims that wait in this leaf.
     pub(crate) owner: ClassId,
     /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
     pub(crate) served: u64,
@@ -184,7 +184,7 @@ impl Classes {
         self.entries.len() as ClassId
     }
 
-    /// The class whose claims wait in `leaf`.
+    /// The class of the claims that wait in `leaf`.
     pub(crate) fn owner(&self, leaf: ClassId) -> ClassId {
         self.entry(leaf).owner
     }
@@ -203,7 +203,7 @@ impl Classes {
         self.stats.count_wait(self.counted(class), nanos);
     }
 
-    /// The class whose statistics count what `class` is served: keys have none of their own.
+    /// What `class` is served counts in the statistics of this class: keys have none of their own.
     fn counted(&self, class: ClassId) -> ClassId {
         if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }
     }

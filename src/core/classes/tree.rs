@@ -6,7 +6,8 @@
 //! back.
 //!
 //! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what
-//! the quotas mean for them, `conflict.rs` whether the floors can be kept, `retained.rs` what removed classes leave, and `pick.rs` the rules of service.
+//! the quotas mean for them, `conflict.rs` whether the floors can be kept, `retained.rs` what removed classes leave, and
+//! `pick.rs` the rules of service.
 //!
 //! The scheduler is SFQ (Goyal, Vin, Cheng: StartTag-time Fair Queueing, 1996), hierarchical as in the paper, with tags
 //! given when a claim is served and not when it arrives, and with reservations and limits beside the weights as in
@@ -116,13 +117,13 @@ impl Tree {
         ceilings.map(|ceiling| ceiling.has(cost)).max().unwrap_or(0)
     }
 
-    /// The class whose ceiling, of those above claims in a leaf, has `cost` tokens last; `None` without a ceiling.
+    /// Of the classes with a ceiling above claims in a leaf, the one that has `cost` tokens last; `None` without a ceiling.
     pub(crate) fn slowest_ceiling(&self, leaf: ClassId, cost: u64) -> Option<ClassId> {
         let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.has(cost), id)));
         ceilings.max().map(|(_, id)| id)
     }
 
-    /// The class whose ceiling, of those above claims in a leaf, has the smallest burst; `None` without a ceiling.
+    /// Of the classes with a ceiling above claims in a leaf, the one with the smallest burst; `None` without a ceiling.
     pub(crate) fn smallest_ceiling(&self, leaf: ClassId) -> Option<ClassId> {
         let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.burst(), id)));
         ceilings.min().map(|(_, id)| id)

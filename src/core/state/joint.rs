@@ -20,8 +20,8 @@
 //!
 //! The details:
 //!
-//! - A queue whose due instant changes sends an *update* to all queues of the claim, and each decides anew. A part that is
-//!   held too early for the new joint due instant goes aside again.
+//! - When its due instant changes, a queue sends an *update* to all queues of the claim, and each decides anew. A part that
+//!   is held too early for the new joint due instant goes aside again.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
@@ -32,7 +32,7 @@
 //!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
 //!   queue while a part waits aside, as it does while a claim waits in the line.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
-//! - A queue whose held part is ready mints no further than the instant at which the part became ready. When it receives
+//! - A queue with a held part that is ready mints no further than the instant at which it became ready. When it receives
 //!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
 //!   older part then saves tokens above the burst from that instant on, and not from one at which it was not in front.
 //!
@@ -47,7 +47,7 @@
 //!   places wait for it.
 //! - *No circle.* Every wait of one claim for another is one of a younger claim for an older one, in all queues: numbers
 //!   are given while all queues of a claim are locked.
-//! - *No starvation.* Take the oldest claim whose parts are all aside or held. No part is ahead of it anywhere. Each queue
+//! - *No starvation.* Take the oldest claim of which all parts are aside or held. No part is ahead of it anywhere. Each queue
 //!   becomes ready from the start it computes, unless an action from outside changes its instant: a pause, another
 //!   quota, a cap that others use up before the part is held. The last can happen once per queue, since the queue then
 //!   holds its part. A place waits for a finite number of claims that came before it.
@@ -347,7 +347,7 @@ impl State {
         wakes.push(waker);
     }
 
-    /// Empties the place of a part whose future is done with it. The queue has been served. Returns the outcome if the
+    /// Empties the place of a part after its future is done with it. The queue has been served. Returns the outcome if the
     /// future has not seen it, and otherwise the waker.
     pub(crate) fn remove_part(&mut self, rovers: &Rovers, number: u64) -> (Option<Outcome>, Option<Waker>) {
         if self.is_held(number) {

@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::sync::Weak;
 
 impl State {
-    /// The front claim of a class is about to be granted. Returns false if it is a parent ticket whose claim has left the
-    /// child's queue.
+    /// The front claim of a class is about to be granted. Returns false if it is the parent ticket of a claim that has left
+    /// the child's queue.
     pub(super) fn commit_ticket(&mut self, class: ClassId) -> bool {
         let at = self.supply.synced();
         let front = self.queue_of(class).front();
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Turns away a parent ticket whose claim has left the child's queue.
+    /// Turns away the parent ticket of a claim that has left the child's queue.
     pub(super) fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
         self.forget_denial(rovers);
         let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");

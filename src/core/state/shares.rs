@@ -6,7 +6,7 @@ use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DE
 use crate::error::ConfigError;
 use std::sync::Arc;
 
-/// The most classes of a limiter whose tokens come from a source: each request tells it which of them need some.
+/// The most classes of a limiter with a source of tokens: each request tells the source which classes need some.
 const MOST_SHARED: usize = 64;
 
 /// The share of a class as configured.
@@ -40,7 +40,7 @@ impl SharePlan {
         Ok(())
     }
 
-    /// Whether a limiter can have such a class whose tokens come from a source, which other limiters share.
+    /// Whether a limiter with a source of tokens, which it shares with other limiters, can have such a class.
     fn check_source(&self, name: &str, has_external: bool) -> Result<(), ConfigError> {
         let parts = [("floor", self.floor), ("ceiling", self.ceiling)];
         match parts.into_iter().find(|(_, quota)| has_external && quota.is_some()) {

@@ -105,7 +105,7 @@ fn an_answer_that_was_not_taken_survives_the_end_of_the_runtime() {
     let build = || Limiter::builder().quota(quota).distributed(store.clone()).clock(clock.clone()).build().unwrap();
     let limiter = first.block_on(async { build() });
     first.block_on(async {
-        // The request is for this caller, who gives up later: the tokens are there for the next one.
+        // The request is for this caller, which gives up later: the tokens are there for the next one.
         let mut caller = std::pin::pin!(limiter.wait(60));
         assert!(timeout(millis(5), &mut caller).await.is_err());
         clock.is_broken.store(true, Relaxed);

@@ -17,7 +17,7 @@ pub(crate) trait Subject {
     fn cancel(&mut self, at: Int, id: Id);
     fn release(&mut self, at: Int, tokens: Int);
     fn set_quota(&mut self, at: Int, rule: Rule);
-    /// The grants until `at`: who, and when.
+    /// The grants until `at`: the claim, and when.
     fn grants(&mut self, at: Int) -> Vec<(Id, Int)>;
 }
 

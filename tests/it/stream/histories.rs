@@ -49,7 +49,7 @@ struct Model {
 }
 
 impl Model {
-    /// The result of a poll of adaptor `who`, which holds an item that can go on.
+    /// The result of a poll of adaptor number `who`, which holds an item that can go on.
     fn claim(&mut self, who: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
         let (item, claim) = self.held[who].expect("the adaptor holds an item");
         let answer = match claim {

@@ -14,7 +14,7 @@ pub(crate) struct UsageScanner {
     pub(crate) usage: Usage,
     /// Whether the upstream said that this is the last of its events.
     pub(crate) is_last: bool,
-    /// The objects around the next byte whose fields are looked at, from the outside to the inside.
+    /// Of the objects around the next byte, those with fields that are looked at, from the outside to the inside.
     open: [Option<Object>; 3],
     /// How many arrays and objects are open that are skipped, inside of those.
     skipped: u64,
@@ -27,7 +27,7 @@ pub(crate) struct UsageScanner {
     number: Option<Number>,
 }
 
-/// An object whose fields are looked at.
+/// An object with fields that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Object {
     Root,

@@ -14,7 +14,7 @@ use tollgate::adaptive::{AdaptiveConsume, AdaptiveGrant, Target};
 use tollgate::{Adaptive, Limiter, Refused};
 
 impl<T: Target> LimitLayer<AdaptiveGate<T>, ReportStatus, AsError> {
-    /// Creates a layer for a client whose server does not say what its limit is: each request waits in the queue of
+    /// Creates a layer for the client of a server that does not say what its limit is: each request waits in the queue of
     /// `adaptive` for one token, at most [30 seconds](MaxWait::DEFAULT), and the status of its response is reported; see
     /// [`ReportStatus`].
     ///
@@ -102,7 +102,7 @@ impl<T: Target> Future for AdaptiveAdmission<T> {
     }
 }
 
-/// The grant of a request whose outcome is not known yet.
+/// The grant of a request, until the outcome of that is known.
 ///
 /// Dropping it reports nothing: the request was cancelled, or failed without a response, which says nothing about the
 /// server's limit.

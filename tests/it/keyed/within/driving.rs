@@ -1,4 +1,4 @@
-//! Who serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
+//! What serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
 
 use super::{MILLI, SECOND, limiter, under};
 use crate::fixture::PanickingWaker;
