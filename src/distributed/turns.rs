@@ -185,6 +185,8 @@ mod tests {
         assert_eq!(turns.share(), Some(13));
         turns.take(1, false, TENTH);
         assert_eq!(turns.share(), Some(20), "a part at most");
+        turns.forgive();
+        assert_eq!(turns.share(), Some(20), "what is saved stays");
     }
 
     #[test]
