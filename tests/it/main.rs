@@ -13,6 +13,7 @@ mod assert_traits;
 mod auto_traits;
 mod better_bucket;
 mod chronos_bucket;
+mod cooperation;
 mod course_bucket;
 mod decisions;
 mod design;
@@ -30,18 +31,18 @@ mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
-mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+mod observed_events;
 mod oracle;
 mod oracle_histories;
 mod oracle_itself;
 mod paused_time;
+mod queue;
 mod quota_text;
 mod rate_law;
 mod reservations;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-mod scenes;
 mod seastar_bucket;
 mod semantics;
 #[cfg(all(feature = "distributed", feature = "keyed"))]
@@ -57,4 +58,3 @@ mod threads;
 mod token_budgets;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod turns;

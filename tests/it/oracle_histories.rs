@@ -5,7 +5,7 @@
 //! oracle_histories::replayed`. To run more of them: `PROPTEST_CASES=100000 cargo test --test it oracle_histories`.
 
 use crate::oracle::checks::{agree, keep_the_law};
-use crate::oracle::hands::Hands;
+use crate::oracle::executor::Executor;
 use crate::oracle::model::Seen;
 use crate::oracle::ops::{History, Op, Scale, any_scale, config, history};
 use crate::oracle::{Answer, Int};
@@ -42,12 +42,12 @@ proptest! {
 /// The limiter alone: after any history, the `retry_after` of a refusal is correct to the nanosecond.
 fn hint_is_honest(History { setup, ops }: &History, cost: Int) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let limiter = crate::oracle::words::limiter(setup, 0, &clock);
-    let mut hands = Hands::new(&limiter, &clock);
+    let limiter = crate::oracle::conversions::limiter(setup, 0, &clock);
+    let mut executor = Executor::new(&limiter, &clock);
     for &op in ops {
-        hands.apply(op);
+        executor.apply(op);
     }
-    if let Seen::Heeded { first, early, then } = hands.apply(Op::Heed(cost)) {
+    if let Seen::Heeded { first, early, then } = executor.apply(Op::Heed(cost)) {
         prop_assert!(
             early.is_none_or(|answer| answer != Answer::Granted),
             "{:?} was too long, early is {:?}",

@@ -30,8 +30,8 @@ mod keyed;
 #[cfg(feature = "keyed")]
 mod keyed_classes;
 mod leave;
-mod line;
 mod passing;
+mod queue;
 
 use futures::FutureExt;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -76,7 +76,7 @@ enum Fault {
 
 /// What the network does to requests to the stores of one case.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weather {
+struct Network {
     /// The number of the request that takes long, longer than the store needs to pay off its debt.
     stalls: Option<u64>,
     /// In how many stores the first answer is lost.
@@ -91,7 +91,7 @@ struct Server {
     demand: Mutex<HashMap<String, Vec<u8>>>,
     cache: Mutex<HashMap<(String, u128), u64>>,
     began: Instant,
-    weather: Weather,
+    network: Network,
     /// The number of requests to each store.
     asked: Mutex<HashMap<String, u64>>,
     /// The number of stores that were asked.
@@ -114,7 +114,7 @@ impl Store for RecordStore {
             }
             let number =
                 *self.server.asked.lock().unwrap().entry(self.name.clone()).and_modify(|n| *n += 1).or_insert(1);
-            if self.server.weather.stalls == Some(number) {
+            if self.server.network.stalls == Some(number) {
                 sleep(Duration::from_millis(300)).await;
             }
             loop {
@@ -194,7 +194,7 @@ fn level(record: &[u8]) -> i64 {
 impl Server {
     /// Whether the answer to the request with this number is lost.
     fn loses_answer(&self, number: u64) -> bool {
-        number == 1 && self.stores.fetch_add(1, Relaxed) < self.weather.loses
+        number == 1 && self.stores.fetch_add(1, Relaxed) < self.network.loses
     }
 
     /// One transaction.
@@ -291,17 +291,17 @@ struct Wrong(Arc<Server>);
 
 impl Wrong {
     fn new(fault: Fault) -> Self {
-        Self::under(fault, Weather::default())
+        Self::under(fault, Network::default())
     }
 
-    fn under(fault: Fault, weather: Weather) -> Self {
+    fn under(fault: Fault, network: Network) -> Self {
         Self(Arc::new(Server {
             fault,
             records: Mutex::default(),
             demand: Mutex::default(),
             cache: Mutex::default(),
             began: Instant::now(),
-            weather,
+            network,
             asked: Mutex::default(),
             stores: AtomicU64::new(0),
         }))
@@ -345,8 +345,8 @@ async fn a_store_that_keeps_records_with_one_compare_and_swap_passes() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_stalls_once_passes() {
     for number in [2, 20, 40] {
-        let weather = Weather { stalls: Some(number), ..Weather::default() };
-        let report = run([Case::Law], &Wrong::under(Fault::None, weather)).await;
+        let network = Network { stalls: Some(number), ..Network::default() };
+        let report = run([Case::Law], &Wrong::under(Fault::None, network)).await;
         assert_eq!(report.passed, [Case::Law], "request {number} stalls: {report}");
     }
 }
@@ -355,7 +355,7 @@ async fn a_store_that_stalls_once_passes() {
 #[tokio::test(start_paused = true)]
 async fn lost_answers_hide_no_wrong_history() {
     let history =
-        async |fault, loses| run([Case::History], &Wrong::under(fault, Weather { loses, ..Weather::default() })).await;
+        async |fault, loses| run([Case::History], &Wrong::under(fault, Network { loses, ..Network::default() })).await;
     assert_eq!(history(Fault::None, 0).await.passed, [Case::History]);
     assert_eq!(history(Fault::None, 1).await.passed, [Case::History]);
     assert_eq!(failed(&history(Fault::CountsTwice, 0).await), [Case::History]);

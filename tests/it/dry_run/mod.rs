@@ -1,6 +1,5 @@
 //! Quotas in dry run: they hold back no call, and their verdicts are what enforcement would have given.
 
-mod beside;
 mod cases;
 #[cfg(feature = "keyed")]
 mod keyed;
@@ -8,6 +7,7 @@ mod keyed;
 mod reports;
 mod switching;
 mod verdicts;
+mod with_enforced;
 
 use std::task::Poll;
 
@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Bound, Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
 
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{Dice, Scale, cost, rule};
 use crate::oracle::ops::{Setup, any_scale};
-use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{self, Answer, Id, Int, Oracle, Rule};
 
 /// A grant has 62 bits for a wait, and one value stands for an unknown wait.

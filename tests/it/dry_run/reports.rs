@@ -4,7 +4,7 @@ use tokio_test::assert_ready_ok;
 use tokio_test::task::spawn;
 use tollgate::{Limiter, ManualClock, Quota};
 
-use crate::scenes::MILLI;
+use crate::observed_events::MILLI;
 
 fn limiter() -> Limiter {
     let builder = Limiter::builder().quota_named("fast", Quota::new(1, MILLI).burst(2)).clock(ManualClock::new());
@@ -26,7 +26,7 @@ fn a_meter_counts_waits_and_refusals_that_would_have_been() {
     use metrics_util::debugging::DebugValue;
     use tollgate::metrics::Meter;
 
-    let book = crate::metrics::Book::open();
+    let book = crate::metrics::TestRecorder::new();
     with_local_recorder(&book.recorder, || {
         let limiter = limiter();
         let meter = Meter::new("api", &limiter).unwrap();
@@ -55,7 +55,7 @@ fn a_meter_of_a_keyed_limiter_counts_all_keys() {
     use tollgate::KeyedLimiter;
     use tollgate::metrics::Meter;
 
-    let book = crate::metrics::Book::open();
+    let book = crate::metrics::TestRecorder::new();
     with_local_recorder(&book.recorder, || {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(ManualClock::new());
         let users = builder.dry_run().build().unwrap();
@@ -75,7 +75,7 @@ fn a_meter_of_a_keyed_limiter_counts_all_keys() {
 #[cfg(feature = "tracing")]
 #[test]
 fn tracing_has_an_event_for_each_call_that_would_have_waited_or_been_refused() {
-    let scribe = crate::tracing::Scribe::default();
+    let scribe = crate::tracing::RecordingSubscriber::default();
     scribe.listen(|| calls(&limiter()));
     let lines = scribe.read();
     assert_eq!(

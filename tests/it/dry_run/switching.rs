@@ -9,8 +9,8 @@ use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Limiter, ManualClock, Quota};
 
 use crate::fixture::MILLI;
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{config, continuous};
-use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{Int, Oracle};
 
 /// Of one quota that stops at every token, the level tells all of the queue: so an estimate is the same at every

@@ -8,8 +8,8 @@ use proptest::strategy::ValueTree;
 use tollgate::{ConsumeError, Grant, ManualClock};
 
 use super::{Call, LONGEST, Made, Step, Trace, agree, leave, trace, verdict_of};
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
-use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{Id, Int};
 
 /// Runs the trace on a limiter in dry run and on the oracle. Returns how many calls would have waited.

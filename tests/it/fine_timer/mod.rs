@@ -2,8 +2,8 @@
 //! beside its own. Nothing here depends on real time, except for bounds that a slow machine still keeps.
 
 mod ending;
-mod own;
 mod paused;
+mod real_time;
 
 use crate::fixture::to_its_end;
 use std::thread;

@@ -1,18 +1,18 @@
 //! Joint claims: all limiters or none, strictly in order in each queue, whatever happens to one of the limiters
 //! meanwhile.
 
-mod changing;
+mod cancellation;
+mod changes;
 #[cfg(feature = "keyed")]
 mod class_histories;
 mod classes;
 mod classes_given_up;
 mod crowds;
-mod granting;
+mod grants;
 mod histories;
-mod leaving;
 mod oracle;
-mod passing;
-mod refusing;
+mod overtaking;
+mod refusals;
 mod runtimes;
 mod timeline;
 mod wakers;

@@ -4,10 +4,10 @@
 //! A failing history is printed as Rust. To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test
 //! it keyed::histories`.
 
-use super::hands::{Hands, Key, build};
+use super::executor::{Executor, Key, build};
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::model::{END, Model, Seen};
 use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history, recorded, stepped};
-use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{Answer, Int, Refill, Rule};
 use proptest::prelude::*;
 use tollgate::{ManualClock, Quotas};
@@ -91,7 +91,7 @@ fn denials(seen: &Seen) -> u64 {
 }
 
 struct Both<'a> {
-    hands: Hands<'a>,
+    executor: Executor<'a>,
     models: Vec<Model>,
     keyed: &'a tollgate::KeyedLimiter<Key>,
     /// The quotas of each key.
@@ -115,7 +115,7 @@ fn agree(History { setup, ops }: &History, keys: &[Key], rooms: usize) -> Result
     let clock = ManualClock::new();
     let keyed = build(&setup, rooms, &clock);
     let mut both = Both {
-        hands: Hands::new(&keyed, &clock, KEYS.into()),
+        executor: Executor::new(&keyed, &clock, KEYS.into()),
         models: (0..KEYS).map(|_| Model::new(&setup)).collect(),
         keyed: &keyed,
         rules: vec![setup.rules.clone(); KEYS.into()],
@@ -147,7 +147,7 @@ impl Both<'_> {
             }
             Op::Pause(span) => {
                 self.gates.0[own] = self.gates.0[own].max(self.now + span);
-                prop_assert_eq!(self.hands.apply(key, op), self.models[own].apply(op));
+                prop_assert_eq!(self.executor.apply(key, op), self.models[own].apply(op));
             }
             Op::SetMax(most) => {
                 let is_set = self.keyed.set_max_in_flight(unsigned(most)).is_ok();
@@ -167,7 +167,7 @@ impl Both<'_> {
             Op::SetQuota(index, rule) => self.set_quota(own, place, index, rule),
             Op::Heed(_) => {
                 let before = self.models[own].now();
-                let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
+                let (seen, expected) = (self.executor.apply(key, op), self.models[own].apply(op));
                 self.denied += denials(&seen);
                 prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
                 let span = self.models[own].now() - before;
@@ -179,7 +179,7 @@ impl Both<'_> {
                 }
             }
             _ => {
-                let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
+                let (seen, expected) = (self.executor.apply(key, op), self.models[own].apply(op));
                 self.denied += if matches!(op, Op::Try(_)) { denials(&seen) } else { 0 };
                 prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
             }
@@ -191,7 +191,7 @@ impl Both<'_> {
     }
 
     fn pass(&mut self, span: Int) {
-        self.hands.pass(span);
+        self.executor.pass(span);
         self.now = (self.now + span).min(END);
         self.everybody(Op::Pass(span));
     }
@@ -284,7 +284,7 @@ impl Both<'_> {
         let own = usize::from(key);
         let view = self.models[own].view();
         let lacks = view.levels.iter().zip(&self.rules[own]).any(|(level, rule)| *level < rule.burst);
-        let holds = self.hands.waiting(key) > 0 || self.capped && self.hands.grants(key) > 0;
+        let holds = self.executor.waiting(key) > 0 || self.capped && self.executor.grants(key) > 0;
         let is_paused = self.gates.0[own] > self.now.max(self.gates.1);
         lacks || view.in_flight.is_some_and(|tokens| tokens > 0) || holds || is_paused
     }
@@ -300,9 +300,9 @@ impl Both<'_> {
             prop_assert_eq!(seen, expected, "available, deficiency of key {} after op {}: {:?}", key, place, op);
             // To the nanosecond, and so to the fraction of a token.
             let ask = Op::Estimate(1_000);
-            let (seen, expected) = (self.hands.apply(key, ask), self.models[usize::from(key)].apply(ask));
+            let (seen, expected) = (self.executor.apply(key, ask), self.models[usize::from(key)].apply(ask));
             prop_assert_eq!(seen, expected, "estimate for key {} after op {}: {:?}", key, place, op);
-            let (woken, expected) = (self.hands.rung(key), self.models[usize::from(key)].woken());
+            let (woken, expected) = (self.executor.woken(key), self.models[usize::from(key)].woken());
             prop_assert_eq!(woken, expected, "woken of key {} by op {}: {:?}", key, place, op);
             sums.0 += usize::from(view.waiting.0 > 0);
             sums.1 += view.waiting.0;
@@ -327,10 +327,10 @@ impl Both<'_> {
             self.step(place, 0, Op::Pass(span))?;
             self.step(place, 0, Op::Tick)?;
             for key in 0..KEYS {
-                for _ in 0..self.hands.grants(key) {
+                for _ in 0..self.executor.grants(key) {
                     self.step(place, key, Op::Drop(0))?;
                 }
-                for future in (0..self.hands.futures(key)).rev() {
+                for future in (0..self.executor.futures(key)).rev() {
                     self.step(place, key, Op::Poll(future))?;
                 }
             }

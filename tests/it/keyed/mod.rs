@@ -1,22 +1,22 @@
 //! Keyed limiters: their guarantees for each key, their memory, and hostile keys.
 
 mod bounded;
+mod bounded_histories;
 mod clocks;
 mod course_bucket;
+mod executor;
 mod handles;
-mod hands;
 mod histories;
 mod hostile;
+mod idle_levels;
+mod incremental_work;
 mod large;
-mod page;
+mod parent;
+mod parent_histories;
+mod parent_model;
 mod pausing;
-mod pieces;
-mod places;
 mod reports;
-mod rests;
-mod roofed;
 mod several;
 mod storm;
-mod top;
+mod top_keys;
 mod waiting;
-mod within;

@@ -1,7 +1,7 @@
 //! Several quotas for each key: the levels equal 128-bit integer arithmetic, however a key is stored and for however
 //! long it is unused, and a claim takes from all quotas or from none.
 
-use super::rests::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
+use super::idle_levels::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
 use std::collections::HashMap;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex};

@@ -6,9 +6,9 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, ManualClock, Quota, Share};
 
-use super::Book;
-use super::book::Page;
-use crate::scenes::{MILLI, built};
+use super::TestRecorder;
+use super::recorder::Values;
+use crate::observed_events::{MILLI, built};
 
 /// A token each millisecond, from an empty bucket.
 fn divided() -> (Limiter, ManualClock) {
@@ -16,7 +16,7 @@ fn divided() -> (Limiter, ManualClock) {
 }
 
 /// The waits of a class in milliseconds, by result.
-fn waits(page: &Page, class: &str, result: &str) -> Vec<u64> {
+fn waits(page: &Values, class: &str, result: &str) -> Vec<u64> {
     match page.get(&format!("class_acquire_duration_seconds{{key=api,class={class},result={result}}}")) {
         Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e3).round() as u64).collect(),
         None => Vec::new(),
@@ -26,7 +26,7 @@ fn waits(page: &Page, class: &str, result: &str) -> Vec<u64> {
 
 #[test]
 fn a_class_is_counted_under_its_path() {
-    let (book, (limiter, clock)) = (Book::open(), divided());
+    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
     let batch = limiter.class("batch", Share::weight(1)).unwrap();
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
@@ -68,7 +68,7 @@ fn a_class_is_counted_under_its_path() {
 
 #[test]
 fn a_class_that_is_made_again_continues_its_series() {
-    let (book, (limiter, clock)) = (Book::open(), divided());
+    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
     let meter = Meter::new("api", &limiter).unwrap();
     let served = |expected| {
         with_local_recorder(&book.recorder, || meter.publish());
@@ -96,7 +96,7 @@ fn a_class_that_is_made_again_continues_its_series() {
 
 #[test]
 fn a_meter_names_64_classes_and_adds_up_the_others() {
-    let (book, (limiter, clock)) = (Book::open(), divided());
+    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
     let meter = Meter::new("api", &limiter).unwrap();
     let classes: Vec<_> = (0..100).map(|n| limiter.class(format!("class-{n:03}"), Share::weight(1)).unwrap()).collect();
     let mut claims: Vec<_> = classes.iter().map(|class| spawn(class.consume(1))).collect();
@@ -124,7 +124,7 @@ fn a_meter_names_64_classes_and_adds_up_the_others() {
 
 #[test]
 fn a_limiter_without_classes_has_no_such_series() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_second(100)).unwrap();
     with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
     assert!(book.read().0.keys().all(|series| !series.contains("class")));

@@ -9,12 +9,12 @@ use tokio_test::{assert_pending, assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
-use super::Book;
-use crate::scenes::{MILLI, built, by_hand};
+use super::TestRecorder;
+use crate::observed_events::{MILLI, built, by_hand};
 
 #[test]
 fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
-    let (book, (limiter, clock)) = (Book::open(), by_hand(10));
+    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(10));
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(3).unwrap();
     let _ = limiter.try_acquire(7).unwrap();
@@ -35,7 +35,7 @@ fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
 /// A series that appears only with its first refusal would have no rate for it.
 #[test]
 fn every_reason_is_there_from_the_first_scrape_on() {
-    let (book, (limiter, _clock)) = (Book::open(), by_hand(10));
+    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(10));
     with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
     let page = book.read();
     assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
@@ -47,7 +47,7 @@ fn every_reason_is_there_from_the_first_scrape_on() {
 #[test]
 fn each_refusal_is_counted_once_and_under_its_own_reason() {
     let (book, (limiter, clock)) = (
-        Book::open(),
+        TestRecorder::new(),
         built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12).max_waiting(1)),
     );
     let meter = Meter::new("api", &limiter).unwrap();
@@ -107,7 +107,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
 
 #[test]
 fn a_claim_refused_for_lack_of_a_runtime_is_counted() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(1).unwrap();
@@ -118,7 +118,7 @@ fn a_claim_refused_for_lack_of_a_runtime_is_counted() {
 
 #[test]
 fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
-    let (book, (limiter, _clock)) = (Book::open(), by_hand(1));
+    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(1));
     let _ = limiter.try_acquire(1).unwrap();
     assert!(limiter.try_acquire(1).is_err(), "refusals are not counted yet");
     let meter = Meter::new("api", &limiter).unwrap();
@@ -138,7 +138,7 @@ fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
 
 #[test]
 fn joint_claims_are_refused_by_the_limiter_that_refused() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let ((first, _), (second, _)) = (by_hand(5), by_hand(2));
     let meters = [Meter::new("first", &first).unwrap(), Meter::new("second", &second).unwrap()];
     assert!(try_join([(&first, 2), (&second, 3)]).is_err());
@@ -164,7 +164,7 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
 fn every_call_of_every_thread_is_counted() {
     const THREADS: u64 = 16;
     const CALLS: u64 = 2_000;
-    let (book, (limiter, _clock)) = (Book::open(), by_hand(5_000));
+    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(5_000));
     let meter = Meter::new("api", &limiter).unwrap();
     let together = Barrier::new(THREADS as usize);
     let granted: u64 = thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
         });
         let (mut allowed, mut denied) = (0, 0);
         while !asking.is_finished() {
-            let book = Book::open();
+            let book = TestRecorder::new();
             with_local_recorder(&book.recorder, || meter.publish());
             let page = book.read();
             let now = |result| page.counter(&format!("acquire_total{{key=api,result={result}}}"));
@@ -210,7 +210,7 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
 
 #[test]
 fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let day = Duration::from_secs(86_400);
     let mut builder = Limiter::builder().quota_named("second", Quota::manual(3)).quota(Quota::new(5, day));
     for _ in 0..8 {

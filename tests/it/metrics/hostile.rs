@@ -8,22 +8,22 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, join};
 
-use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
+use crate::observed_events::{MILLI, by_hand, empty_with_cap, every_event};
 
 /// Panics in every call.
 #[derive(Debug, Default)]
-struct Grenade {
+struct PanickingRecorder {
     panics: AtomicU64,
 }
 
-impl Grenade {
+impl PanickingRecorder {
     fn burst(&self) -> ! {
         self.panics.fetch_add(1, Ordering::Relaxed);
         panic!("a hostile recorder");
     }
 }
 
-impl Recorder for Grenade {
+impl Recorder for PanickingRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -43,11 +43,11 @@ impl Recorder for Grenade {
 
 #[test]
 fn a_panicking_recorder_costs_no_grant_place_or_token() {
-    let (limiter, clock) = at_dawn();
+    let (limiter, clock) = empty_with_cap();
     let meter = Meter::new("api", &limiter).unwrap();
-    let recorder = Grenade::default();
+    let recorder = PanickingRecorder::default();
     with_local_recorder(&recorder, || {
-        a_day(&limiter, &clock);
+        every_event(&limiter, &clock);
         assert_eq!(recorder.panics.load(Ordering::Relaxed), 5, "each of the five calls was made");
         // A scrape may panic: only the scraping thread is affected.
         assert!(catch_unwind(AssertUnwindSafe(|| meter.publish())).is_err());
@@ -59,7 +59,7 @@ fn a_panicking_recorder_costs_no_grant_place_or_token() {
 fn a_wait_ended_by_a_panic_is_recorded() {
     let (limiter, _clock) = by_hand(1);
     let _meter = Meter::new("api", &limiter).unwrap();
-    let recorder = Grenade::default();
+    let recorder = PanickingRecorder::default();
     let task = || {
         let mut waiting = spawn(limiter.consume(2));
         assert_pending!(waiting.poll());
@@ -71,12 +71,12 @@ fn a_wait_ended_by_a_panic_is_recorded() {
 }
 
 /// Calls every method of the limiter that it observes.
-struct Meddler {
+struct ReentrantRecorder {
     limiter: Limiter,
     meddles: AtomicU64,
 }
 
-impl Meddler {
+impl ReentrantRecorder {
     fn meddle(&self) {
         // Its own waits are reported too; without this check it would recurse for ever.
         if self.meddles.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -88,7 +88,7 @@ impl Meddler {
     }
 }
 
-impl Recorder for Meddler {
+impl Recorder for ReentrantRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -161,7 +161,7 @@ fn a_recorder_may_call_the_limiter() {
     assert_pending!(waiting.poll());
     clock.advance(2 * MILLI);
     limiter.tick();
-    let recorder = Meddler { limiter: limiter.clone(), meddles: AtomicU64::new(0) };
+    let recorder = ReentrantRecorder { limiter: limiter.clone(), meddles: AtomicU64::new(0) };
     with_local_recorder(&recorder, || {
         let _ = assert_ready_ok!(waiting.poll());
         meter.publish();

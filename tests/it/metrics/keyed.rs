@@ -5,8 +5,8 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
-use super::{Book, Page};
-use crate::scenes::{MILLI, by_hand};
+use super::{TestRecorder, Values};
+use crate::observed_events::{MILLI, by_hand};
 
 /// A token each millisecond for each key, 3 at once.
 fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedLimiter<u64>, ManualClock) {
@@ -15,8 +15,8 @@ fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedL
     (change(builder).build().unwrap(), clock)
 }
 
-fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Page {
-    let book = Book::open();
+fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Values {
+    let book = TestRecorder::new();
     with_local_recorder(&book.recorder, || meter.publish());
     book.read()
 }
@@ -64,7 +64,7 @@ fn each_refusal_of_any_key_is_counted_once() {
 
 #[test]
 fn waits_of_all_keys_are_in_one_histogram() {
-    let (book, (users, clock)) = (Book::open(), keyed(|builder| builder));
+    let (book, (users, clock)) = (TestRecorder::new(), keyed(|builder| builder));
     let meter = Meter::new("api", &users).unwrap();
     with_local_recorder(&book.recorder, || {
         let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
@@ -91,7 +91,7 @@ fn waits_of_all_keys_are_in_one_histogram() {
 
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_each_key_waits_by_itself() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let _here = set_default_local_recorder(&book.recorder);
     let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _meter = Meter::new("api", &users).unwrap();
@@ -263,7 +263,7 @@ fn the_most_refused_keys_are_named_and_absent_later() {
 fn churning_through_keys_makes_no_more_series_than_were_allowed() {
     let (users, _clock) = keyed(|builder| builder);
     let meter = Meter::new("api", &users).unwrap().naming(20, |user| user.to_string());
-    let book = Book::open();
+    let book = TestRecorder::new();
     let mut most = 0;
     with_local_recorder(&book.recorder, || {
         for round in 0..200 {

@@ -5,11 +5,11 @@ use tokio_test::{assert_pending, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota};
 
-use super::{Book, Page};
-use crate::scenes::{MILLI, built, by_hand};
+use super::{TestRecorder, Values};
+use crate::observed_events::{MILLI, built, by_hand};
 
-fn scrape(meter: &Meter) -> Page {
-    let book = Book::open();
+fn scrape(meter: &Meter) -> Values {
+    let book = TestRecorder::new();
     with_local_recorder(&book.recorder, || meter.publish());
     book.read()
 }

@@ -1,6 +1,5 @@
 //! Meters: every series is exact, grants without waiting record nothing, and recorders do no harm.
 
-mod book;
 mod classes;
 mod conventions;
 mod counts;
@@ -9,9 +8,10 @@ mod hostile;
 mod keyed;
 mod levels;
 mod prometheus;
+mod recorder;
 #[cfg(feature = "distributed")]
 mod store;
 mod waits;
 
-pub(crate) use book::Book;
-use book::Page;
+pub(crate) use recorder::TestRecorder;
+use recorder::Values;

@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
 use tollgate::metrics::{Meter, describe};
 use tollgate::{Limiter, Quota};
 
-use crate::scenes::{MILLI, built};
+use crate::observed_events::{MILLI, built};
 
 /// The names of all series of the text, without the suffixes of histograms.
 fn names(page: &str) -> BTreeSet<&str> {

@@ -1,6 +1,6 @@
 //! The series of a distributed quota's store.
 
-use super::{Book, Page};
+use super::{TestRecorder, Values};
 use metrics::with_local_recorder;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -8,8 +8,8 @@ use tollgate::distributed::MemoryStore;
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota};
 
-fn scrape(publish: impl FnOnce()) -> Page {
-    let book = Book::open();
+fn scrape(publish: impl FnOnce()) -> Values {
+    let book = TestRecorder::new();
     with_local_recorder(&book.recorder, publish);
     book.read()
 }

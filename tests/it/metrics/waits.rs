@@ -13,12 +13,12 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join};
 
-use super::Book;
-use crate::scenes::{MILLI, built, by_hand, grants_at_once};
+use super::TestRecorder;
+use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
 fn grants_without_waiting_record_nothing() {
-    let (book, (limiter, _clock)) = (Book::open(), by_hand(1_000));
+    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(1_000));
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&book.recorder, || {
         grants_at_once(&limiter);
@@ -29,7 +29,7 @@ fn grants_without_waiting_record_nothing() {
 
 #[test]
 fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
-    let (book, (limiter, clock)) = (Book::open(), by_hand(1));
+    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(1));
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&book.recorder, || {
         let _ = limiter.try_acquire(1).unwrap();
@@ -69,7 +69,7 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let _here = set_default_local_recorder(&book.recorder);
     let limiter = Limiter::new(Quota::per_second(100).burst(2)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
@@ -89,7 +89,7 @@ async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
 
 #[test]
 fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let ((first, clock), (second, other_clock), (free, _)) = (by_hand(1), by_hand(1), by_hand(1));
     let named = [("first", &first), ("api", &second), ("free", &free)];
     let _meters = named.map(|(name, limiter)| Meter::new(name, limiter).unwrap());
@@ -115,7 +115,7 @@ fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
 /// A blocked thread waits in the same queue.
 #[test]
 fn a_thread_that_blocks_is_a_wait() {
-    let book = Book::open();
+    let book = TestRecorder::new();
     let limiter = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&book.recorder, || (0..3).for_each(|_| drop(limiter.blocking_consume(2).unwrap())));
@@ -125,7 +125,8 @@ fn a_thread_that_blocks_is_a_wait() {
 
 #[test]
 fn a_meter_built_during_a_wait_counts_from_the_next_on() {
-    let (book, (limiter, clock)) = (Book::open(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
+    let (book, (limiter, clock)) =
+        (TestRecorder::new(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
     with_local_recorder(&book.recorder, || {
         let mut before = spawn(limiter.consume(1));
         assert_pending!(before.poll());
@@ -145,7 +146,7 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     const TASKS: u64 = 16;
     const CLAIMS: u64 = 200;
     let recorder: &'static DebuggingRecorder = Box::leak(Box::new(DebuggingRecorder::new()));
-    let book = Book { told: recorder.snapshotter(), recorder: DebuggingRecorder::new() };
+    let book = TestRecorder { told: recorder.snapshotter(), recorder: DebuggingRecorder::new() };
     let _here = set_default_local_recorder(recorder);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.on_thread_start(move || std::mem::forget(set_default_local_recorder(recorder)));
@@ -194,7 +195,7 @@ async fn paced_items_and_bytes_are_waits() {
     use tokio::io::AsyncWriteExt;
     use tollgate::{io::PaceIoExt, stream::PaceStreamExt};
 
-    let book = Book::open();
+    let book = TestRecorder::new();
     let _here = set_default_local_recorder(&book.recorder);
     let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _meter = Meter::new("api", &limiter).unwrap();

@@ -16,8 +16,8 @@ use std::fmt;
 use proptest::prelude::*;
 
 use crate::oracle::checks::{agree, keep_the_law};
-use crate::oracle::echo::{Act, Acts, MAX_WAITING, agree_with_echoes};
 use crate::oracle::ops::{Dice, History, Scale, Setup, cost, done_to, rule};
+use crate::oracle::reentrant_wakers::{Act, Acts, MAX_WAITING, agree_with_echoes};
 use crate::oracle::{Int, Rule};
 
 /// Longer histories find nothing that shorter ones do not find.

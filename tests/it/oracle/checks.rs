@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use tollgate::ManualClock;
 
-use crate::oracle::hands::Hands;
+use crate::oracle::conversions;
+use crate::oracle::executor::Executor;
 use crate::oracle::model::{END, Model};
 use crate::oracle::ops::{History, Op};
-use crate::oracle::words;
 use crate::oracle::{Int, law};
 
 const DAY: Int = 86_400_000_000_000;
@@ -15,26 +15,26 @@ const DAY: Int = 86_400_000_000_000;
 /// comparison.
 pub(crate) fn agree(History { setup, ops }: &History) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let limiter = words::limiter(setup, 0, &clock);
-    let (mut hands, mut model) = (Hands::new(&limiter, &clock), Model::new(setup));
-    let mut step = |hands: &mut Hands, place: usize, op: Op| {
-        let (seen, expected) = (hands.apply(op), model.apply(op));
+    let limiter = conversions::limiter(setup, 0, &clock);
+    let (mut executor, mut model) = (Executor::new(&limiter, &clock), Model::new(setup));
+    let mut step = |executor: &mut Executor, place: usize, op: Op| {
+        let (seen, expected) = (executor.apply(op), model.apply(op));
         prop_assert_eq!(seen, expected, "result of limiter (left), oracle (right) in op {}: {:?}", place, op);
         if setup.watched || op == Op::Tick {
-            let (seen, expected) = (hands.view(), model.view());
+            let (seen, expected) = (executor.view(), model.view());
             prop_assert_eq!(seen, expected, "seen at limiter (left), oracle (right) after op {}: {:?}", place, op);
         }
         if setup.watched || !passes_by(op) {
-            let (woken, expected) = (hands.rung(), model.woken());
+            let (woken, expected) = (executor.woken(), model.woken());
             prop_assert_eq!(woken, expected, "woken by limiter (left), oracle (right) by op {}: {:?}", place, op);
         }
         Ok(())
     };
     for (place, &op) in ops.iter().enumerate() {
-        step(&mut hands, place, op)?;
+        step(&mut executor, place, op)?;
     }
-    for op in ending(&hands) {
-        step(&mut hands, ops.len(), op)?;
+    for op in ending(&executor) {
+        step(&mut executor, ops.len(), op)?;
     }
     Ok(())
 }
@@ -46,14 +46,14 @@ pub(crate) fn passes_by(op: Op) -> bool {
 }
 
 /// Returns all tokens and polls every future once more, now and a day later.
-pub(crate) fn ending(hands: &Hands<'_>) -> Vec<Op> {
+pub(crate) fn ending(executor: &Executor<'_>) -> Vec<Op> {
     let mut ops = vec![Op::Tick];
-    ops.extend((0..hands.grants()).map(|_| Op::Drop(0)));
+    ops.extend((0..executor.grants()).map(|_| Op::Drop(0)));
     ops.push(Op::Tick);
     // From the back: a cancelled claim lets those behind it move up, so each of them is polled.
-    ops.extend((0..hands.futures()).rev().map(Op::Poll));
+    ops.extend((0..executor.futures()).rev().map(Op::Poll));
     ops.extend([Op::Pass(DAY), Op::Tick]);
-    ops.extend((0..hands.futures()).rev().map(Op::Poll));
+    ops.extend((0..executor.futures()).rev().map(Op::Poll));
     ops
 }
 
@@ -64,25 +64,25 @@ pub(crate) fn keep_the_law(
     stride: impl Into<Option<u64>>,
 ) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let limiter = words::limiter(setup, stride, &clock);
-    let mut hands = Hands::prompt(&limiter, &clock, setup);
+    let limiter = conversions::limiter(setup, stride, &clock);
+    let mut executor = Executor::prompt(&limiter, &clock, setup);
     // When the queue was last certainly served.
     let mut ticks = vec![0];
     // With another quota the law would be another one.
     for op in ops.iter().filter(|op| !matches!(op, Op::SetQuota(..))).map(|&op| moderate(op)) {
-        hands.apply(op);
+        executor.apply(op);
         if setup.watched || op == Op::Tick {
-            hands.view();
-            hands.poll_the_woken();
-            ticks.push(hands.latest());
+            executor.view();
+            executor.poll_the_woken();
+            ticks.push(executor.latest());
         }
     }
     let late = |at: Int| at - ticks.iter().copied().filter(|&tick| tick < at).max().unwrap_or(at);
     for &rule in &setup.rules {
-        prop_assert_eq!(law::broken(rule, &hands.log, &hands.given, |granted| late(granted.at)), None);
+        prop_assert_eq!(law::broken(rule, &executor.log, &executor.given, |granted| late(granted.at)), None);
     }
-    prop_assert_eq!(&hands.broken, &None);
-    strands_no_claim(&mut hands, setup.max_in_flight.is_some())
+    prop_assert_eq!(&executor.broken, &None);
+    strands_no_claim(&mut executor, setup.max_in_flight.is_some())
 }
 
 /// Costs that can be saved up in a lifetime, and polls only of woken claims: so grants are noticed in their order.
@@ -96,22 +96,22 @@ fn moderate(op: Op) -> Op {
     }
 }
 
-fn strands_no_claim(hands: &mut Hands<'_>, capped: bool) -> Result<(), TestCaseError> {
+fn strands_no_claim(executor: &mut Executor<'_>, capped: bool) -> Result<(), TestCaseError> {
     if capped {
-        hands.apply(Op::SetMax(1 << 40));
+        executor.apply(Op::SetMax(1 << 40));
     }
     for _ in 0..200 {
-        for place in (0..hands.futures()).rev() {
-            hands.apply(Op::Poll(place));
+        for place in (0..executor.futures()).rev() {
+            executor.apply(Op::Poll(place));
         }
         // At the end of time a pause never ends.
-        if hands.futures() == 0 || hands.latest() == END {
+        if executor.futures() == 0 || executor.latest() == END {
             return Ok(());
         }
-        hands.apply(Op::Replenish(20_000));
-        hands.apply(Op::Pass(DAY));
-        hands.apply(Op::Tick);
+        executor.apply(Op::Replenish(20_000));
+        executor.apply(Op::Pass(DAY));
+        executor.apply(Op::Tick);
     }
-    prop_assert!(false, "{} futures are stuck", hands.futures());
+    prop_assert!(false, "{} futures are stuck", executor.futures());
     Ok(())
 }

@@ -5,19 +5,19 @@
 //! advances the model to the present. So each due claim is served at its scheduled instant, before a refund, a
 //! cancellation or a new quota can change what is due.
 
-mod asking;
 mod bucket;
 mod by_nanosecond;
 pub(crate) mod bytes;
-mod changing;
+mod changes;
 pub(crate) mod checks;
-pub(crate) mod echo;
-pub(crate) mod hands;
+mod claims;
+pub(crate) mod conversions;
+pub(crate) mod executor;
 pub(crate) mod law;
 pub(crate) mod model;
 pub(crate) mod ops;
-mod seeing;
-pub(crate) mod words;
+pub(crate) mod reentrant_wakers;
+mod view;
 
 use std::collections::VecDeque;
 

@@ -2,16 +2,16 @@
 //! prefix. The files below are in the order of the questions.
 
 // Costs, the queue, cancellation, refusals.
-mod asking;
+mod claims;
 
 // Refunds, later charges, the ceiling.
-mod paying;
+mod settlement;
 
 // A cap without a quota; waiting without holding a grant.
 mod cap_alone;
 
 // Another quota, pauses, quotas without a burst, closing.
-mod changing;
+mod changes;
 
 // Fractions, idle time, clocks that step back.
 mod time;

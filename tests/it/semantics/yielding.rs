@@ -9,7 +9,7 @@ use tokio::task::coop;
 use tollgate::{ConsumeError, Limiter, Quota};
 
 use super::DAY;
-use crate::turns::{ANSWERS, PAID, yields};
+use crate::cooperation::{ANSWERS, PAID, yields};
 
 /// More answers than a task gets in one turn if they are grants of a `Limiter` without waiting, of which one in 32 costs
 /// a unit of budget.

@@ -1,12 +1,12 @@
 //! Keyed limiters with quotas that many machines share, over stores in memory. The tests with Redis are in
 //! `tollgate-redis`.
 
+mod bounded;
 mod histories;
 mod hostile;
 mod memory;
 mod names;
 mod outages;
-mod places;
 mod trips;
 
 use std::time::Duration;

@@ -113,8 +113,8 @@ fn wakers_that_panic_when_woken_affect_no_other_claim_and_still_get_their_tokens
 /// The worst case of `panic_any`: a payload that panics when it is dropped.
 #[test]
 fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
-    struct Grenade;
-    impl Drop for Grenade {
+    struct PanickingRecorder;
+    impl Drop for PanickingRecorder {
         fn drop(&mut self) {
             resume_unwind(Box::new("a broken panic"));
         }
@@ -122,7 +122,7 @@ fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
     let (limiter, clock) = empty();
     let thrower = waker(|when| {
         if when == When::Woken {
-            resume_unwind(Box::new(Grenade));
+            resume_unwind(Box::new(PanickingRecorder));
         }
     });
     let mut broken = Box::pin(limiter.consume(1));

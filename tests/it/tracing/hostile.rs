@@ -8,7 +8,7 @@ use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
+use crate::observed_events::{MILLI, by_hand, empty_with_cap, every_event};
 
 /// Calls `act` in every callback.
 #[derive(Clone)]
@@ -63,8 +63,8 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
 fn a_panicking_subscriber_costs_no_grant_place_or_token() {
     let subscriber = Wild::new(|| panic!("a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
-    let (limiter, clock) = at_dawn();
-    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
+    let (limiter, clock) = empty_with_cap();
+    tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
     assert_eq!(told.load(Ordering::Relaxed), 7, "five entered queues, and two refusals");
 }
 
@@ -75,9 +75,9 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
     let fuse = Arc::clone(&armed);
     let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
-    let (limiter, clock) = at_dawn();
+    let (limiter, clock) = empty_with_cap();
     tracing::subscriber::with_default(subscriber, || {
-        a_day(&limiter, &clock);
+        every_event(&limiter, &clock);
         let calm = told.swap(0, Ordering::Relaxed);
         // For each of five spans its creation, its result and its end; three more fields of the one that was refused;
         // and two refusals.
@@ -103,7 +103,7 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
 /// No lock is held during the callback: otherwise this would hang.
 #[test]
 fn a_subscriber_may_call_the_limiter() {
-    let (limiter, clock) = at_dawn();
+    let (limiter, clock) = empty_with_cap();
     let (own, is_at_it) = (limiter.clone(), AtomicBool::new(false));
     let subscriber = Wild::new(move || {
         // Its own waits are reported too; without this check it would recurse for ever.
@@ -118,7 +118,7 @@ fn a_subscriber_may_call_the_limiter() {
         is_at_it.store(false, Ordering::Relaxed);
     });
     let told = Arc::clone(&subscriber.told);
-    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
+    tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
     assert!(told.load(Ordering::Relaxed) >= 17);
 }
 

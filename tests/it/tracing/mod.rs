@@ -2,7 +2,7 @@
 
 mod hostile;
 mod store;
-mod told;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,13 +15,13 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// A subscriber that records each callback as a line of text.
 #[derive(Clone, Default)]
-pub(crate) struct Scribe {
+pub(crate) struct RecordingSubscriber {
     book: Arc<Mutex<Vec<String>>>,
     spans: Arc<AtomicU64>,
     entered: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Scribe {
+impl RecordingSubscriber {
     /// Runs `act` with this as the thread's subscriber, and returns the recorded lines.
     pub(crate) fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
         tracing::subscriber::with_default(self.clone(), act)
@@ -69,7 +69,7 @@ impl Fields {
     }
 }
 
-impl Subscriber for Scribe {
+impl Subscriber for RecordingSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // tokio has spans of its own.
         ["tollgate", "tracing"].contains(&metadata.target())

@@ -1,6 +1,6 @@
 //! The events of a distributed quota's store.
 
-use super::Scribe;
+use super::RecordingSubscriber;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -11,13 +11,13 @@ fn in_paused_time(act: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);
 }
 
-fn events(scribe: &Scribe) -> Vec<String> {
+fn events(scribe: &RecordingSubscriber) -> Vec<String> {
     scribe.read().into_iter().filter(|line| line.contains(" .store.name=")).collect()
 }
 
 #[test]
 fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_together() {
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new();
@@ -48,7 +48,7 @@ fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_to
 
 #[test]
 fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new().outage(tollgate::distributed::Outage::Fail);
@@ -70,7 +70,7 @@ fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
 
 #[test]
 fn a_store_that_lost_its_state_is_an_event_with_the_excess() {
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new();

@@ -3,17 +3,17 @@
 #[path = "../../../../tests/it/assert_traits.rs"]
 mod assert_traits;
 mod auto_traits;
-#[path = "../../../../tests/it/metrics/book.rs"]
-#[allow(dead_code, reason = "the tests of `tollgate` use the rest")]
-mod book;
+#[path = "../../../../tests/it/cooperation.rs"]
+mod cooperation;
 #[cfg(feature = "http")]
 mod http;
 #[path = "../../../../tests/it/oracle/mod.rs"]
 #[allow(dead_code, reason = "the tests of `tollgate` use the rest")]
 mod oracle;
+#[path = "../../../../tests/it/metrics/recorder.rs"]
+#[allow(dead_code, reason = "the tests of `tollgate` use the rest")]
+mod recorder;
 mod tower;
-#[path = "../../../../tests/it/turns.rs"]
-mod turns;
 
 /// The program in the README of `tollgate` is compiled as a part of this crate's README.
 #[test]

@@ -1,7 +1,7 @@
 //! The meter of a limiter counts the calls of a layer.
 
 use super::{MILLI, by_hand};
-use crate::book::Book;
+use crate::recorder::TestRecorder;
 use metrics::with_local_recorder;
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
@@ -11,7 +11,7 @@ use tower::{Layer, Service};
 
 #[test]
 fn the_calls_of_layers_are_counted() {
-    let (book, (limiter, clock)) = (Book::open(), by_hand(2));
+    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(2));
     let meter = Meter::new("api", &limiter).unwrap();
     let inner = tower::service_fn(async |_: ()| Ok::<_, std::io::Error>(()));
     let mut refusing = LimitLayer::new(&limiter).release_at_head().refuse().layer(inner);

@@ -1,6 +1,6 @@
 //! A service that refuses requests again and again: other tasks of its runtime must run meanwhile.
 
-use crate::turns::{PAID, yields};
+use crate::cooperation::{PAID, yields};
 use std::time::Duration;
 use tollgate::{Limiter, Quota};
 use tollgate_tower::{Admission, MaxWait};

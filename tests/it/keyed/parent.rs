@@ -1,6 +1,6 @@
 //! A parent limiter of all keys: a claim takes from both or neither, and keys take turns in the parent.
 
-mod driving;
+mod drivers;
 
 use futures::FutureExt;
 use std::task::Poll;

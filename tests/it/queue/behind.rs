@@ -3,7 +3,7 @@
 //!
 //! The limiter takes the clock for a real one, and the driver's own timer would fire in an hour.
 
-use super::unread::Wall;
+use super::unread_clock::Wall;
 use super::*;
 use fastrand::Rng;
 use std::sync::atomic::Ordering::*;

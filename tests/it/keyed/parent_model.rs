@@ -22,7 +22,7 @@ enum Item {
         cost: i128,
     },
     /// A parent ticket, for the front of a key's queue.
-    Envoy {
+    ParentTicket {
         key: usize,
         cost: i128,
     },
@@ -32,7 +32,7 @@ enum Item {
 impl Item {
     fn cost(self) -> i128 {
         match self {
-            Self::Claim { cost, .. } | Self::Envoy { cost, .. } | Self::Debt(cost) => cost,
+            Self::Claim { cost, .. } | Self::ParentTicket { cost, .. } | Self::Debt(cost) => cost,
         }
     }
 }
@@ -145,7 +145,7 @@ impl Bucket {
 }
 
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct ParentModel {
     keys: Vec<Bucket>,
     above: Bucket,
     now: u64,
@@ -153,7 +153,7 @@ pub(crate) struct Page {
     granted: Vec<Id>,
 }
 
-impl Page {
+impl ParentModel {
     pub(crate) fn new(rules: &[Rule], above: Rule) -> Self {
         let keys = rules.iter().copied().map(Bucket::new).collect();
         Self { keys, above: Bucket::new(above), now: 0, granted: Vec::new() }
@@ -181,7 +181,7 @@ impl Page {
             self.above.move_up();
             match front {
                 Item::Claim { id, .. } => self.granted.push(id),
-                Item::Envoy { key, .. } => {
+                Item::ParentTicket { key, .. } => {
                     self.grant_front(key);
                     moved.push(key);
                 }
@@ -200,7 +200,7 @@ impl Page {
     }
 
     fn has_envoy(&self, key: usize) -> bool {
-        self.above.line.iter().any(|item| matches!(item, Item::Envoy { key: it, .. } if *it == key))
+        self.above.line.iter().any(|item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key))
     }
 
     /// The front of a key takes the tokens it waits for, or enters a parent ticket, or withdraws it.
@@ -220,7 +220,7 @@ impl Page {
                     self.grant_front(key);
                 }
                 Some(cost) => {
-                    self.above.line.push_back(Item::Envoy { key, cost });
+                    self.above.line.push_back(Item::ParentTicket { key, cost });
                     return;
                 }
             }
@@ -228,7 +228,7 @@ impl Page {
     }
 
     fn call_back(&mut self, key: usize) {
-        self.above.leave(|item| matches!(item, Item::Envoy { key: it, .. } if *it == key));
+        self.above.leave(|item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key));
     }
 
     pub(crate) fn try_acquire(&mut self, key: usize, cost: u64) -> bool {

@@ -68,7 +68,7 @@ fn denial(Denied { retry_after, remaining, by, .. }: Denied) -> Answer {
     Answer::Denied { retry_after: retry_after.map(signed), remaining: remaining.into(), by }
 }
 
-pub(crate) fn told_off<E: fmt::Debug>(result: Result<(), E>) -> Seen {
+pub(crate) fn seen_result<E: fmt::Debug>(result: Result<(), E>) -> Seen {
     if result.is_ok() { Seen::Nothing } else { Seen::Refused }
 }
 

@@ -31,14 +31,14 @@ pub(crate) fn grants_at_once(limiter: &Limiter) {
     }
 }
 
-/// Empty at first, and with a cap of 10: for [`a_day`].
-pub(crate) fn at_dawn() -> (Limiter, ManualClock) {
+/// Empty at first, and with a cap of 10: for [`every_event`].
+pub(crate) fn empty_with_cap() -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10))
 }
 
 /// The same events for every observer, whatever the observer does: five claims wait, of which three are granted, one is
 /// cancelled and one is refused; and one claim is refused at once.
-pub(crate) fn a_day(limiter: &Limiter, clock: &ManualClock) {
+pub(crate) fn every_event(limiter: &Limiter, clock: &ManualClock) {
     let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
     let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(limiter, 1)])));
     let mut late = spawn(limiter.consume(1).within(5 * MILLI));

@@ -7,32 +7,34 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tollgate::{ConsumeError, Grant, Limiter, ManualClock};
 
+use crate::oracle::conversions::{
+    nanoseconds, not_acquired, not_consumed, quota, seen_result, signed, signed_tokens, unsigned,
+};
 use crate::oracle::law::Given;
 use crate::oracle::model::{END, Seen, View};
 use crate::oracle::ops::{Op, Place, Setup};
-use crate::oracle::words::{nanoseconds, not_acquired, not_consumed, quota, signed, signed_tokens, told_off, unsigned};
 use crate::oracle::{Answer, Granted, Id, Int};
 
 /// The claims woken since the last call, in order.
-pub(crate) type Rung = Arc<Mutex<Vec<Id>>>;
+pub(crate) type Woken = Arc<Mutex<Vec<Id>>>;
 
 /// The action of a waker, beside recording that it was called.
-pub(crate) trait Answers: Send + Sync {
-    fn answer(&self, id: Id);
+pub(crate) trait WakeAction: Send + Sync {
+    fn on_wake(&self, id: Id);
 }
 
 /// A waker that records which claims were woken, in order.
-pub(crate) struct Bell {
+pub(crate) struct RecordingWaker {
     id: Id,
     /// A later poll brought another waker: this one must not be used any more.
     stale: AtomicBool,
-    rung: Rung,
-    answers: Option<Weak<dyn Answers>>,
+    woken: Woken,
+    action: Option<Weak<dyn WakeAction>>,
 }
 
-impl Bell {
-    pub(crate) fn new(id: Id, rung: &Rung, answers: Option<Weak<dyn Answers>>) -> Arc<Bell> {
-        Arc::new(Bell { id, stale: AtomicBool::new(false), rung: rung.clone(), answers })
+impl RecordingWaker {
+    pub(crate) fn new(id: Id, woken: &Woken, action: Option<Weak<dyn WakeAction>>) -> Arc<RecordingWaker> {
+        Arc::new(RecordingWaker { id, stale: AtomicBool::new(false), woken: woken.clone(), action })
     }
 
     /// Marks it as replaced: it must not be used any more.
@@ -41,12 +43,12 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
         let id = if self.stale.load(Ordering::Relaxed) { Id::MAX } else { self.id };
-        self.rung.lock().unwrap().push(id);
-        if let Some(answers) = self.answers.as_ref().and_then(Weak::upgrade) {
-            answers.answer(id);
+        self.woken.lock().unwrap().push(id);
+        if let Some(action) = self.action.as_ref().and_then(Weak::upgrade) {
+            action.on_wake(id);
         }
     }
 }
@@ -55,10 +57,10 @@ struct Live<'a> {
     id: Id,
     cost: Int,
     future: Pin<Box<dyn Future<Output = Result<Grant<'a>, ConsumeError>> + 'a>>,
-    bell: Option<Arc<Bell>>,
+    waker: Option<Arc<RecordingWaker>>,
 }
 
-pub(crate) struct Hands<'a> {
+pub(crate) struct Executor<'a> {
     limiter: &'a Limiter,
     clock: ManualClock,
     /// What the clock shows, from the birth of the limiter.
@@ -78,9 +80,9 @@ pub(crate) struct Hands<'a> {
     grants: Vec<Grant<'a>>,
     /// The number of callers so far.
     pub(crate) numbered: Arc<AtomicUsize>,
-    pub(crate) rung: Rung,
+    pub(crate) woken: Woken,
     /// The actions of all wakers.
-    pub(crate) answers: Option<Weak<dyn Answers>>,
+    pub(crate) action: Option<Weak<dyn WakeAction>>,
     /// The last seen values of tail and published: they only grow.
     rovers: (u64, u64),
     /// Grants in the order in which they were noticed, each with that instant.
@@ -89,9 +91,9 @@ pub(crate) struct Hands<'a> {
     pub(crate) given: Vec<Given>,
 }
 
-impl<'a> Hands<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, clock: &ManualClock) -> Hands<'a> {
-        Hands {
+impl<'a> Executor<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, clock: &ManualClock) -> Executor<'a> {
+        Executor {
             limiter,
             clock: clock.clone(),
             now: 0,
@@ -104,8 +106,8 @@ impl<'a> Hands<'a> {
             futures: Vec::new(),
             grants: Vec::new(),
             numbered: Arc::default(),
-            rung: Arc::default(),
-            answers: None,
+            woken: Arc::default(),
+            action: None,
             rovers: (0, 0),
             log: Vec::new(),
             given: Vec::new(),
@@ -113,11 +115,11 @@ impl<'a> Hands<'a> {
     }
 
     /// For use without an oracle: woken claims are polled at once.
-    pub(crate) fn prompt(limiter: &'a Limiter, clock: &ManualClock, setup: &Setup) -> Hands<'a> {
-        let mut hands = Hands::new(limiter, clock);
-        hands.prompt = true;
-        hands.max_in_flight = setup.max_in_flight;
-        hands
+    pub(crate) fn prompt(limiter: &'a Limiter, clock: &ManualClock, setup: &Setup) -> Executor<'a> {
+        let mut executor = Executor::new(limiter, clock);
+        executor.prompt = true;
+        executor.max_in_flight = setup.max_in_flight;
+        executor
     }
 
     pub(crate) fn apply(&mut self, op: Op) -> Seen {
@@ -149,7 +151,7 @@ impl<'a> Hands<'a> {
             Op::Tick => self.limiter.tick(),
             Op::Pass(span) => self.pass(span),
             Op::Back(span) => self.back(span),
-            Op::SetQuota(index, rule) => return told_off(self.limiter.set_quota(index, quota(rule))),
+            Op::SetQuota(index, rule) => return seen_result(self.limiter.set_quota(index, quota(rule))),
             Op::SetMax(most) => return self.set_max_in_flight(most),
             Op::Pause(span) => self.pause(span),
             Op::Close => self.limiter.close(),
@@ -174,13 +176,13 @@ impl<'a> Hands<'a> {
             None => Box::pin(consume),
             Some(allowed) => Box::pin(consume.within(nanoseconds(allowed))),
         };
-        self.futures.push(Live { id, cost, future, bell: None });
+        self.futures.push(Live { id, cost, future, waker: None });
         if poll { self.poll(self.futures.len() - 1) } else { Seen::Nothing }
     }
 
     fn poll(&mut self, place: Place) -> Seen {
-        let Live { id, cost, bell, .. } = &self.futures[place];
-        let (id, cost, waits) = (*id, *cost, bell.is_some());
+        let Live { id, cost, waker, .. } = &self.futures[place];
+        let (id, cost, waits) = (*id, *cost, waker.is_some());
         let mut polled = self.poll_once(place);
         if waits && polled.is_pending() {
             // Waiters are served by other calls: their own polls need not read the clock.
@@ -197,10 +199,10 @@ impl<'a> Hands<'a> {
     }
 
     fn poll_once(&mut self, place: Place) -> Poll<Result<Grant<'a>, ConsumeError>> {
-        let Live { id, future, bell, .. } = &mut self.futures[place];
-        let next = Bell::new(*id, &self.rung, self.answers.clone());
+        let Live { id, future, waker, .. } = &mut self.futures[place];
+        let next = RecordingWaker::new(*id, &self.woken, self.action.clone());
         let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
-        if let Some(before) = bell.replace(next) {
+        if let Some(before) = waker.replace(next) {
             before.retire();
         }
         polled
@@ -251,7 +253,7 @@ impl<'a> Hands<'a> {
     }
 
     fn set_max_in_flight(&mut self, most: Int) -> Seen {
-        let seen = told_off(self.limiter.set_max_in_flight(unsigned(most)));
+        let seen = seen_result(self.limiter.set_max_in_flight(unsigned(most)));
         self.max_in_flight = self.max_in_flight.map(|_| most);
         seen
     }
@@ -263,7 +265,7 @@ impl<'a> Hands<'a> {
     }
 
     fn release(&mut self, tokens: Int) -> Seen {
-        let seen = told_off(self.limiter.release(unsigned(tokens)));
+        let seen = seen_result(self.limiter.release(unsigned(tokens)));
         if seen == Seen::Nothing {
             self.forgotten -= tokens;
         }
@@ -314,12 +316,12 @@ impl<'a> Hands<'a> {
     }
 
     /// Futures woken since the last call, in order, that have not ended since.
-    pub(crate) fn rung(&mut self) -> Vec<Id> {
-        std::mem::take(&mut *self.rung.lock().unwrap())
+    pub(crate) fn woken(&mut self) -> Vec<Id> {
+        std::mem::take(&mut *self.woken.lock().unwrap())
     }
 
     fn unring(&mut self, id: Id) {
-        self.rung.lock().unwrap().retain(|&rung| rung != id);
+        self.woken.lock().unwrap().retain(|&woken| woken != id);
     }
 
     pub(crate) fn view(&mut self) -> View {
@@ -342,7 +344,7 @@ impl<'a> Hands<'a> {
 
     /// Polls the woken futures in order, as their tasks would.
     pub(crate) fn poll_the_woken(&mut self) {
-        for id in self.rung() {
+        for id in self.woken() {
             if let Some(place) = self.futures.iter().position(|live| live.id == id) {
                 self.poll(place);
             }

@@ -5,33 +5,33 @@ use std::collections::HashMap;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// A recorder, and the values it received.
-pub(crate) struct Book {
+pub(crate) struct TestRecorder {
     pub(crate) recorder: DebuggingRecorder,
     pub(crate) told: Snapshotter,
 }
 
-impl Book {
-    pub(crate) fn open() -> Self {
+impl TestRecorder {
+    pub(crate) fn new() -> Self {
         let recorder = DebuggingRecorder::new();
         Self { told: recorder.snapshotter(), recorder }
     }
 
     /// Takes the values received since the last call.
-    pub(crate) fn read(&self) -> Page {
+    pub(crate) fn read(&self) -> Values {
         let series = self.told.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
             let (_, key) = key.into_parts();
             let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
             (format!("{}{{{}}}", key.name(), labels.join(",")), value)
         });
-        Page(series.collect())
+        Values(series.collect())
     }
 }
 
 /// Each series by its name and labels, without the prefix.
 #[derive(Debug)]
-pub(crate) struct Page(pub(crate) HashMap<String, DebugValue>);
+pub(crate) struct Values(pub(crate) HashMap<String, DebugValue>);
 
-impl Page {
+impl Values {
     pub(crate) fn get(&self, series: &str) -> Option<&DebugValue> {
         self.0.get(&format!("rate_limit_{series}"))
     }

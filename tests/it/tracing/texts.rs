@@ -3,13 +3,13 @@
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::{Limiter, Quota, Share, join, try_join};
 
-use super::Scribe;
-use crate::scenes::{MILLI, built, by_hand, grants_at_once};
+use super::RecordingSubscriber;
+use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
 fn grants_without_waiting_are_not_reported() {
     let (limiter, _clock) = by_hand(1_000);
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| grants_at_once(&limiter));
     assert!(scribe.read().is_empty());
 }
@@ -17,7 +17,7 @@ fn grants_without_waiting_are_not_reported() {
 #[test]
 fn a_wait_is_a_span_from_the_queue_to_the_grant() {
     let (limiter, clock) = by_hand(1);
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let outer = tracing::info_span!(target: "tracing", "request").entered();
         let (mut first, mut second) = (spawn(limiter.consume(3)), spawn(limiter.clone().consume_owned(5)));
@@ -45,7 +45,7 @@ fn a_wait_is_a_span_from_the_queue_to_the_grant() {
 #[test]
 fn a_refusal_after_a_wait_is_reported_within_its_span() {
     let (limiter, clock) = by_hand(1);
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let mut late = spawn(limiter.consume(3).within(4 * MILLI));
         let mut closed = spawn(limiter.consume(1));
@@ -74,7 +74,7 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
 #[test]
 fn a_refusal_is_an_event_with_its_bound_and_its_wait() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_waiting(0));
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let _ = limiter.try_acquire(2).unwrap();
         clock.advance(MILLI / 4);
@@ -107,7 +107,7 @@ fn the_event_of_a_refusal_names_the_quota() {
     let builder = Limiter::builder().quota_named("minute", Quota::per_minute(60).burst(2)).max_waiting(1);
     let (limiter, clock) = built(builder);
     let _grant = limiter.try_acquire(2).unwrap();
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     let told = || scribe.read().into_iter().filter(|line| line.starts_with("DEBUG event")).collect::<Vec<_>>();
     scribe.listen(|| {
         assert!(limiter.try_acquire(1).is_err());
@@ -136,7 +136,7 @@ fn the_event_of_a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     let bulk = limiter.class("bulk", Share::weight(1).ceiling(Quota::per_hour(2))).unwrap();
     let nightly = bulk.class("nightly", Share::weight(1)).unwrap();
     let _grant = nightly.try_acquire(2).unwrap();
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| assert!(nightly.try_acquire(1).is_err()));
     let told = scribe.read();
     assert!(told[0].contains(" .class.name=bulk/nightly ") && told[0].contains(" .quota.name=bulk "), "{told:?}");
@@ -145,7 +145,7 @@ fn the_event_of_a_refusal_by_a_ceiling_names_the_class_that_has_it() {
 #[test]
 fn a_refusal_as_too_late_reports_by_how_much() {
     let (limiter, _clock) = by_hand(1);
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
     let told = scribe.read();
     assert!(
@@ -161,7 +161,7 @@ fn a_refusal_as_too_late_reports_by_how_much() {
 fn behind_several_quotas_the_first_waiter_has_an_estimate() {
     let (limiter, _clock) =
         built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).quota(Quota::per_second(10).initial(0)));
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(1)));
         assert_pending!(first.poll());
@@ -177,7 +177,7 @@ fn behind_several_quotas_the_first_waiter_has_an_estimate() {
 #[test]
 fn a_joint_claim_is_a_span_in_each_of_its_queues() {
     let ((first, clock), (second, _)) = (by_hand(1), by_hand(1));
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let mut before = spawn(first.consume(2));
         assert_pending!(before.poll());
@@ -210,7 +210,7 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
     let clock = tollgate::ManualClock::new();
     let quota = Quota::new(1, MILLI).burst(1);
     let users = tollgate::KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let _ = users.try_acquire(&"ann", 1).unwrap();
         assert!(scribe.read().is_empty());
@@ -239,7 +239,7 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
 /// A span is as long as its wait, also on a runtime.
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     let _here = tracing::subscriber::set_default(scribe.clone());
     let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _ = limiter.consume(1).await.unwrap();
@@ -261,7 +261,7 @@ fn waits_and_refusals_name_their_class() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).classes());
     let batch = limiter.class("batch", Share::weight(1)).unwrap();
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
-    let scribe = Scribe::default();
+    let scribe = RecordingSubscriber::default();
     scribe.listen(|| {
         let mut waiting = spawn(tenant.consume(1));
         assert_pending!(waiting.poll());

@@ -15,10 +15,10 @@ use proptest::prelude::*;
 use tollgate::{ConsumeOwned, Limiter, ManualClock};
 
 use crate::oracle::checks::{ending, passes_by};
-use crate::oracle::hands::{Answers, Bell, Hands, Rung};
+use crate::oracle::conversions::{self, not_acquired, not_consumed, signed, unsigned};
+use crate::oracle::executor::{Executor, RecordingWaker, WakeAction, Woken};
 use crate::oracle::model::{Model, Seen};
 use crate::oracle::ops::{History, Op, Place};
-use crate::oracle::words::{self, not_acquired, not_consumed, signed, unsigned};
 use crate::oracle::{Answer, Id, Int};
 
 /// The longest queue: a batch of wakers holds 32.
@@ -54,22 +54,22 @@ impl Acts {
 struct Bystander {
     id: Id,
     future: Pin<Box<ConsumeOwned>>,
-    bell: Option<Arc<Bell>>,
+    waker: Option<Arc<RecordingWaker>>,
 }
 
 /// The actions on the limiter.
 struct Echo {
     limiter: Limiter,
     acts: Acts,
-    rung: Rung,
+    woken: Woken,
     numbered: Arc<AtomicUsize>,
     bystanders: Mutex<Vec<Bystander>>,
     heard: Mutex<Vec<(Id, Seen)>>,
     weak: Weak<Echo>,
 }
 
-impl Answers for Echo {
-    fn answer(&self, id: Id) {
+impl WakeAction for Echo {
+    fn on_wake(&self, id: Id) {
         let (act, panics) = self.acts.of(id);
         if act != Act::Nothing {
             self.act(id, act);
@@ -82,12 +82,12 @@ impl Answers for Echo {
 }
 
 impl Echo {
-    fn new(limiter: &Limiter, acts: &Acts, hands: &Hands<'_>) -> Arc<Echo> {
+    fn new(limiter: &Limiter, acts: &Acts, executor: &Executor<'_>) -> Arc<Echo> {
         Arc::new_cyclic(|weak| Echo {
             limiter: limiter.clone(),
             acts: acts.clone(),
-            rung: hands.rung.clone(),
-            numbered: hands.numbered.clone(),
+            woken: executor.woken.clone(),
+            numbered: executor.numbered.clone(),
             bystanders: Mutex::default(),
             heard: Mutex::default(),
             weak: weak.clone(),
@@ -137,9 +137,9 @@ impl Echo {
     }
 
     fn poll(&self, place: Place, mut bystander: Bystander) {
-        let next = Bell::new(bystander.id, &self.rung, Some(self.weak.clone()));
+        let next = RecordingWaker::new(bystander.id, &self.woken, Some(self.weak.clone()));
         let polled = bystander.future.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
-        let before = bystander.bell.replace(next);
+        let before = bystander.waker.replace(next);
         match polled {
             Poll::Pending => {
                 // Not the waker of the poll that granted it: that one may still be called.
@@ -161,7 +161,7 @@ impl Echo {
         let id = 1 + self.numbered.fetch_add(1, Ordering::Relaxed);
         let future = Box::pin(self.limiter.clone().consume_owned(unsigned(cost)));
         let place = self.hear(id, Seen::Nothing);
-        self.poll(place, Bystander { id, future, bell: None });
+        self.poll(place, Bystander { id, future, waker: None });
     }
 
     fn take(&self, which: Place) -> Option<Bystander> {
@@ -253,7 +253,7 @@ impl Expected {
 
 /// Both sides.
 struct Both<'a> {
-    hands: Hands<'a>,
+    executor: Executor<'a>,
     echo: Arc<Echo>,
     expected: Expected,
     watched: bool,
@@ -262,14 +262,14 @@ struct Both<'a> {
 /// As [`agree`](crate::oracle::checks::agree), with wakers that do what `acts` says.
 pub(crate) fn agree_with_echoes(History { setup, ops }: &History, acts: &Acts) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let limiter = words::limiter(setup, 0, &clock);
-    let mut hands = Hands::new(&limiter, &clock);
-    let echo = Echo::new(&limiter, acts, &hands);
+    let limiter = conversions::limiter(setup, 0, &clock);
+    let mut executor = Executor::new(&limiter, &clock);
+    let echo = Echo::new(&limiter, acts, &executor);
     let weak = Arc::downgrade(&echo);
-    hands.answers = Some(weak);
+    executor.action = Some(weak);
     let (model, acts) = (Model::new(setup), acts.clone());
     let expected = Expected { model, acts, bystanders: Vec::new(), heard: Vec::new(), woken: Vec::new() };
-    let mut both = Both { hands, echo, expected, watched: setup.watched };
+    let mut both = Both { executor, echo, expected, watched: setup.watched };
     for (place, &op) in ops.iter().enumerate() {
         both.do_in_steps(place, op)?;
         if place % 4 == 1
@@ -278,7 +278,7 @@ pub(crate) fn agree_with_echoes(History { setup, ops }: &History, acts: &Acts) -
             both.bring(place, cost)?;
         }
     }
-    for op in ending(&both.hands) {
+    for op in ending(&both.executor) {
         both.do_in_steps(ops.len(), op)?;
     }
     Ok(())
@@ -295,7 +295,7 @@ impl Both<'_> {
         self.step(place, op)?;
         if self.watched || op == Op::Tick {
             self.step(place, Op::Tick)?;
-            let (seen, expected) = (self.hands.view(), self.expected.model.view());
+            let (seen, expected) = (self.executor.view(), self.expected.model.view());
             prop_assert_eq!(seen, expected, "seen at limiter (left), oracle (right) after op {}: {:?}", place, op);
         }
         Ok(())
@@ -304,12 +304,12 @@ impl Both<'_> {
     fn step(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         // The bystanders are among the oracle's futures.
         let same = match op {
-            Op::Poll(which) => self.hands.id_at(which).map(|id| self.expected.poll_of(id)),
-            Op::Cancel(which) => self.hands.id_at(which).map(|id| Op::Cancel(self.expected.place_of(id))),
+            Op::Poll(which) => self.executor.id_at(which).map(|id| self.expected.poll_of(id)),
+            Op::Cancel(which) => self.executor.id_at(which).map(|id| Op::Cancel(self.expected.place_of(id))),
             op => Some(op),
         };
         let Some(same) = same else { return Ok(()) };
-        let (seen, expected) = (self.hands.apply(op), self.expected.model.apply(same));
+        let (seen, expected) = (self.executor.apply(op), self.expected.model.apply(same));
         prop_assert_eq!(seen, expected, "result of limiter (left), oracle (right) in op {}: {:?}", place, op);
         self.expected.echo();
         self.compare(place, op)
@@ -332,7 +332,7 @@ impl Both<'_> {
             place,
             op
         );
-        let (woken, expected) = (self.hands.rung(), std::mem::take(&mut self.expected.woken));
+        let (woken, expected) = (self.executor.woken(), std::mem::take(&mut self.expected.woken));
         prop_assert_eq!(woken, expected, "woken by limiter (left), oracle (right) by op {}: {:?}", place, op);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Executes a history on a keyed limiter, with a manual clock and without a runtime, and returns the result of each op.
 
+use crate::oracle::conversions::{nanoseconds, not_acquired, not_consumed, quota, seen_result, signed, unsigned};
 use crate::oracle::model::{END, Seen};
 use crate::oracle::ops::{Op, Place, Setup};
-use crate::oracle::words::{nanoseconds, not_acquired, not_consumed, quota, signed, told_off, unsigned};
 use crate::oracle::{Answer, Id, Int};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -26,14 +26,14 @@ static KEYS: [Key; 256] = {
 };
 
 /// A waker that records which claims were woken, in order.
-struct Bell {
+struct RecordingWaker {
     id: Id,
-    rung: Arc<Mutex<Vec<Id>>>,
+    woken: Arc<Mutex<Vec<Id>>>,
 }
 
-impl Wake for Bell {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
-        self.rung.lock().unwrap().push(self.id);
+        self.woken.lock().unwrap().push(self.id);
     }
 }
 
@@ -45,18 +45,18 @@ struct Live<'a> {
 
 /// The futures and grants of one key.
 #[derive(Default)]
-struct Hand<'a> {
+struct KeyState<'a> {
     futures: Vec<Live<'a>>,
     grants: Vec<Grant<'a>>,
-    rung: Arc<Mutex<Vec<Id>>>,
+    woken: Arc<Mutex<Vec<Id>>>,
     next: Id,
 }
 
-pub(crate) struct Hands<'a> {
+pub(crate) struct Executor<'a> {
     keyed: &'a Keyed,
     clock: ManualClock,
     now: Int,
-    hands: Vec<Hand<'a>>,
+    keys: Vec<KeyState<'a>>,
 }
 
 /// A keyed limiter as `setup` says, with `rooms` shards.
@@ -68,10 +68,10 @@ pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
     builder.build().expect("the setup of a history is valid")
 }
 
-impl<'a> Hands<'a> {
+impl<'a> Executor<'a> {
     pub(crate) fn new(keyed: &'a Keyed, clock: &ManualClock, keys: usize) -> Self {
-        let hands = (0..keys).map(|_| Hand::default()).collect();
-        Self { keyed, clock: clock.clone(), now: 0, hands }
+        let keys = (0..keys).map(|_| KeyState::default()).collect();
+        Self { keyed, clock: clock.clone(), now: 0, keys }
     }
 
     pub(crate) fn pass(&mut self, span: Int) {
@@ -93,7 +93,7 @@ impl<'a> Hands<'a> {
             Op::Settle(place, actual) => self.settle(key, place, actual),
             Op::Drop(place) => drop(self.take_grant(key, place)),
             Op::Forget(place) => drop(self.take_grant(key, place).map(Grant::forget)),
-            Op::Release(tokens) => return told_off(self.keyed.release(&key, unsigned(tokens))),
+            Op::Release(tokens) => return seen_result(self.keyed.release(&key, unsigned(tokens))),
             Op::Estimate(cost) => return Seen::Estimate(self.keyed.estimate(&key, unsigned(cost)).map(signed)),
             Op::Heed(cost) => return self.heed(key, cost),
             Op::Replenish(tokens) => self.keyed.replenish(&key, unsigned(tokens)),
@@ -123,14 +123,14 @@ impl<'a> Hands<'a> {
             None => Box::pin(consume),
             Some(allowed) => Box::pin(consume.within(nanoseconds(allowed))),
         };
-        let futures = &mut self.hands[usize::from(key)].futures;
+        let futures = &mut self.keys[usize::from(key)].futures;
         futures.push(Live { id, future, polled: false });
         let last = futures.len() - 1;
         if poll { self.poll(key, last) } else { Seen::Nothing }
     }
 
     fn poll(&mut self, key: Key, place: Place) -> Seen {
-        let waits = self.hands[usize::from(key)].futures[place].polled;
+        let waits = self.keys[usize::from(key)].futures[place].polled;
         let mut polled = self.poll_once(key, place);
         if waits && polled.is_pending() {
             // Waiters are served by other calls: their own polls need not read the clock.
@@ -138,9 +138,9 @@ impl<'a> Hands<'a> {
             polled = self.poll_once(key, place);
         }
         let Poll::Ready(result) = polled else { return Seen::Told(Answer::Waits) };
-        let hand = &mut self.hands[usize::from(key)];
-        let Live { id, .. } = hand.futures.remove(place);
-        hand.rung.lock().unwrap().retain(|&rung| rung != id);
+        let state = &mut self.keys[usize::from(key)];
+        let Live { id, .. } = state.futures.remove(place);
+        state.woken.lock().unwrap().retain(|&woken| woken != id);
         Seen::Told(match result {
             Ok(grant) => {
                 let cost = grant.cost().into();
@@ -151,36 +151,36 @@ impl<'a> Hands<'a> {
     }
 
     fn poll_once(&mut self, key: Key, place: Place) -> Poll<Answered<'a>> {
-        let Hand { futures, rung, .. } = &mut self.hands[usize::from(key)];
+        let KeyState { futures, woken, .. } = &mut self.keys[usize::from(key)];
         let live = &mut futures[place];
         live.polled = true;
-        let bell = Arc::new(Bell { id: live.id, rung: rung.clone() });
-        live.future.as_mut().poll(&mut Context::from_waker(&Waker::from(bell)))
+        let waker = Arc::new(RecordingWaker { id: live.id, woken: woken.clone() });
+        live.future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)))
     }
 
     fn keep(&mut self, key: Key, cost: Int, grant: Grant<'a>) -> Answer {
         assert_eq!(grant.cost(), unsigned(cost));
-        self.hands[usize::from(key)].grants.push(grant);
+        self.keys[usize::from(key)].grants.push(grant);
         Answer::Granted
     }
 
     fn cancel(&mut self, key: Key, place: Place) {
         let Some(place) = self.pick_future(key, place) else { return };
-        let hand = &mut self.hands[usize::from(key)];
-        let Live { id, future, .. } = hand.futures.remove(place);
+        let state = &mut self.keys[usize::from(key)];
+        let Live { id, future, .. } = state.futures.remove(place);
         drop(future);
-        hand.rung.lock().unwrap().retain(|&rung| rung != id);
+        state.woken.lock().unwrap().retain(|&woken| woken != id);
     }
 
     fn settle(&mut self, key: Key, place: Place, actual: Int) {
-        let grants = &mut self.hands[usize::from(key)].grants;
+        let grants = &mut self.keys[usize::from(key)].grants;
         let Some(place) = place.checked_rem(grants.len()) else { return };
         grants[place].settle(unsigned(actual));
         assert_eq!(grants[place].cost(), unsigned(actual));
     }
 
     fn take_grant(&mut self, key: Key, place: Place) -> Option<Grant<'a>> {
-        let grants = &mut self.hands[usize::from(key)].grants;
+        let grants = &mut self.keys[usize::from(key)].grants;
         place.checked_rem(grants.len()).map(|place| grants.remove(place))
     }
 
@@ -201,25 +201,25 @@ impl<'a> Hands<'a> {
     }
 
     /// The claims woken since the last call.
-    pub(crate) fn rung(&mut self, key: Key) -> Vec<Id> {
-        std::mem::take(&mut *self.hands[usize::from(key)].rung.lock().unwrap())
+    pub(crate) fn woken(&mut self, key: Key) -> Vec<Id> {
+        std::mem::take(&mut *self.keys[usize::from(key)].woken.lock().unwrap())
     }
 
     pub(crate) fn futures(&self, key: Key) -> usize {
-        self.hands[usize::from(key)].futures.len()
+        self.keys[usize::from(key)].futures.len()
     }
 
     /// The number of claims that were polled and have not ended.
     pub(crate) fn waiting(&self, key: Key) -> usize {
-        self.hands[usize::from(key)].futures.iter().filter(|live| live.polled).count()
+        self.keys[usize::from(key)].futures.iter().filter(|live| live.polled).count()
     }
 
     pub(crate) fn grants(&self, key: Key) -> usize {
-        self.hands[usize::from(key)].grants.len()
+        self.keys[usize::from(key)].grants.len()
     }
 
     fn number(&mut self, key: Key) -> Id {
-        let next = &mut self.hands[usize::from(key)].next;
+        let next = &mut self.keys[usize::from(key)].next;
         *next += 1;
         *next
     }

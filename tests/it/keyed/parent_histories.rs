@@ -2,9 +2,9 @@
 //! claims must be granted in the same nanosecond, and no others. The same histories with rare calls keep the rate law,
 //! and every claim is served.
 //!
-//! To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::roofed`.
+//! To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::parent_histories`.
 
-use super::page::{Id, Page, Rule};
+use super::parent_model::{Id, ParentModel, Rule};
 use crate::oracle::ops::config;
 use proptest::prelude::*;
 use std::task::Poll;
@@ -136,7 +136,7 @@ struct Both<'a> {
     clock: &'a ManualClock,
     global: &'a Limiter,
     keyed: &'a KeyedLimiter<u8>,
-    page: Page,
+    page: ParentModel,
     rules: (Rule, Rule),
     watched: bool,
     futures: Vec<Live<'a>>,
@@ -150,7 +150,7 @@ struct Both<'a> {
 impl<'a> Both<'a> {
     fn new(limiters: &'a (ManualClock, Limiter, KeyedLimiter<u8>), rule: Rule, above: Rule, watched: bool) -> Self {
         let (clock, global, keyed) = limiters;
-        let page = Page::new(&[rule; KEYS], above);
+        let page = ParentModel::new(&[rule; KEYS], above);
         let (futures, grants, spent) = (Vec::new(), Vec::new(), [0; KEYS + 1]);
         Self { clock, global, keyed, page, rules: (rule, above), watched, futures, grants, next: 0, now: 0, spent }
     }

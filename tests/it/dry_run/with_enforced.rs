@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tollgate::{Bound, Grant, Limiter, ManualClock, TryAcquireError};
 
 use super::{Call, Made, Step, Trace, leave, trace, verdict_of};
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
-use crate::oracle::words::{nanoseconds, quota, unsigned};
 
 /// A limiter in a trace.
 struct Side<'a> {

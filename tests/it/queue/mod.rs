@@ -2,10 +2,10 @@
 //! woken.
 
 mod behind;
-mod joining;
-mod leaving;
+mod cancellation;
+mod entering;
 mod permutations;
-mod unread;
+mod unread_clock;
 mod wakers;
 
 use crate::fixture::*;
