@@ -28,12 +28,12 @@ pub fn too_late(estimate: Duration, allowed: Duration) -> ConsumeError {
 }
 
 /// A limiter and its clock.
-pub struct Stand {
+pub struct Fixture {
     pub limiter: Limiter,
     pub clock: ManualClock,
 }
 
-impl Stand {
+impl Fixture {
     pub fn new(quota: Quota) -> Self {
         Self::built(Limiter::builder().quota(quota))
     }

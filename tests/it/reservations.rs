@@ -1,6 +1,6 @@
 //! Grants that grow, and reservations of several resources that are dropped in the middle of their work.
 
-use crate::fixture::{Stand, one_per_milli};
+use crate::fixture::{Fixture, one_per_milli};
 use futures::FutureExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -10,30 +10,30 @@ use tollgate::{Bound, ConsumeError, JoinError, Limiter, ManualClock, Quota, rese
 
 #[test]
 fn a_grant_that_grows_charges_at_once_and_never_waits() {
-    let stand = Stand::new(one_per_milli(10));
-    stand.pass(Duration::from_millis(10));
-    let mut grant = stand.take(4);
+    let fixture = Fixture::new(one_per_milli(10));
+    fixture.pass(Duration::from_millis(10));
+    let mut grant = fixture.take(4);
     grant.grow(20);
-    assert_eq!((grant.cost(), stand.limiter.available(), stand.limiter.deficiency()), (24, 0, 14));
+    assert_eq!((grant.cost(), fixture.limiter.available(), fixture.limiter.deficiency()), (24, 0, 14));
     grant.grow(0);
     grant.settle(3);
-    assert_eq!((grant.cost(), stand.limiter.deficiency()), (3, 0));
+    assert_eq!((grant.cost(), fixture.limiter.deficiency()), (3, 0));
     grant.grow(u64::MAX);
     assert!(grant.cost() <= 3 + (1 << 48), "a debt is limited");
 }
 
 #[test]
 fn growing_within_the_quota_waits_in_the_queue() {
-    let stand = Stand::new(one_per_milli(10));
-    stand.pass(Duration::from_millis(10));
-    let mut grant = stand.take(10);
-    let mut ahead = stand.enter(5);
+    let fixture = Fixture::new(one_per_milli(10));
+    fixture.pass(Duration::from_millis(10));
+    let mut grant = fixture.take(10);
+    let mut ahead = fixture.enter(5);
     let mut growing = spawn(grant.grow_within(3));
     assert_pending!(growing.poll());
-    stand.pass(Duration::from_millis(5));
+    fixture.pass(Duration::from_millis(5));
     assert!(ahead.is_woken() && !growing.is_woken(), "first come, first served");
     drop(assert_ready_ok!(ahead.poll()));
-    stand.pass(Duration::from_millis(3));
+    fixture.pass(Duration::from_millis(3));
     assert_ready_ok!(growing.poll());
     drop(growing);
     assert_eq!(grant.cost(), 13);
@@ -41,10 +41,10 @@ fn growing_within_the_quota_waits_in_the_queue() {
 
 #[test]
 fn growth_that_is_cancelled_or_refused_changes_nothing() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(20)).max_in_flight(16));
-    stand.pass(Duration::from_millis(20));
-    let mut grant = stand.take(10);
-    let other = stand.take(4);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(20)).max_in_flight(16));
+    fixture.pass(Duration::from_millis(20));
+    let mut grant = fixture.take(10);
+    let other = fixture.take(4);
     let mut growing = spawn(grant.grow_within(3));
     assert_pending!(growing.poll());
     drop(growing);
@@ -53,41 +53,41 @@ fn growth_that_is_cancelled_or_refused_changes_nothing() {
     assert_eq!(refusal, ConsumeError::TooLarge { cost: 17, most: 6, by: Some(Bound::InFlight), quota_name: None });
     assert_eq!(grant.cost(), 10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(16));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(16));
     drop((grant, other));
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 /// Otherwise the claim for the growth would wait at the front of the queue for tokens that its own grant holds.
 #[test]
 fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
-    stand.pass(Duration::from_millis(100));
-    let mut grant = stand.take(10);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
+    fixture.pass(Duration::from_millis(100));
+    let mut grant = fixture.take(10);
     let too_large =
         |cost: u64, most: u64| ConsumeError::TooLarge { cost, most, by: Some(Bound::InFlight), quota_name: None };
     assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), too_large(3, 2));
-    drop(stand.take(2));
-    assert_eq!(stand.limiter.snapshot().refused, 1);
+    drop(fixture.take(2));
+    assert_eq!(fixture.limiter.snapshot().refused, 1);
     grant.grow(5);
     assert_eq!(assert_ready_err!(spawn(grant.grow_within(1)).poll()), too_large(1, 0));
     assert_ready_ok!(spawn(grant.grow_within(0)).poll());
     grant.settle(10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
-    assert_eq!((grant.cost(), stand.limiter.snapshot().in_flight), (12, Some(12)));
+    assert_eq!((grant.cost(), fixture.limiter.snapshot().in_flight), (12, Some(12)));
     // A raised cap counts at once. A lowered cap holds the waiting growth back, like any other claim.
-    stand.limiter.set_max_in_flight(20).unwrap();
-    let other = stand.take(3);
+    fixture.limiter.set_max_in_flight(20).unwrap();
+    let other = fixture.take(3);
     let mut growing = spawn(grant.grow_within(8));
     assert_pending!(growing.poll());
-    stand.limiter.set_max_in_flight(14).unwrap();
+    fixture.limiter.set_max_in_flight(14).unwrap();
     drop(other);
     assert_pending!(growing.poll());
-    stand.limiter.set_max_in_flight(20).unwrap();
+    fixture.limiter.set_max_in_flight(20).unwrap();
     assert!(growing.is_woken());
     assert_ready_ok!(growing.poll());
     drop(growing);
-    stand.limiter.close();
+    fixture.limiter.close();
     assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), ConsumeError::Closed);
 }
 
@@ -172,15 +172,15 @@ fn a_reservation_that_is_cancelled_or_refused_takes_nothing() {
 
 #[test]
 fn a_reservation_waits_no_longer_than_it_may() {
-    let stand = Stand::new(one_per_milli(10));
-    let other = Limiter::builder().quota(Quota::manual(10)).clock(stand.clock.clone()).build().unwrap();
-    let claims = [(&stand.limiter, 5), (&other, 1)];
+    let fixture = Fixture::new(one_per_milli(10));
+    let other = Limiter::builder().quota(Quota::manual(10)).clock(fixture.clock.clone()).build().unwrap();
+    let claims = [(&fixture.limiter, 5), (&other, 1)];
     let mut refused = spawn(reserve(claims).within(Duration::from_millis(4)));
     let too_late = assert_ready_err!(refused.poll());
     assert!(matches!(too_late, JoinError::Refused { limiter: 0, error: ConsumeError::TooLate { .. } }), "{too_late}");
     let mut granted = spawn(reserve(claims).within(Duration::from_millis(5)));
     assert_pending!(granted.poll());
-    stand.pass(Duration::from_millis(5));
+    fixture.pass(Duration::from_millis(5));
     assert_eq!(assert_ready_ok!(granted.poll()).cost(0), 5);
     assert_eq!(other.available(), 9);
 }

@@ -35,14 +35,14 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
         &["17", "5", "consume"],
     );
     says(TryAcquireError::Closed, &["closed"]);
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(8));
-    says(TryAcquireError::Denied(stand.denied(7)), &["quota 0", "4 tokens", "retry after 3ms"]);
-    says(stand.denied(7), &["quota 0", "4 tokens", "retry after 3ms"]);
-    stand.limiter.pause_for(5 * MILLI);
-    says(stand.denied(1), &["pause", "retry after 5ms"]);
-    let _line = stand.enter(1);
-    says(stand.denied(2), &["queue", "0 tokens", "retry after 5ms"]);
-    let capped = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(2));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(8));
+    says(TryAcquireError::Denied(fixture.denied(7)), &["quota 0", "4 tokens", "retry after 3ms"]);
+    says(fixture.denied(7), &["quota 0", "4 tokens", "retry after 3ms"]);
+    fixture.limiter.pause_for(5 * MILLI);
+    says(fixture.denied(1), &["pause", "retry after 5ms"]);
+    let _line = fixture.enter(1);
+    says(fixture.denied(2), &["queue", "0 tokens", "retry after 5ms"]);
+    let capped = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(2));
     let _held = capped.take(2);
     says(capped.denied(1), &["in-flight cap", "0 tokens", "replenished or released"]);
 }
@@ -51,15 +51,15 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
     let minute = one_per_milli(4).initial(1);
     let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
-    let stand = Stand::built(builder);
+    let fixture = Fixture::built(builder);
     for _ in 0..3 {
-        let denied = stand.denied(2);
+        let denied = fixture.denied(2);
         assert_eq!((denied.by, denied.quota_name()), (Bound::Quota(1), Some("minute")));
         says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
     }
-    stand.limiter.pause_for(5 * MILLI);
-    assert_eq!(stand.denied(1).quota_name(), None, "a pause has no quota");
-    let unnamed = Stand::built(
+    fixture.limiter.pause_for(5 * MILLI);
+    assert_eq!(fixture.denied(1).quota_name(), None, "a pause has no quota");
+    let unnamed = Fixture::built(
         Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
     );
     assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
@@ -68,20 +68,20 @@ fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
 #[test]
 fn a_claim_that_would_be_too_late_names_the_quota_that_it_would_wait_for() {
     let minute = one_per_milli(4).initial(1);
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute));
     let refusal = |cost, allowed| {
-        let error = assert_ready_err!(spawn(stand.limiter.consume(cost).within(allowed)).poll());
+        let error = assert_ready_err!(spawn(fixture.limiter.consume(cost).within(allowed)).poll());
         (error, Refused::from(error).by(), Refused::from(error).quota_name())
     };
     let (error, by, name) = refusal(3, MILLI);
     assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
     says(error, &["quota `minute`", "2ms", "1ms"]);
     // Behind waiters it is the quota that would grant it last, and not the queue.
-    let _line = stand.enter(2);
+    let _line = fixture.enter(2);
     let (error, by, name) = refusal(8, MILLI);
     assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
     says(error, &["quota `minute`", "9ms"]);
-    stand.limiter.pause_for(20 * MILLI);
+    fixture.limiter.pause_for(20 * MILLI);
     let (error, by, name) = refusal(1, MILLI);
     assert_eq!((by, name), (Some(Bound::Pause), None));
     says(error, &["a pause", "20ms"]);
@@ -94,16 +94,16 @@ fn a_cost_that_is_too_large_names_the_bound_that_allows_no_more() {
         let at_once = Refused::from(limiter.try_acquire(cost).unwrap_err());
         (at_once.by().unwrap(), at_once.quota_name(), at_once.to_string())
     };
-    let (by, name, text) = of(&Stand::built(builder()).limiter, 5);
+    let (by, name, text) = of(&Fixture::built(builder()).limiter, 5);
     assert_eq!((by, name), (Bound::Quota(1), Some("minute")));
     assert!(text.contains("the most is 4 (quota `minute`)"), "{text}");
-    let capped = Stand::built(builder().max_in_flight(3));
+    let capped = Fixture::built(builder().max_in_flight(3));
     let (by, name, text) = of(&capped.limiter, 5);
     assert_eq!((by, name), (Bound::InFlight, None));
     assert!(text.contains("the most is 3 (the in-flight cap)"), "{text}");
     let consumed = |cost| Refused::from(assert_ready_err!(spawn(capped.limiter.consume(cost)).poll()));
     assert_eq!(consumed(4).by(), Some(Bound::InFlight));
-    let uncapped = Stand::built(builder());
+    let uncapped = Fixture::built(builder());
     let refused = Refused::from(assert_ready_err!(spawn(uncapped.limiter.consume(u64::MAX)).poll()));
     assert_eq!((refused.by(), refused.quota_name()), (None, None), "no claim can be so large");
 }
@@ -113,13 +113,13 @@ fn a_claim_that_timed_out_names_the_bound_that_held_it_back() {
     let timed_out = |change: fn(&Limiter)| {
         let builder =
             Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", one_per_milli(4).initial(4));
-        let stand = Stand::built(builder.max_in_flight(6));
-        let _held = stand.limiter.try_acquire(3).unwrap();
-        let mut ahead = spawn(stand.limiter.consume(2));
-        let mut late = spawn(stand.limiter.consume(1).within(3 * MILLI));
+        let fixture = Fixture::built(builder.max_in_flight(6));
+        let _held = fixture.limiter.try_acquire(3).unwrap();
+        let mut ahead = spawn(fixture.limiter.consume(2));
+        let mut late = spawn(fixture.limiter.consume(1).within(3 * MILLI));
         assert!(ahead.poll().is_pending() && late.poll().is_pending());
-        change(&stand.limiter);
-        stand.clock.advance(3 * MILLI);
+        change(&fixture.limiter);
+        fixture.clock.advance(3 * MILLI);
         let error = Refused::from(assert_ready_err!(late.poll()));
         (error.by().unwrap(), error.quota_name(), error.to_string())
     };
@@ -134,8 +134,8 @@ fn a_claim_that_timed_out_names_the_bound_that_held_it_back() {
 
 #[test]
 fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::per_second(100)).classes());
-    let bulk = stand.limiter.class("bulk", Share::weight(1).ceiling(Quota::per_minute(60).burst(2))).unwrap();
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::per_second(100)).classes());
+    let bulk = fixture.limiter.class("bulk", Share::weight(1).ceiling(Quota::per_minute(60).burst(2))).unwrap();
     let nightly = bulk.class("nightly", Share::weight(1).ceiling(Quota::per_second(50).burst(9))).unwrap();
     let told = |refused: Refused| (refused.by().unwrap(), refused.quota_name(), refused.to_string());
     let (by, name, text) = told(nightly.try_acquire(3).unwrap_err().into());
@@ -152,11 +152,11 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     let mut waiting = spawn(nightly.consume(1).within(1_000 * MILLI));
     assert!(waiting.poll().is_pending());
     bulk.set_share(Share::weight(1).ceiling(Quota::per_hour(1).burst(2))).unwrap();
-    stand.clock.advance(1_000 * MILLI);
+    fixture.clock.advance(1_000 * MILLI);
     let (by, name, _) = told(assert_ready_err!(waiting.poll()).into());
     assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
     nightly.set_share(Share::weight(1).ceiling(Quota::per_day(1))).unwrap();
-    stand.clock.advance(3_600 * 1_000 * MILLI);
+    fixture.clock.advance(3_600 * 1_000 * MILLI);
     assert_eq!(told(nightly.try_acquire(2).unwrap_err().into()).1, Some("bulk/nightly"));
 }
 
@@ -164,11 +164,11 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
 #[test]
 fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     use tollgate::KeyedLimiter;
-    let stand = Stand::built(
+    let fixture = Fixture::built(
         Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("upstream", one_per_milli(3).initial(3)),
     );
-    let builder = KeyedLimiter::builder().quota(one_per_milli(5).initial(5)).clock(stand.clock.clone());
-    let users = builder.parent(&stand.limiter).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(one_per_milli(5).initial(5)).clock(fixture.clock.clone());
+    let users = builder.parent(&fixture.limiter).build().unwrap();
     let denied = |key: u8, cost| match users.try_acquire(&key, cost) {
         Err(TryAcquireError::Denied(denied)) => denied,
         other => panic!("{other:?}"),
@@ -186,12 +186,12 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     assert_eq!((by, name), (Bound::Parent, Some("upstream")));
     says(late, &["quota `upstream` of the parent limiter", "2ms"]);
     // Neither has enough, and the parent's wait is longer.
-    stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
+    fixture.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
     let by_both = denied(1, 3);
     assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
     assert_eq!(too_late(1, 3).0, Bound::Parent);
     // Only the key lacks tokens.
-    stand.limiter.replenish(3);
+    fixture.limiter.replenish(3);
     let by_key = denied(1, 3);
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
     assert_eq!(too_late(1, 3).0, Bound::Quota(0));
@@ -200,11 +200,11 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     let large = Refused::from(large);
     assert_eq!((large.by(), large.quota_name()), (Some(Bound::Parent), Some("upstream")));
     // Only the parent lacks tokens, and its quota shrinks while the key waits for them.
-    let _all = stand.limiter.try_acquire(stand.limiter.available()).unwrap();
+    let _all = fixture.limiter.try_acquire(fixture.limiter.available()).unwrap();
     let mut waiting = spawn(users.consume(&3, 3).within(35 * MILLI));
     assert!(waiting.poll().is_pending());
-    stand.limiter.set_quota("upstream", Quota::new(1, 20 * MILLI).burst(3)).unwrap();
-    stand.clock.advance(35 * MILLI);
+    fixture.limiter.set_quota("upstream", Quota::new(1, 20 * MILLI).burst(3)).unwrap();
+    fixture.clock.advance(35 * MILLI);
     let late = assert_ready_err!(waiting.poll());
     assert_eq!((Refused::from(late).by(), Refused::from(late).quota_name()), (Some(Bound::Parent), Some("upstream")));
     says(late, &["delayed by quota `upstream` of the parent limiter"]);
@@ -276,10 +276,10 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
 
 #[test]
 fn a_denial_is_the_source_of_its_error_and_converts_into_it() {
-    let stand = Stand::new(one_per_milli(9));
-    let denied = stand.denied(2);
-    assert_eq!(TryAcquireError::from(denied), stand.limiter.try_acquire(2).unwrap_err());
-    let boxed: Box<dyn Error + Send + Sync> = stand.limiter.try_acquire(2).unwrap_err().into();
+    let fixture = Fixture::new(one_per_milli(9));
+    let denied = fixture.denied(2);
+    assert_eq!(TryAcquireError::from(denied), fixture.limiter.try_acquire(2).unwrap_err());
+    let boxed: Box<dyn Error + Send + Sync> = fixture.limiter.try_acquire(2).unwrap_err().into();
     assert!(boxed.downcast_ref::<TryAcquireError>().is_some());
 }
 

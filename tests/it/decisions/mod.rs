@@ -13,7 +13,7 @@ use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Bound, Builder, Denied, Limiter, Quota, TryAcquireError};
 
-impl Stand {
+impl Fixture {
     /// The bound that refused, the remaining tokens, and the wait in milliseconds.
     #[track_caller]
     fn refusal(&self, cost: u64) -> (Bound, u64, Option<u64>) {

@@ -27,8 +27,8 @@ impl Wake for Asker {
 /// The answer to the first of a hundred waiters. It calls `try_acquire` while the others are still being served, in
 /// batches.
 fn heard_by_the_first(act: impl Fn(&Limiter)) -> Result<(), TryAcquireError> {
-    let stand = Stand::new(Quota::per_second(1).burst(2_000).initial(0));
-    let limiter = stand.limiter.clone();
+    let fixture = Fixture::new(Quota::per_second(1).burst(2_000).initial(0));
+    let limiter = fixture.limiter.clone();
     let asker = Arc::new(Asker { limiter: limiter.clone(), claim: Mutex::default(), heard: Mutex::default() });
     let mut first = Box::pin(limiter.clone().consume_owned(1));
     assert!(first.as_mut().poll(&mut Context::from_waker(&Waker::from(asker.clone()))).is_pending());
@@ -54,15 +54,15 @@ fn a_caller_granted_by_a_replenish_gets_no_old_denial() {
 
 #[test]
 fn a_denial_is_repeated_until_the_next_token_with_the_remaining_wait() {
-    let stand = Stand::new(one_per_milli(10));
-    let wait = |stand: &Stand| stand.denied(2).retry_after.unwrap();
-    assert_eq!(wait(&stand), 2 * MILLI);
+    let fixture = Fixture::new(one_per_milli(10));
+    let wait = |fixture: &Fixture| fixture.denied(2).retry_after.unwrap();
+    assert_eq!(wait(&fixture), 2 * MILLI);
     for nanos in [1, 400_000, 999_999] {
-        stand.clock.advance(Duration::from_nanos(nanos) - (2 * MILLI - wait(&stand)));
-        assert_eq!((wait(&stand), stand.refusal(2).1), (2 * MILLI - Duration::from_nanos(nanos), 0));
+        fixture.clock.advance(Duration::from_nanos(nanos) - (2 * MILLI - wait(&fixture)));
+        assert_eq!((wait(&fixture), fixture.refusal(2).1), (2 * MILLI - Duration::from_nanos(nanos), 0));
     }
-    stand.clock.advance(NANO);
-    assert_eq!(stand.refusal(2), (Bound::Quota(0), 1, Some(1)));
+    fixture.clock.advance(NANO);
+    assert_eq!(fixture.refusal(2), (Bound::Quota(0), 1, Some(1)));
 }
 
 /// A clock that runs a closure while it is read.

@@ -106,20 +106,20 @@ async fn within_a_long_time_does_not_mind() {
 
 #[test]
 fn within_no_time_at_all_is_a_try_that_may_be_refused_with_its_wait() {
-    let stand = Stand::new(one_per_milli(9).initial(2));
-    let _grant = assert_ready_ok!(spawn(stand.limiter.consume(2).within(Duration::ZERO)).poll());
-    let error = assert_ready_err!(spawn(stand.limiter.consume(3).within(Duration::ZERO)).poll());
+    let fixture = Fixture::new(one_per_milli(9).initial(2));
+    let _grant = assert_ready_ok!(spawn(fixture.limiter.consume(2).within(Duration::ZERO)).poll());
+    let error = assert_ready_err!(spawn(fixture.limiter.consume(3).within(Duration::ZERO)).poll());
     assert_eq!(error, too_late(3 * MILLI, Duration::ZERO));
 }
 
 #[test]
 fn within_by_a_clock_moved_by_hand_ends_when_it_is_polled_after_its_time() {
-    let stand = Stand::new(Quota::manual(9).initial(0));
-    let mut waiting = spawn(stand.limiter.consume(3).within(5 * MILLI));
+    let fixture = Fixture::new(Quota::manual(9).initial(0));
+    let mut waiting = spawn(fixture.limiter.consume(3).within(5 * MILLI));
     assert_pending!(waiting.poll());
-    stand.clock.advance(5 * MILLI - NANO);
+    fixture.clock.advance(5 * MILLI - NANO);
     assert_pending!(waiting.poll());
-    stand.clock.advance(3 * MILLI);
+    fixture.clock.advance(3 * MILLI);
     let error = assert_ready_err!(waiting.poll());
     assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO, by: Bound::Quota(0), quota_name: None });
 }

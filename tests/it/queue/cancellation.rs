@@ -4,209 +4,209 @@ use super::*;
 
 #[test]
 fn a_claim_that_was_never_polled_has_no_effect() {
-    let stand = Stand::new(one_per_milli(5));
-    let _front = stand.enter(5);
-    let before = stand.limiter.snapshot();
-    drop(stand.limiter.consume(3));
-    drop(stand.limiter.clone().consume_owned(3));
-    drop(stand.limiter.consume(3).within(MILLI));
-    assert_eq!(stand.limiter.snapshot(), before);
+    let fixture = Fixture::new(one_per_milli(5));
+    let _front = fixture.enter(5);
+    let before = fixture.limiter.snapshot();
+    drop(fixture.limiter.consume(3));
+    drop(fixture.limiter.clone().consume_owned(3));
+    drop(fixture.limiter.consume(3).within(MILLI));
+    assert_eq!(fixture.limiter.snapshot(), before);
 }
 
 #[test]
 fn when_the_front_leaves_the_next_passes_at_once_if_its_tokens_are_there() {
-    let stand = Stand::new(one_per_milli(9));
-    let front = stand.enter(9);
-    let mut next = stand.enter(2);
-    let mut last = stand.enter(2);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let front = fixture.enter(9);
+    let mut next = fixture.enter(2);
+    let mut last = fixture.enter(2);
+    fixture.pass(3 * MILLI);
     drop(front);
     let _grant = served(&mut next);
     waits(&mut last);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut last);
 }
 
 #[test]
 fn a_waiter_dropped_in_the_middle_moves_up_only_the_claims_behind_it() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut before = stand.enter(3);
-    let middle = stand.enter(3);
-    let mut behind = stand.enter(3);
-    stand.pass(2 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut before = fixture.enter(3);
+    let middle = fixture.enter(3);
+    let mut behind = fixture.enter(3);
+    fixture.pass(2 * MILLI);
     drop(middle);
     waits(&mut before);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut before);
-    stand.pass(3 * MILLI - NANO);
+    fixture.pass(3 * MILLI - NANO);
     waits(&mut behind);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut behind);
 }
 
 #[test]
 fn a_waiter_dropped_at_the_back_delays_no_later_claim() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut before = stand.enter(3);
-    let back = stand.enter(3);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut before = fixture.enter(3);
+    let back = fixture.enter(3);
     drop(back);
     waits(&mut before);
-    let mut newcomer = stand.enter(1);
-    stand.pass(3 * MILLI);
+    let mut newcomer = fixture.enter(1);
+    fixture.pass(3 * MILLI);
     let _grant = served(&mut before);
     waits(&mut newcomer);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut newcomer);
 }
 
 #[test]
 fn a_bucket_is_unchanged_after_its_only_waiter_is_cancelled() {
-    let stand = Stand::new(one_per_milli(9));
-    let only = stand.enter(5);
-    stand.pass(4 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let only = fixture.enter(5);
+    fixture.pass(4 * MILLI);
     drop(only);
-    assert_eq!((stand.limiter.available(), stand.limiter.deficiency()), (4, 0));
-    stand.pass(20 * MILLI);
-    assert_eq!(stand.limiter.available(), 9);
+    assert_eq!((fixture.limiter.available(), fixture.limiter.deficiency()), (4, 0));
+    fixture.pass(20 * MILLI);
+    assert_eq!(fixture.limiter.available(), 9);
 }
 
 #[test]
 fn an_unread_grant_goes_to_the_next() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    let granted = stand.enter(3);
-    let mut next = stand.enter(2);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let granted = fixture.enter(3);
+    let mut next = fixture.enter(2);
+    fixture.pass(3 * MILLI);
     assert!(granted.is_woken());
     waits(&mut next);
     drop(granted);
     let _grant = served(&mut next);
-    let after = stand.limiter.snapshot();
-    assert_eq!((stand.limiter.available(), after.in_flight, after.refunded), (1, Some(2), 3));
+    let after = fixture.limiter.snapshot();
+    assert_eq!((fixture.limiter.available(), after.in_flight, after.refunded), (1, Some(2), 3));
 }
 
 #[test]
 fn a_due_grant_that_was_not_delivered_goes_to_the_next() {
-    let stand = Stand::new(one_per_milli(9));
-    let due = stand.enter(3);
-    let mut next = stand.enter(2);
+    let fixture = Fixture::new(one_per_milli(9));
+    let due = fixture.enter(3);
+    let mut next = fixture.enter(2);
     // No tick: the drop itself finds that three tokens were granted a moment ago.
-    stand.clock.advance(3 * MILLI);
+    fixture.clock.advance(3 * MILLI);
     drop(due);
     let _grant = served(&mut next);
-    assert_eq!(stand.limiter.available(), 1);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn a_future_dropped_after_its_grant_was_taken_gives_nothing_back() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    let mut waiting = stand.enter(3);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let mut waiting = fixture.enter(3);
+    fixture.pass(3 * MILLI);
     let grant = served(&mut waiting);
     drop(waiting);
-    let after = stand.limiter.snapshot();
-    assert_eq!((stand.limiter.available(), after.in_flight, after.refunded), (0, Some(3), 0));
+    let after = fixture.limiter.snapshot();
+    assert_eq!((fixture.limiter.available(), after.in_flight, after.refunded), (0, Some(3), 0));
     drop(grant);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
 fn every_second_one_leaving_together_closes_the_gaps() {
-    let stand = Stand::new(one_per_milli(9));
-    let line: Vec<_> = (0..20).map(|_| stand.enter(2)).collect();
+    let fixture = Fixture::new(one_per_milli(9));
+    let line: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
     let (mut staying, leaving): (Vec<_>, Vec<_>) = line.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
     drop(leaving);
     for (_, waiting) in &mut staying {
         waits(waiting);
-        stand.pass(2 * MILLI);
+        fixture.pass(2 * MILLI);
         let _grant = served(waiting);
     }
-    assert_eq!(stand.limiter.available(), 0);
+    assert_eq!(fixture.limiter.available(), 0);
 }
 
 #[test]
 fn cancelling_all_claims_leaves_the_minted_tokens() {
     for backwards in [false, true] {
-        let stand = Stand::new(one_per_milli(9));
-        let mut line: Vec<_> = (0..10).map(|_| stand.enter(5)).collect();
-        stand.pass(4 * MILLI);
+        let fixture = Fixture::new(one_per_milli(9));
+        let mut line: Vec<_> = (0..10).map(|_| fixture.enter(5)).collect();
+        fixture.pass(4 * MILLI);
         if backwards {
             while let Some(last) = line.pop() {
                 drop(last);
             }
         }
         drop(line);
-        assert_eq!((stand.limiter.available(), stand.limiter.deficiency()), (4, 0), "backwards: {backwards}");
+        assert_eq!((fixture.limiter.available(), fixture.limiter.deficiency()), (4, 0), "backwards: {backwards}");
     }
 }
 
 #[test]
 fn every_second_one_dropped_when_woken_costs_the_others_nothing() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut line: std::collections::VecDeque<_> = (0..40).map(|_| stand.enter(1)).collect();
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut line: std::collections::VecDeque<_> = (0..40).map(|_| fixture.enter(1)).collect();
     for _ in 0..20 {
-        stand.pass(MILLI);
+        fixture.pass(MILLI);
         let woken = line.pop_front().unwrap();
         assert!(woken.is_woken());
         drop(woken);
         let _grant = served(&mut line.pop_front().unwrap());
     }
-    assert_eq!(stand.limiter.available(), 0);
+    assert_eq!(fixture.limiter.available(), 0);
 }
 
 #[test]
 fn a_chain_of_woken_claims_that_leave_passes_one_token_along() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut line: std::collections::VecDeque<_> = (0..50).map(|_| stand.enter(1)).collect();
-    stand.pass(MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut line: std::collections::VecDeque<_> = (0..50).map(|_| fixture.enter(1)).collect();
+    fixture.pass(MILLI);
     while let Some(front) = line.pop_front() {
         assert!(front.is_woken());
         assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one claim");
         drop(front);
     }
-    assert_eq!(stand.limiter.available(), 1);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn the_front_can_leave_while_the_ceiling_holds_it() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
-    let held = stand.take(3);
-    let front = stand.enter(4);
-    let mut next = stand.enter(1);
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
+    let held = fixture.take(3);
+    let front = fixture.enter(4);
+    let mut next = fixture.enter(1);
     drop(front);
     let _grant = served(&mut next);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(4));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(4));
     drop(held);
-    assert_eq!(stand.limiter.available(), 3);
+    assert_eq!(fixture.limiter.available(), 3);
 }
 
 #[test]
 fn the_front_can_leave_during_a_pause_and_no_claim_passes() {
-    let stand = Stand::new(one_per_milli(9));
-    let front = stand.enter(5);
-    let mut next = stand.enter(1);
-    stand.limiter.pause_for(7 * MILLI);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let front = fixture.enter(5);
+    let mut next = fixture.enter(1);
+    fixture.limiter.pause_for(7 * MILLI);
+    fixture.pass(3 * MILLI);
     drop(front);
     waits(&mut next);
-    stand.pass(4 * MILLI - NANO);
+    fixture.pass(4 * MILLI - NANO);
     waits(&mut next);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut next);
-    assert_eq!(stand.limiter.available(), 6);
+    assert_eq!(fixture.limiter.available(), 6);
 }
 
 #[test]
 fn the_front_can_leave_a_queue_with_several_quotas() {
     let slow = Quota::new(1, 2 * MILLI).burst(9).initial(0);
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(slow));
-    let front = stand.enter(5);
-    let mut next = stand.enter(3);
-    stand.pass(4 * MILLI);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).quota(slow));
+    let front = fixture.enter(5);
+    let mut next = fixture.enter(3);
+    fixture.pass(4 * MILLI);
     drop(front);
     waits(&mut next);
-    stand.pass(2 * MILLI);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut next);
-    let levels: Vec<_> = stand.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+    let levels: Vec<_> = fixture.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
     assert_eq!(levels, [3, 0]);
 }
 
@@ -214,18 +214,18 @@ fn the_front_can_leave_a_queue_with_several_quotas() {
 
 #[test]
 fn a_cancelled_giant_with_savings_above_the_burst_lets_a_burst_pass_and_then_the_rate() {
-    let stand = Stand::new(one_per_milli(3));
-    let giant = stand.enter(10);
-    let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
-    stand.pass(8 * MILLI);
+    let fixture = Fixture::new(one_per_milli(3));
+    let giant = fixture.enter(10);
+    let mut line: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
+    fixture.pass(8 * MILLI);
     drop(giant);
     for waiting in &mut line[..3] {
         let _grant = served(waiting);
     }
     for waiting in &mut line[3..] {
-        stand.pass(MILLI - NANO);
+        fixture.pass(MILLI - NANO);
         waits(waiting);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         let _grant = served(waiting);
     }
 }
@@ -233,49 +233,49 @@ fn a_cancelled_giant_with_savings_above_the_burst_lets_a_burst_pass_and_then_the
 #[test]
 fn a_lone_giant_that_is_cancelled_leaves_at_most_the_burst() {
     for (saved, left) in [(2, 2), (3, 3), (8, 3)] {
-        let stand = Stand::new(one_per_milli(3));
-        let giant = stand.enter(10);
-        stand.pass(saved * MILLI);
+        let fixture = Fixture::new(one_per_milli(3));
+        let giant = fixture.enter(10);
+        fixture.pass(saved * MILLI);
         drop(giant);
-        assert_eq!(stand.limiter.available(), left, "saved for it: {saved}");
+        assert_eq!(fixture.limiter.available(), left, "saved for it: {saved}");
     }
 }
 
 #[test]
 fn a_giant_does_not_inherit_what_a_giant_before_it_had_saved() {
-    let stand = Stand::new(one_per_milli(3));
-    let first = stand.enter(10);
-    let mut second = stand.enter(5);
-    stand.pass(8 * MILLI);
+    let fixture = Fixture::new(one_per_milli(3));
+    let first = fixture.enter(10);
+    let mut second = fixture.enter(5);
+    fixture.pass(8 * MILLI);
     drop(first);
     waits(&mut second);
-    stand.pass(2 * MILLI - NANO);
+    fixture.pass(2 * MILLI - NANO);
     waits(&mut second);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut second);
 }
 
 #[test]
 fn a_giant_that_leaves_from_behind_burns_nothing_of_the_front() {
-    let stand = Stand::new(one_per_milli(3));
-    let mut front = stand.enter(6);
-    let giant = stand.enter(10);
-    let mut last = stand.enter(1);
-    stand.pass(5 * MILLI);
+    let fixture = Fixture::new(one_per_milli(3));
+    let mut front = fixture.enter(6);
+    let giant = fixture.enter(10);
+    let mut last = fixture.enter(1);
+    fixture.pass(5 * MILLI);
     drop(giant);
     waits(&mut front);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut front);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut last);
 }
 
 #[test]
 fn an_unread_grant_of_a_giant_refunds_at_most_the_burst() {
-    let stand = Stand::new(one_per_milli(3));
-    let giant = stand.enter(10);
-    let mut line: Vec<_> = (0..5).map(|_| stand.enter(1)).collect();
-    stand.pass(10 * MILLI);
+    let fixture = Fixture::new(one_per_milli(3));
+    let giant = fixture.enter(10);
+    let mut line: Vec<_> = (0..5).map(|_| fixture.enter(1)).collect();
+    fixture.pass(10 * MILLI);
     assert!(giant.is_woken());
     drop(giant);
     for waiting in &mut line[..3] {
@@ -288,10 +288,10 @@ fn an_unread_grant_of_a_giant_refunds_at_most_the_burst() {
 
 #[test]
 fn cancelling_behind_the_front_serves_the_due_claims() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut front = stand.enter(1);
-    let behind = stand.enter(5);
-    stand.clock.advance(MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut front = fixture.enter(1);
+    let behind = fixture.enter(5);
+    fixture.clock.advance(MILLI);
     drop(behind);
     let _grant = served(&mut front);
 }

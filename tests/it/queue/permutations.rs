@@ -40,9 +40,9 @@ fn expected(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
 
 /// When each remaining claim is actually granted.
 fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
-    let stand = Stand::new(one_per_milli(BURST));
-    let mut line: Vec<_> = costs.iter().map(|&cost| Some(stand.enter(cost))).collect();
-    stand.pass(at as u32 * MILLI);
+    let fixture = Fixture::new(one_per_milli(BURST));
+    let mut line: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
+    fixture.pass(at as u32 * MILLI);
     for &leaver in leavers {
         line[leaver] = None;
     }
@@ -55,7 +55,7 @@ fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
                 passed.push((place, now));
             }
         }
-        stand.pass(MILLI);
+        fixture.pass(MILLI);
     }
     passed
 }
@@ -81,13 +81,13 @@ fn cancellations_in_any_order_leave_the_same_level() {
     for costs in LINES {
         for leavers in ordered_choices(costs.len()).into_iter().filter(|leavers| leavers.len() == costs.len()) {
             let at = costs[0] - 1;
-            let stand = Stand::new(one_per_milli(BURST));
-            let mut line: Vec<_> = costs.iter().map(|&cost| Some(stand.enter(cost))).collect();
-            stand.pass(at as u32 * MILLI);
+            let fixture = Fixture::new(one_per_milli(BURST));
+            let mut line: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
+            fixture.pass(at as u32 * MILLI);
             for &leaver in &leavers {
                 line[leaver] = None;
             }
-            let (available, deficiency) = (stand.limiter.available(), stand.limiter.deficiency());
+            let (available, deficiency) = (fixture.limiter.available(), fixture.limiter.deficiency());
             assert_eq!((available, deficiency), (at.min(BURST), 0), "costs {costs:?}, all left in order {leavers:?}");
         }
     }

@@ -13,42 +13,42 @@ fn poll_as<F: Future + Unpin>(task: &mut Spawn<()>, future: &mut F) -> Poll<F::O
 
 #[test]
 fn spurious_polls_change_nothing() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut front = stand.enter(2);
-    let mut back = stand.enter(1);
-    let before = stand.limiter.snapshot();
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut front = fixture.enter(2);
+    let mut back = fixture.enter(1);
+    let before = fixture.limiter.snapshot();
     for _ in 0..if cfg!(miri) { 3 } else { 100 } {
         waits(&mut back);
         waits(&mut front);
     }
-    assert_eq!(stand.limiter.snapshot(), before);
-    stand.pass(3 * MILLI);
+    assert_eq!(fixture.limiter.snapshot(), before);
+    fixture.pass(3 * MILLI);
     let _grants = [served(&mut front), served(&mut back)];
-    assert_eq!(stand.limiter.available(), 0);
+    assert_eq!(fixture.limiter.available(), 0);
 }
 
 #[test]
 fn a_poll_without_a_wake_up_finds_the_grant_once() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut waiting = stand.enter(2);
-    let mut next = stand.enter(1);
-    stand.pass(2 * MILLI);
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut waiting = fixture.enter(2);
+    let mut next = fixture.enter(1);
+    fixture.pass(2 * MILLI);
     // The claim was woken, but would have been polled now anyway.
     let grant = assert_ready_ok!(waiting.poll());
     drop(waiting);
     waits(&mut next);
-    assert_eq!((grant.cost(), stand.limiter.snapshot().granted), (2, 2));
+    assert_eq!((grant.cost(), fixture.limiter.snapshot().granted), (2, 2));
 }
 
 #[test]
 fn of_two_wakers_the_latest_is_woken_and_the_other_dropped() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let (mut old, mut new) = (spawn(()), spawn(()));
-    let mut waiting = Box::pin(stand.limiter.consume(1));
+    let mut waiting = Box::pin(fixture.limiter.consume(1));
     assert_pending!(poll_as(&mut old, &mut waiting));
     assert_pending!(poll_as(&mut new, &mut waiting));
     assert_eq!((old.waker_ref_count(), new.waker_ref_count()), (1, 2));
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     assert!(!old.is_woken() && new.is_woken());
     assert_eq!(new.waker_ref_count(), 1);
     let _grant = assert_ready_ok!(poll_as(&mut old, &mut waiting));
@@ -56,27 +56,27 @@ fn of_two_wakers_the_latest_is_woken_and_the_other_dropped() {
 
 #[test]
 fn a_cancelled_claim_is_not_woken_and_its_waker_is_dropped() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let mut task = spawn(());
-    let mut waiting = Box::pin(stand.limiter.consume(1));
+    let mut waiting = Box::pin(fixture.limiter.consume(1));
     assert_pending!(poll_as(&mut task, &mut waiting));
     drop(waiting);
     assert_eq!(task.waker_ref_count(), 1);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     assert!(!task.is_woken());
 }
 
 #[test]
 fn a_future_moved_to_another_task_keeps_its_place() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let mut first_task = spawn(());
-    let mut moving = Box::pin(stand.limiter.consume(1));
+    let mut moving = Box::pin(fixture.limiter.consume(1));
     assert_pending!(poll_as(&mut first_task, &mut moving));
-    let mut behind = stand.enter(1);
+    let mut behind = fixture.enter(1);
     let mut second_task = spawn(moving);
     drop(first_task);
     assert_pending!(second_task.poll());
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     assert!(second_task.is_woken());
     let _grant = assert_ready_ok!(second_task.poll());
     waits(&mut behind);
@@ -84,18 +84,18 @@ fn a_future_moved_to_another_task_keeps_its_place() {
 
 #[test]
 fn a_future_moved_to_another_thread_keeps_its_place() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let mut first_task = spawn(());
-    let mut moving = Box::pin(stand.limiter.clone().consume_owned(1));
+    let mut moving = Box::pin(fixture.limiter.clone().consume_owned(1));
     assert_pending!(poll_as(&mut first_task, &mut moving));
-    let mut behind = stand.enter(1);
+    let mut behind = fixture.enter(1);
     let elsewhere = std::thread::spawn(move || {
         let mut task = spawn(moving);
         assert_pending!(task.poll());
         task
     });
     let mut second_task = elsewhere.join().unwrap();
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     assert!(!first_task.is_woken() && second_task.is_woken());
     let _grant = assert_ready_ok!(second_task.poll());
     waits(&mut behind);
@@ -103,36 +103,36 @@ fn a_future_moved_to_another_thread_keeps_its_place() {
 
 #[test]
 fn a_claim_polled_only_once_delays_no_other() {
-    let stand = Stand::new(one_per_milli(5));
-    let stalled = stand.enter(3);
-    let mut others: Vec<_> = (0..20).map(|_| stand.enter(1)).collect();
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(5));
+    let stalled = fixture.enter(3);
+    let mut others: Vec<_> = (0..20).map(|_| fixture.enter(1)).collect();
+    fixture.pass(3 * MILLI);
     assert!(stalled.is_woken(), "the claim is granted, whether it is polled or not");
     for waiting in &mut others {
         waits(waiting);
-        stand.pass(MILLI);
+        fixture.pass(MILLI);
         let _grant = served(waiting);
     }
     drop(stalled);
-    assert_eq!(stand.limiter.available(), 3);
+    assert_eq!(fixture.limiter.available(), 3);
 }
 
 #[test]
 fn a_leaked_claim_delays_no_other_and_the_limiter_can_be_dropped() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let mut task = spawn(());
-    let mut forgotten = Box::pin(stand.limiter.consume(3));
-    let mut forgotten_too = Box::pin(stand.limiter.clone().consume_owned(2));
+    let mut forgotten = Box::pin(fixture.limiter.consume(3));
+    let mut forgotten_too = Box::pin(fixture.limiter.clone().consume_owned(2));
     assert_pending!(poll_as(&mut task, &mut forgotten));
     assert_pending!(poll_as(&mut task, &mut forgotten_too));
-    let mut next = stand.enter(1);
+    let mut next = fixture.enter(1);
     std::mem::forget(forgotten);
     std::mem::forget(forgotten_too);
-    stand.pass(5 * MILLI);
+    fixture.pass(5 * MILLI);
     waits(&mut next);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut next);
-    let mut still_in_line = Box::pin(stand.limiter.consume(1));
+    let mut still_in_line = Box::pin(fixture.limiter.consume(1));
     assert_pending!(poll_as(&mut task, &mut still_in_line));
     std::mem::forget(still_in_line);
 }
@@ -140,8 +140,8 @@ fn a_leaked_claim_delays_no_other_and_the_limiter_can_be_dropped() {
 #[test]
 #[should_panic(expected = "polled after it was ready")]
 fn a_future_polled_after_its_grant_panics() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut done = spawn(stand.limiter.consume(1));
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut done = spawn(fixture.limiter.consume(1));
     let _grant = assert_ready_ok!(done.poll());
     let _ = done.poll();
 }
@@ -149,9 +149,9 @@ fn a_future_polled_after_its_grant_panics() {
 #[test]
 #[should_panic(expected = "polled after it was ready")]
 fn a_future_polled_after_its_grant_in_the_queue_panics() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut done = stand.enter(1);
-    stand.pass(MILLI);
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut done = fixture.enter(1);
+    fixture.pass(MILLI);
     let _grant = served(&mut done);
     let _ = done.poll();
 }
@@ -159,9 +159,9 @@ fn a_future_polled_after_its_grant_in_the_queue_panics() {
 #[test]
 #[should_panic(expected = "polled after it was ready")]
 fn a_future_polled_after_its_error_panics() {
-    let stand = Stand::new(one_per_milli(5));
-    stand.limiter.close();
-    let mut done = spawn(stand.limiter.clone().consume_owned(1));
+    let fixture = Fixture::new(one_per_milli(5));
+    fixture.limiter.close();
+    let mut done = spawn(fixture.limiter.clone().consume_owned(1));
     assert!(assert_ready!(done.poll()).is_err());
     let _ = done.poll();
 }
@@ -169,9 +169,9 @@ fn a_future_polled_after_its_error_panics() {
 #[test]
 #[should_panic(expected = "polled after it was ready")]
 fn a_future_polled_after_its_time_was_up_panics() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(5)).max_in_flight(1));
-    let _held = stand.take(1);
-    let mut done = spawn(stand.limiter.consume(1).within(Duration::ZERO));
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(5)).max_in_flight(1));
+    let _held = fixture.take(1);
+    let mut done = spawn(fixture.limiter.consume(1).within(Duration::ZERO));
     assert!(assert_ready!(done.poll()).is_err());
     let _ = done.poll();
 }
@@ -194,54 +194,54 @@ fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
 #[test]
 fn claims_due_together_are_woken_in_the_order_of_the_queue() {
     const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // more than one batch in both cases
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let rung = Arc::new(Mutex::new(vec![]));
-    let mut line: Vec<_> = (0..DUE + 10).map(|_| Box::pin(stand.limiter.consume(1))).collect();
+    let mut line: Vec<_> = (0..DUE + 10).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
     for (place, waiting) in line.iter_mut().enumerate() {
         let rung = Arc::clone(&rung);
         let waker = waker(move || rung.lock().unwrap().push(place));
         assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
     }
-    stand.pass(DUE as u32 * MILLI);
+    fixture.pass(DUE as u32 * MILLI);
     assert_eq!(*rung.lock().unwrap(), (0..DUE).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_waker_may_call_the_limiter() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     let seen = Arc::new(Mutex::new(None));
-    let (limiter, told) = (stand.limiter.clone(), Arc::clone(&seen));
+    let (limiter, told) = (fixture.limiter.clone(), Arc::clone(&seen));
     // With a lock still held this would hang.
     let waker = waker(move || *told.lock().unwrap() = Some(limiter.available()));
-    let mut waiting = Box::pin(stand.limiter.consume(1));
+    let mut waiting = Box::pin(fixture.limiter.consume(1));
     assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
-    stand.pass(3 * MILLI);
+    fixture.pass(3 * MILLI);
     assert_eq!(*seen.lock().unwrap(), Some(2));
 }
 
 #[test]
 fn a_waker_may_drop_another_waiter() {
-    let stand = Stand::new(one_per_milli(5));
-    let other = Arc::new(Mutex::new(Some(Box::pin(stand.limiter.clone().consume_owned(3)))));
+    let fixture = Fixture::new(one_per_milli(5));
+    let other = Arc::new(Mutex::new(Some(Box::pin(fixture.limiter.clone().consume_owned(3)))));
     let victim = Arc::clone(&other);
     let waker = waker(move || drop(victim.lock().unwrap().take()));
-    let mut waiting = Box::pin(stand.limiter.consume(1));
+    let mut waiting = Box::pin(fixture.limiter.consume(1));
     assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
     assert_pending!(spawn(()).enter(|cx, _| other.lock().unwrap().as_mut().unwrap().as_mut().poll(cx)));
-    let mut last = stand.enter(1);
-    stand.pass(2 * MILLI);
+    let mut last = fixture.enter(1);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut last);
 }
 
 #[test]
 fn a_panicking_waker_affects_no_other_claim() {
-    let stand = Stand::new(one_per_milli(5));
+    let fixture = Fixture::new(one_per_milli(5));
     // Not `panic!`: the panic is intended, and its message would only clutter the output.
     let waker = waker(|| std::panic::resume_unwind(Box::new("a broken waker")));
-    let mut broken = Box::pin(stand.limiter.consume(1));
+    let mut broken = Box::pin(fixture.limiter.consume(1));
     assert_pending!(broken.as_mut().poll(&mut Context::from_waker(&waker)));
-    let mut others: Vec<_> = (0..3).map(|_| stand.enter(1)).collect();
-    stand.pass(3 * MILLI);
+    let mut others: Vec<_> = (0..3).map(|_| fixture.enter(1)).collect();
+    fixture.pass(3 * MILLI);
     for waiting in &mut others[..2] {
         let _grant = served(waiting);
     }
@@ -264,20 +264,20 @@ impl Drop for CallsOnDrop {
 
 #[test]
 fn the_drop_of_a_waker_may_call_the_limiter() {
-    let stand = Stand::new(one_per_milli(5));
-    let fresh = || Waker::from(Arc::new(CallsOnDrop(stand.limiter.clone())));
+    let fixture = Fixture::new(one_per_milli(5));
+    let fresh = || Waker::from(Arc::new(CallsOnDrop(fixture.limiter.clone())));
     let poll = |waiting: &mut std::pin::Pin<Box<Consume<'_>>>| {
         let _ = waiting.as_mut().poll(&mut Context::from_waker(&fresh()));
     };
-    let mut line: Vec<_> = (0..5).map(|_| Box::pin(stand.limiter.consume(1))).collect();
+    let mut line: Vec<_> = (0..5).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
     line.iter_mut().for_each(&poll);
     // Replaced by another waker, cancelled in the middle, woken, cancelled at the front, refused.
     line.iter_mut().for_each(&poll);
     drop(line.remove(2));
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     poll(&mut line[0]);
     drop(line.remove(1));
-    stand.limiter.close();
+    fixture.limiter.close();
     line[1..].iter_mut().for_each(&poll);
-    assert_eq!(stand.limiter.snapshot().waiting_tasks, 0);
+    assert_eq!(fixture.limiter.snapshot().waiting_tasks, 0);
 }

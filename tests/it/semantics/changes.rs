@@ -9,142 +9,142 @@ use tollgate::{Clock, ConfigError, ConsumeError};
 
 #[test]
 fn set_quota_settles_what_has_accrued_at_the_old_rate_first() {
-    let stand = Stand::new(one_per_milli(100));
-    stand.clock.advance(7 * MILLI);
-    stand.limiter.set_quota(0, Quota::new(5, MILLI).burst(100)).unwrap();
-    assert_eq!(stand.limiter.available(), 7);
-    stand.clock.advance(2 * MILLI);
-    assert_eq!(stand.limiter.available(), 17);
+    let fixture = Fixture::new(one_per_milli(100));
+    fixture.clock.advance(7 * MILLI);
+    fixture.limiter.set_quota(0, Quota::new(5, MILLI).burst(100)).unwrap();
+    assert_eq!(fixture.limiter.available(), 7);
+    fixture.clock.advance(2 * MILLI);
+    assert_eq!(fixture.limiter.available(), 17);
 }
 
 #[test]
 fn set_quota_keeps_the_fraction_of_a_token() {
-    let stand = Stand::new(one_per_milli(100));
-    stand.clock.advance(MILLI / 2);
-    stand.limiter.set_quota(0, Quota::new(1, 10 * MILLI).burst(100)).unwrap();
-    stand.clock.advance(5 * MILLI - NANO);
-    assert_eq!(stand.limiter.available(), 0);
-    stand.clock.advance(NANO);
-    assert_eq!(stand.limiter.available(), 1);
+    let fixture = Fixture::new(one_per_milli(100));
+    fixture.clock.advance(MILLI / 2);
+    fixture.limiter.set_quota(0, Quota::new(1, 10 * MILLI).burst(100)).unwrap();
+    fixture.clock.advance(5 * MILLI - NANO);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.clock.advance(NANO);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
     let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
-    let stand = Stand::new(quota);
+    let fixture = Fixture::new(quota);
     // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
-    stand.pass(4 * NANO);
-    stand.limiter.set_quota(0, quota).unwrap();
-    let _grant = stand.take(5);
-    stand.pass(2 * NANO);
-    assert_eq!(stand.limiter.available(), 0);
-    stand.pass(NANO);
-    assert_eq!(stand.limiter.available(), 1);
+    fixture.pass(4 * NANO);
+    fixture.limiter.set_quota(0, quota).unwrap();
+    let _grant = fixture.take(5);
+    fixture.pass(2 * NANO);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.pass(NANO);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 /// The speed at which the larger bucket was emptied must not cost the smaller one tokens: with so few tokens every call
 /// reads the clock.
 #[test]
 fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
-    let stand = Stand::new(Quota::new(1, 100 * NANO).burst(64_000));
+    let fixture = Fixture::new(Quota::new(1, 100 * NANO).burst(64_000));
     for _ in 0..5_000 {
-        drop(stand.limiter.try_acquire(1).unwrap());
-        stand.clock.advance(100 * NANO);
+        drop(fixture.limiter.try_acquire(1).unwrap());
+        fixture.clock.advance(100 * NANO);
     }
-    stand.limiter.set_quota(0, Quota::new(1, MILLI).burst(63)).unwrap();
-    drop(stand.limiter.try_acquire(1).unwrap());
-    stand.clock.advance(MILLI);
-    assert_eq!(stand.limiter.available(), 63);
+    fixture.limiter.set_quota(0, Quota::new(1, MILLI).burst(63)).unwrap();
+    drop(fixture.limiter.try_acquire(1).unwrap());
+    fixture.clock.advance(MILLI);
+    assert_eq!(fixture.limiter.available(), 63);
 }
 
 #[test]
 fn pause_ends_and_its_waiters_get_the_remaining_tokens() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    stand.limiter.pause_for(MILLI);
-    let mut waiting = stand.enter(2);
-    stand.pass(MILLI);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    fixture.limiter.pause_for(MILLI);
+    let mut waiting = fixture.enter(2);
+    fixture.pass(MILLI);
     assert_eq!(served(&mut waiting).remaining(), 3);
 }
 
 /// Otherwise every claim would take the lock, and no result would show it.
 #[test]
 fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
     let ahead = |limiter: &Limiter| {
         let snapshot = limiter.snapshot();
         snapshot.published.wrapping_sub(snapshot.tail)
     };
-    let _grant = stand.limiter.try_acquire(1).unwrap();
-    assert_eq!(ahead(&stand.limiter), 30);
-    stand.limiter.pause_for(MILLI);
-    assert_eq!(ahead(&stand.limiter), 0);
-    stand.pass(MILLI);
-    assert_eq!(ahead(&stand.limiter), 30);
+    let _grant = fixture.limiter.try_acquire(1).unwrap();
+    assert_eq!(ahead(&fixture.limiter), 30);
+    fixture.limiter.pause_for(MILLI);
+    assert_eq!(ahead(&fixture.limiter), 0);
+    fixture.pass(MILLI);
+    assert_eq!(ahead(&fixture.limiter), 30);
 }
 
 /// The fast path was allowed 30 more tokens: each change takes them back, and none is lost.
 #[test]
 fn changes_lose_no_token_published_ahead() {
     let quota = one_per_milli(100).initial(100);
-    let stand = Stand::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
-    let _grant = stand.limiter.try_acquire(1).unwrap();
+    let fixture = Fixture::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
+    let _grant = fixture.limiter.try_acquire(1).unwrap();
     for left in (0..99).rev() {
         match left % 3 {
-            0 => stand.limiter.set_quota(0, quota).unwrap(),
-            1 => stand.limiter.set_max_in_flight(100).unwrap(),
-            _ => stand.limiter.pause_for(Duration::ZERO),
+            0 => fixture.limiter.set_quota(0, quota).unwrap(),
+            1 => fixture.limiter.set_max_in_flight(100).unwrap(),
+            _ => fixture.limiter.pause_for(Duration::ZERO),
         }
-        stand.limiter.try_acquire(1).unwrap().forget();
-        assert_eq!((stand.limiter.available(), stand.level()), (left, left as i64));
+        fixture.limiter.try_acquire(1).unwrap().forget();
+        assert_eq!((fixture.limiter.available(), fixture.level()), (left, left as i64));
     }
 }
 
 #[test]
 fn set_quota_retimes_waiters() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
-        let stand = Stand::new(one_per_milli(100));
-        let mut waiting = stand.enter(10);
-        stand.pass(5 * MILLI);
-        stand.limiter.set_quota(0, Quota::new(1, period).burst(100)).unwrap();
-        stand.pass(more - NANO);
+        let fixture = Fixture::new(one_per_milli(100));
+        let mut waiting = fixture.enter(10);
+        fixture.pass(5 * MILLI);
+        fixture.limiter.set_quota(0, Quota::new(1, period).burst(100)).unwrap();
+        fixture.pass(more - NANO);
         waits(&mut waiting);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         let _grant = served(&mut waiting);
     }
 }
 
 #[test]
 fn set_quota_to_a_smaller_burst_burns_the_excess() {
-    let stand = Stand::new(one_per_milli(10).initial(10));
-    stand.limiter.set_quota(0, one_per_milli(4)).unwrap();
-    assert_eq!(stand.limiter.available(), 4);
-    stand.limiter.set_quota(0, one_per_milli(10)).unwrap();
-    assert_eq!(stand.limiter.available(), 4, "the excess is lost");
+    let fixture = Fixture::new(one_per_milli(10).initial(10));
+    fixture.limiter.set_quota(0, one_per_milli(4)).unwrap();
+    assert_eq!(fixture.limiter.available(), 4);
+    fixture.limiter.set_quota(0, one_per_milli(10)).unwrap();
+    assert_eq!(fixture.limiter.available(), 4, "the excess is lost");
     assert_eq!(
-        stand.limiter.try_acquire(11).unwrap_err(),
+        fixture.limiter.try_acquire(11).unwrap_err(),
         TryAcquireError::TooLarge { cost: 11, most: 10, by: Bound::Quota(0), quota_name: None }
     );
 }
 
 #[test]
 fn set_quota_to_a_smaller_burst_never_underflows() {
-    let stand = Stand::new(one_per_milli(10).initial(10));
-    let mut grant = stand.take(10);
+    let fixture = Fixture::new(one_per_milli(10).initial(10));
+    let mut grant = fixture.take(10);
     grant.settle(13);
-    stand.limiter.set_quota(0, one_per_milli(1)).unwrap();
-    assert_eq!((stand.level(), stand.limiter.available(), stand.limiter.deficiency()), (-3, 0, 3));
-    stand.pass(4 * MILLI);
-    assert_eq!(stand.limiter.available(), 1);
+    fixture.limiter.set_quota(0, one_per_milli(1)).unwrap();
+    assert_eq!((fixture.level(), fixture.limiter.available(), fixture.limiter.deficiency()), (-3, 0, 3));
+    fixture.pass(4 * MILLI);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn set_quota_to_a_smaller_burst_keeps_the_savings_of_a_waiting_giant() {
-    let stand = Stand::new(one_per_milli(10));
-    let mut giant = stand.enter(9);
-    stand.pass(8 * MILLI);
-    stand.limiter.set_quota(0, one_per_milli(2)).unwrap();
+    let fixture = Fixture::new(one_per_milli(10));
+    let mut giant = fixture.enter(9);
+    fixture.pass(8 * MILLI);
+    fixture.limiter.set_quota(0, one_per_milli(2)).unwrap();
     waits(&mut giant);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut giant);
 }
 
@@ -152,24 +152,24 @@ fn set_quota_to_a_smaller_burst_keeps_the_savings_of_a_waiting_giant() {
 #[test]
 fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where_they_were() {
     let stepped = |amount| Quota::per_minute(amount).burst(20).stepped().initial(0);
-    let stand = Stand::new(stepped(10));
-    let mut waiting = stand.enter(12);
+    let fixture = Fixture::new(stepped(10));
+    let mut waiting = fixture.enter(12);
     for (half_minute, level) in [(1, 0), (2, 10), (3, 10)] {
-        stand.pass(30 * SECOND);
-        stand.limiter.set_quota(0, stepped(10)).unwrap();
-        assert_eq!(stand.level(), level, "after {half_minute} half minutes");
+        fixture.pass(30 * SECOND);
+        fixture.limiter.set_quota(0, stepped(10)).unwrap();
+        assert_eq!(fixture.level(), level, "after {half_minute} half minutes");
     }
-    stand.pass(30 * SECOND - NANO);
+    fixture.pass(30 * SECOND - NANO);
     waits(&mut waiting);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     assert_eq!(served(&mut waiting).remaining(), 8);
     // A new amount counts from the end of the period in which it was set.
-    stand.pass(59 * SECOND);
-    stand.limiter.set_quota(0, stepped(3)).unwrap();
-    stand.pass(SECOND);
-    assert_eq!(stand.level(), 11);
-    stand.pass(60 * SECOND);
-    assert_eq!(stand.level(), 14);
+    fixture.pass(59 * SECOND);
+    fixture.limiter.set_quota(0, stepped(3)).unwrap();
+    fixture.pass(SECOND);
+    assert_eq!(fixture.level(), 11);
+    fixture.pass(60 * SECOND);
+    assert_eq!(fixture.level(), 14);
 }
 
 /// The elapsed share of the period is kept, to the nanosecond.
@@ -177,32 +177,32 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
 fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
     let stepped = |period| Quota::new(10, period).stepped().initial(0);
     for (period, left) in [(6 * SECOND, 4 * SECOND), (DAY, DAY * 2 / 3), (7 * NANO, 5 * NANO)] {
-        let stand = Stand::new(stepped(60 * SECOND));
-        stand.pass(20 * SECOND);
-        stand.limiter.set_quota(0, stepped(period)).unwrap();
-        assert_eq!(stand.denied(1).retry_after, Some(left));
-        stand.pass(left - NANO);
-        assert_eq!(stand.level(), 0);
-        stand.pass(NANO);
-        assert_eq!(stand.level(), 10);
-        let _grant = stand.take(10);
-        stand.pass(period - NANO);
-        assert_eq!(stand.level(), 0);
-        stand.pass(NANO);
-        assert_eq!(stand.level(), 10);
+        let fixture = Fixture::new(stepped(60 * SECOND));
+        fixture.pass(20 * SECOND);
+        fixture.limiter.set_quota(0, stepped(period)).unwrap();
+        assert_eq!(fixture.denied(1).retry_after, Some(left));
+        fixture.pass(left - NANO);
+        assert_eq!(fixture.level(), 0);
+        fixture.pass(NANO);
+        assert_eq!(fixture.level(), 10);
+        let _grant = fixture.take(10);
+        fixture.pass(period - NANO);
+        assert_eq!(fixture.level(), 0);
+        fixture.pass(NANO);
+        assert_eq!(fixture.level(), 10);
     }
 }
 
 #[test]
 fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_a_claim() {
     let stepped = |seconds| Quota::new(10, seconds * SECOND).stepped().initial(0);
-    let stand = Stand::new(stepped(60));
+    let fixture = Fixture::new(stepped(60));
     let mut minted = 0;
     for second in 1..=6_300_u32 {
-        stand.pass(SECOND);
-        minted += u32::from(stand.limiter.try_acquire(10).is_ok());
+        fixture.pass(SECOND);
+        minted += u32::from(fixture.limiter.try_acquire(10).is_ok());
         if second.is_multiple_of(30) {
-            stand.limiter.set_quota(0, stepped(if second.is_multiple_of(60) { 60 } else { 45 })).unwrap();
+            fixture.limiter.set_quota(0, stepped(if second.is_multiple_of(60) { 60 } else { 45 })).unwrap();
         }
     }
     // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond short.
@@ -215,11 +215,11 @@ fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
     let first = [Some(10 * SECOND), Some(60 * SECOND), None];
     for (from, before) in ways.into_iter().enumerate() {
         for (to, after) in ways.into_iter().enumerate().filter(|(to, _)| *to != from) {
-            let stand = Stand::new(before.initial(2));
-            stand.pass(9 * SECOND);
-            stand.limiter.set_quota(0, after).unwrap();
-            assert_eq!(stand.level(), 2);
-            assert_eq!(stand.denied(3).retry_after, first[to], "{before} to {after}");
+            let fixture = Fixture::new(before.initial(2));
+            fixture.pass(9 * SECOND);
+            fixture.limiter.set_quota(0, after).unwrap();
+            assert_eq!(fixture.level(), 2);
+            assert_eq!(fixture.denied(3).retry_after, first[to], "{before} to {after}");
         }
     }
 }
@@ -233,12 +233,12 @@ fn set_quota_every_millisecond_mints_at_the_full_rate() {
     let burst = [quota(10 * MILLI), quota(10 * MILLI).burst(7)];
     let slower = [quota(10 * MILLI), quota(10 * MILLI + NANO)];
     for (changes, lost) in [(steady, 0), (burst, 0), (slower, 1)] {
-        let stand = Stand::new(changes[0]);
+        let fixture = Fixture::new(changes[0]);
         let mut taken = 0;
         for milli in 1..=10_000 {
-            stand.clock.advance(MILLI);
-            stand.limiter.set_quota(0, changes[milli as usize % 2]).unwrap();
-            taken += u64::from(stand.limiter.try_acquire(1).is_ok());
+            fixture.clock.advance(MILLI);
+            fixture.limiter.set_quota(0, changes[milli as usize % 2]).unwrap();
+            taken += u64::from(fixture.limiter.try_acquire(1).is_ok());
             assert!(taken <= milli / 10 && taken + lost >= milli / 10, "{taken} in {milli} ms");
         }
     }
@@ -246,75 +246,75 @@ fn set_quota_every_millisecond_mints_at_the_full_rate() {
 
 #[test]
 fn set_quota_ignores_initial() {
-    let stand = Stand::new(one_per_milli(10).initial(3));
-    stand.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
-    assert_eq!(stand.limiter.available(), 3);
+    let fixture = Fixture::new(one_per_milli(10).initial(3));
+    fixture.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
+    assert_eq!(fixture.limiter.available(), 3);
 }
 
 #[test]
 fn set_quota_to_an_invalid_quota_changes_nothing() {
-    let stand = Stand::new(one_per_milli(10).initial(3));
-    let before = stand.limiter.snapshot();
+    let fixture = Fixture::new(one_per_milli(10).initial(3));
+    let before = fixture.limiter.snapshot();
     assert_eq!(
-        stand.limiter.set_quota(0, Quota::per_second(0)),
+        fixture.limiter.set_quota(0, Quota::per_second(0)),
         Err(ConfigError::ZeroAmount { quota: 0, quota_name: None })
     );
-    assert!(matches!(stand.limiter.set_quota("api", one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
-    assert!(matches!(stand.limiter.set_quota(1, one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
-    let after = stand.limiter.snapshot();
+    assert!(matches!(fixture.limiter.set_quota("api", one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
+    assert!(matches!(fixture.limiter.set_quota(1, one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
+    let after = fixture.limiter.snapshot();
     assert_eq!((after.quotas, after.granted), (before.quotas, before.granted));
 }
 
 #[test]
 fn pause_lets_no_claim_pass_before_its_end_and_then_the_level_and_the_rate() {
-    let stand = Stand::new(one_per_milli(5).initial(2));
-    stand.limiter.pause_for(50 * MILLI);
-    let mut line: Vec<_> = (0..10).map(|_| stand.enter(1)).collect();
-    assert_eq!((stand.limiter.available(), stand.limiter.snapshot().paused_for), (0, Some(50 * MILLI)));
-    stand.pass(50 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(5).initial(2));
+    fixture.limiter.pause_for(50 * MILLI);
+    let mut line: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
+    assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().paused_for), (0, Some(50 * MILLI)));
+    fixture.pass(50 * MILLI - NANO);
     assert_eq!(count_served(&mut line), 0);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     assert_eq!(count_served(&mut line), 5, "at most the burst");
     for _ in 0..5 {
-        stand.pass(MILLI - NANO);
+        fixture.pass(MILLI - NANO);
         assert_eq!(count_served(&mut line), 0);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         assert_eq!(count_served(&mut line), 1);
     }
 }
 
 #[test]
 fn pause_without_waiters_denies_try_acquire_until_its_end() {
-    let stand = Stand::new(one_per_milli(5).initial(2));
-    stand.limiter.pause_for(2 * MILLI);
-    let denied = stand.denied(1);
+    let fixture = Fixture::new(one_per_milli(5).initial(2));
+    fixture.limiter.pause_for(2 * MILLI);
+    let denied = fixture.denied(1);
     assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::Pause, 0, Some(2 * MILLI)));
-    stand.clock.advance(2 * MILLI);
-    assert_eq!((stand.limiter.available(), stand.limiter.snapshot().paused_for), (4, None));
+    fixture.clock.advance(2 * MILLI);
+    assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().paused_for), (4, None));
 }
 
 #[test]
 fn pause_that_is_shorter_never_shortens_a_longer_one() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    stand.limiter.pause_for(10 * MILLI);
-    stand.limiter.pause_for(3 * MILLI);
-    stand.limiter.pause_for(Duration::ZERO);
-    stand.pass(10 * MILLI - NANO);
-    assert_eq!(stand.denied(1).by, Bound::Pause);
-    stand.pass(NANO);
-    let _grant = stand.take(5);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    fixture.limiter.pause_for(10 * MILLI);
+    fixture.limiter.pause_for(3 * MILLI);
+    fixture.limiter.pause_for(Duration::ZERO);
+    fixture.pass(10 * MILLI - NANO);
+    assert_eq!(fixture.denied(1).by, Bound::Pause);
+    fixture.pass(NANO);
+    let _grant = fixture.take(5);
 }
 
 #[test]
 fn pause_that_is_longer_prolongs_a_shorter_one_also_for_waiters() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    stand.limiter.pause_for(3 * MILLI);
-    let mut waiting = stand.enter(1);
-    stand.pass(MILLI);
-    stand.limiter.pause_for(4 * MILLI);
-    stand.pass(4 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    fixture.limiter.pause_for(3 * MILLI);
+    let mut waiting = fixture.enter(1);
+    fixture.pass(MILLI);
+    fixture.limiter.pause_for(4 * MILLI);
+    fixture.pass(4 * MILLI - NANO);
     waits(&mut waiting);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut waiting);
 }
 
@@ -333,83 +333,86 @@ async fn pause_until_an_instant_ends_at_it() {
 
 #[test]
 fn pause_does_not_affect_existing_grants() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
-    let mut grant = stand.take(5);
-    stand.limiter.pause_for(DAY);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
+    let mut grant = fixture.take(5);
+    fixture.limiter.pause_for(DAY);
     grant.settle(3);
-    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (2, Some(3)));
+    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (2, Some(3)));
     drop(grant);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
 fn quota_without_a_burst_has_one_period_of_tokens_and_starts_full() {
     for quota in [Quota::per_second(90), Quota::per_minute(90), Quota::per_hour(90), Quota::per_day(90)] {
-        let stand = Stand::new(quota);
-        assert_eq!(stand.limiter.available(), 90);
-        let _all = stand.take(90);
-        stand.pass(2 * quota.period());
-        assert_eq!(stand.limiter.available(), 90);
+        let fixture = Fixture::new(quota);
+        assert_eq!(fixture.limiter.available(), 90);
+        let _all = fixture.take(90);
+        fixture.pass(2 * quota.period());
+        assert_eq!(fixture.limiter.available(), 90);
     }
 }
 
 #[test]
 fn quota_starts_with_what_initial_says() {
     for initial in [0, 1, 90] {
-        assert_eq!(Stand::new(Quota::per_second(90).initial(initial)).limiter.available(), initial);
-        assert_eq!(Stand::new(Quota::manual(90).initial(initial)).limiter.available(), initial);
-        assert_eq!(Stand::new(Quota::per_second(90).stepped().initial(initial)).limiter.available(), initial);
+        assert_eq!(Fixture::new(Quota::per_second(90).initial(initial)).limiter.available(), initial);
+        assert_eq!(Fixture::new(Quota::manual(90).initial(initial)).limiter.available(), initial);
+        assert_eq!(Fixture::new(Quota::per_second(90).stepped().initial(initial)).limiter.available(), initial);
     }
 }
 
 #[test]
 fn close_refuses_every_waiter_and_every_later_caller() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut line = [1, 2].map(|cost| stand.enter(cost));
-    assert!(!stand.limiter.is_closed());
-    stand.limiter.close();
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut line = [1, 2].map(|cost| fixture.enter(cost));
+    assert!(!fixture.limiter.is_closed());
+    fixture.limiter.close();
     for waiting in &mut line {
         assert!(waiting.is_woken());
         assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
     }
     for cost in [0, 1, 99] {
-        assert_eq!(stand.limiter.try_acquire(cost).unwrap_err(), TryAcquireError::Closed);
-        assert_eq!(assert_ready_err!(spawn(stand.limiter.consume(cost)).poll()), ConsumeError::Closed);
-        assert_eq!(stand.limiter.blocking_consume(cost).unwrap_err(), ConsumeError::Closed);
+        assert_eq!(fixture.limiter.try_acquire(cost).unwrap_err(), TryAcquireError::Closed);
+        assert_eq!(assert_ready_err!(spawn(fixture.limiter.consume(cost)).poll()), ConsumeError::Closed);
+        assert_eq!(fixture.limiter.blocking_consume(cost).unwrap_err(), ConsumeError::Closed);
     }
-    assert_eq!((stand.limiter.is_closed(), stand.limiter.available(), stand.limiter.estimate(1)), (true, 0, None));
+    assert_eq!(
+        (fixture.limiter.is_closed(), fixture.limiter.available(), fixture.limiter.estimate(1)),
+        (true, 0, None)
+    );
 }
 
 #[test]
 fn close_leaves_existing_grants_valid() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
-    let mut grant = stand.take(5);
-    stand.take(2).forget();
-    stand.limiter.close();
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
+    let mut grant = fixture.take(5);
+    fixture.take(2).forget();
+    fixture.limiter.close();
     grant.settle(3);
-    assert_eq!((grant.cost(), stand.limiter.snapshot().in_flight), (3, Some(5)));
+    assert_eq!((grant.cost(), fixture.limiter.snapshot().in_flight), (3, Some(5)));
     drop(grant);
-    stand.limiter.release(2).unwrap();
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    fixture.limiter.release(2).unwrap();
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
 fn close_refuses_callers_even_if_tokens_are_available() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    stand.limiter.close();
-    assert_eq!(stand.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
-    assert_eq!(assert_ready_err!(spawn(stand.limiter.consume(1)).poll()), ConsumeError::Closed);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    fixture.limiter.close();
+    assert_eq!(fixture.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
+    assert_eq!(assert_ready_err!(spawn(fixture.limiter.consume(1)).poll()), ConsumeError::Closed);
 }
 
 #[test]
 fn set_quota_to_an_equal_rate_written_differently_changes_nothing() {
     let half_a_token_later = |between: Quota| {
         let slow = one_per_milli(10);
-        let stand = Stand::new(slow);
-        stand.pass(MILLI / 2);
-        stand.limiter.set_quota(0, between.burst(10).initial(0)).unwrap();
-        stand.limiter.set_quota(0, slow).unwrap();
-        stand.denied(1).retry_after
+        let fixture = Fixture::new(slow);
+        fixture.pass(MILLI / 2);
+        fixture.limiter.set_quota(0, between.burst(10).initial(0)).unwrap();
+        fixture.limiter.set_quota(0, slow).unwrap();
+        fixture.denied(1).retry_after
     };
     assert_eq!(half_a_token_later(Quota::new(1, NANO)), half_a_token_later(Quota::new(10, 10 * NANO)));
 }

@@ -6,68 +6,68 @@ use tollgate::ConsumeError;
 
 #[test]
 fn cost_zero_is_granted_at_once_and_touches_nothing() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(1).max_waiting(1));
-    let _waiting = stand.enter(1);
-    stand.limiter.pause_for(DAY);
-    let before = stand.limiter.snapshot();
-    assert_eq!(stand.limiter.try_acquire(0).unwrap().cost(), 0);
-    assert_eq!(stand.take(0).cost(), 0);
-    let _within = assert_ready_ok!(spawn(stand.limiter.consume(0).within(Duration::ZERO)).poll());
-    assert_eq!(stand.limiter.snapshot(), before);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(1).max_waiting(1));
+    let _waiting = fixture.enter(1);
+    fixture.limiter.pause_for(DAY);
+    let before = fixture.limiter.snapshot();
+    assert_eq!(fixture.limiter.try_acquire(0).unwrap().cost(), 0);
+    assert_eq!(fixture.take(0).cost(), 0);
+    let _within = assert_ready_ok!(spawn(fixture.limiter.consume(0).within(Duration::ZERO)).poll());
+    assert_eq!(fixture.limiter.snapshot(), before);
 }
 
 #[test]
 fn cost_above_the_burst_waits_in_consume_as_long_as_minting_takes() {
-    let stand = Stand::new(one_per_milli(3).initial(3));
-    let mut giant = stand.enter(10);
-    stand.pass(7 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(3).initial(3));
+    let mut giant = fixture.enter(10);
+    fixture.pass(7 * MILLI - NANO);
     waits(&mut giant);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut giant);
-    assert_eq!(stand.limiter.available(), 0);
+    assert_eq!(fixture.limiter.available(), 0);
 }
 
 #[test]
 fn cost_above_the_burst_is_too_large_for_try_acquire() {
-    let stand = Stand::new(one_per_milli(3).initial(3));
-    let error = stand.limiter.try_acquire(4).unwrap_err();
+    let fixture = Fixture::new(one_per_milli(3).initial(3));
+    let error = fixture.limiter.try_acquire(4).unwrap_err();
     assert_eq!(error, TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(0), quota_name: None });
-    assert_eq!(stand.limiter.available(), 3);
+    assert_eq!(fixture.limiter.available(), 3);
 }
 
 #[test]
 fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
     assert_eq!(
-        stand.limiter.try_acquire(4).unwrap_err(),
+        fixture.limiter.try_acquire(4).unwrap_err(),
         TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(1), quota_name: None }
     );
 }
 
 #[test]
 fn cost_above_max_in_flight_is_too_large_for_every_call() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
     assert_eq!(
-        stand.limiter.try_acquire(6).unwrap_err(),
+        fixture.limiter.try_acquire(6).unwrap_err(),
         TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::InFlight, quota_name: None }
     );
-    let error = assert_ready_err!(spawn(stand.limiter.consume(6)).poll());
+    let error = assert_ready_err!(spawn(fixture.limiter.consume(6)).poll());
     assert_eq!(error, ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None });
     assert_eq!(
-        stand.limiter.blocking_consume(6).unwrap_err(),
+        fixture.limiter.blocking_consume(6).unwrap_err(),
         ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None }
     );
 }
 
 #[test]
 fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut large = stand.enter(9);
-    stand.pass(8 * MILLI);
-    let mut small = stand.enter(1);
-    let denied = stand.denied(1);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut large = fixture.enter(9);
+    fixture.pass(8 * MILLI);
+    let mut small = fixture.enter(1);
+    let denied = fixture.denied(1);
     assert_eq!((denied.by, denied.remaining), (Bound::Queue, 0));
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut large);
     waits(&mut small);
 }
@@ -77,89 +77,89 @@ fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
 
 #[test]
 fn waiter_dropped_before_its_first_poll_never_entered_the_queue() {
-    let stand = Stand::new(one_per_milli(9));
-    let never_polled = stand.limiter.consume(5);
-    let mut behind = stand.enter(2);
+    let fixture = Fixture::new(one_per_milli(9));
+    let never_polled = fixture.limiter.consume(5);
+    let mut behind = fixture.enter(2);
     drop(never_polled);
-    stand.pass(2 * MILLI);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut behind);
-    assert_eq!(stand.level(), 0);
+    assert_eq!(fixture.level(), 0);
 }
 
 #[test]
 fn waiter_dropped_in_front_lets_the_claims_behind_move_up() {
-    let stand = Stand::new(one_per_milli(9));
-    let front = stand.enter(5);
-    let mut behind = stand.enter(2);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let front = fixture.enter(5);
+    let mut behind = fixture.enter(2);
+    fixture.pass(3 * MILLI);
     drop(front);
     let _grant = served(&mut behind);
-    assert_eq!(stand.level(), 1);
+    assert_eq!(fixture.level(), 1);
 }
 
 #[test]
 fn waiter_dropped_in_the_middle_moves_up_only_the_claims_behind_it() {
-    let stand = Stand::new(one_per_milli(9));
-    let mut before = stand.enter(4);
-    let middle = stand.enter(5);
-    let mut behind = stand.enter(2);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(9));
+    let mut before = fixture.enter(4);
+    let middle = fixture.enter(5);
+    let mut behind = fixture.enter(2);
+    fixture.pass(3 * MILLI);
     drop(middle);
     waits(&mut before);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut before);
-    stand.pass(2 * MILLI);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut behind);
-    assert_eq!(stand.level(), 0);
+    assert_eq!(fixture.level(), 0);
 }
 
 #[test]
 fn waiter_dropped_when_granted_but_not_polled_again_refunds_all() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
     // No tick: its instant has come, and it was neither woken nor polled.
-    let granted = stand.enter(5);
-    let mut behind = stand.enter(2);
-    stand.clock.advance(5 * MILLI);
+    let granted = fixture.enter(5);
+    let mut behind = fixture.enter(2);
+    fixture.clock.advance(5 * MILLI);
     drop(granted);
     let _grant = served(&mut behind);
-    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (3, Some(2)));
+    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (3, Some(2)));
 }
 
 #[test]
 fn waiter_dropped_when_woken_refunds_all() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    let woken = stand.enter(5);
-    let mut behind = stand.enter(2);
-    stand.pass(5 * MILLI);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let woken = fixture.enter(5);
+    let mut behind = fixture.enter(2);
+    fixture.pass(5 * MILLI);
     assert!(woken.is_woken());
     drop(woken);
     let _grant = served(&mut behind);
-    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (3, Some(2)));
+    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (3, Some(2)));
 }
 
 #[test]
 fn waiter_polled_once_and_then_never_polled_or_dropped_delays_no_other() {
-    let stand = Stand::new(one_per_milli(9));
-    let stalled: Vec<_> = [2, 3].iter().map(|&cost| stand.enter(cost)).collect();
-    let mut other = stand.enter(1);
-    stand.pass(6 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(9));
+    let stalled: Vec<_> = [2, 3].iter().map(|&cost| fixture.enter(cost)).collect();
+    let mut other = fixture.enter(1);
+    fixture.pass(6 * MILLI - NANO);
     waits(&mut other);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut other);
     drop(stalled);
 }
 
 #[test]
 fn refused_requests_consume_nothing() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(3)).max_in_flight(4).max_waiting(0));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(3)).max_in_flight(4).max_waiting(0));
     for _ in 0..1_000 {
-        stand.denied(4);
-        assert!(stand.limiter.try_acquire(5).is_err());
-        assert_ready_err!(spawn(stand.limiter.consume(4)).poll());
-        assert_ready_err!(spawn(stand.limiter.consume(5)).poll());
-        assert_ready_err!(spawn(stand.limiter.consume(4).within(Duration::ZERO)).poll());
+        fixture.denied(4);
+        assert!(fixture.limiter.try_acquire(5).is_err());
+        assert_ready_err!(spawn(fixture.limiter.consume(4)).poll());
+        assert_ready_err!(spawn(fixture.limiter.consume(5)).poll());
+        assert_ready_err!(spawn(fixture.limiter.consume(4).within(Duration::ZERO)).poll());
     }
-    let after = stand.limiter.snapshot();
+    let after = fixture.limiter.snapshot();
     assert_eq!((after.granted, after.in_flight, after.refused), (0, Some(0), 3_000));
-    let _all = stand.limiter.try_acquire(3).unwrap();
+    let _all = fixture.limiter.try_acquire(3).unwrap();
 }

@@ -32,7 +32,7 @@ use tollgate::{Bound, Limiter, Quota, TryAcquireError};
 const DAY: Duration = Duration::from_secs(86_400);
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Stand {
+impl Fixture {
     /// The tokens in the first bucket, less debts.
     fn level(&self) -> i64 {
         self.limiter.snapshot().quotas[0].level

@@ -5,41 +5,41 @@ use tollgate::ReleaseError;
 
 #[test]
 fn giant_that_saved_up_and_leaves_lets_at_most_the_burst_pass_at_once_and_the_rate_after_it() {
-    let stand = Stand::new(one_per_milli(4));
-    let giant = stand.enter(100);
-    let mut line: Vec<_> = (0..10).map(|_| stand.enter(1)).collect();
-    stand.pass(90 * MILLI);
+    let fixture = Fixture::new(one_per_milli(4));
+    let giant = fixture.enter(100);
+    let mut line: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
+    fixture.pass(90 * MILLI);
     drop(giant);
     assert_eq!(count_served(&mut line), 4);
     for _ in 0..6 {
-        stand.pass(MILLI - NANO);
+        fixture.pass(MILLI - NANO);
         assert_eq!(count_served(&mut line), 0);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         assert_eq!(count_served(&mut line), 1);
     }
 }
 
 #[test]
 fn refund_above_the_burst_is_clamped_to_it() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut giant = stand.enter(20);
-    stand.pass(20 * MILLI);
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut giant = fixture.enter(20);
+    fixture.pass(20 * MILLI);
     let mut grant = served(&mut giant);
-    stand.pass(3 * MILLI);
+    fixture.pass(3 * MILLI);
     grant.settle(0);
-    assert_eq!((grant.cost(), stand.limiter.available()), (0, 5));
+    assert_eq!((grant.cost(), fixture.limiter.available()), (0, 5));
 }
 
 #[test]
 fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() {
-    let stand = Stand::new(one_per_milli(5));
-    let mut giant = stand.enter(20);
-    let mut line: Vec<_> = (0..15).map(|_| stand.enter(1)).collect();
-    stand.pass(20 * MILLI);
+    let fixture = Fixture::new(one_per_milli(5));
+    let mut giant = fixture.enter(20);
+    let mut line: Vec<_> = (0..15).map(|_| fixture.enter(1)).collect();
+    fixture.pass(20 * MILLI);
     let mut grant = served(&mut giant);
     grant.settle(0);
     assert_eq!(count_served(&mut line), 5);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     assert_eq!(count_served(&mut line), 1);
 }
 
@@ -47,177 +47,177 @@ fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() 
 /// pass at that instant, in addition to the one token in the bucket. A server sees six requests if the five were sent.
 #[test]
 fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant() {
-    let stand = Stand::new(one_per_milli(1).initial(1));
+    let fixture = Fixture::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
-            let grant = stand.take(1);
-            stand.pass(MILLI);
+            let grant = fixture.take(1);
+            fixture.pass(MILLI);
             grant
         })
         .collect();
-    let before = stand.limiter.snapshot();
+    let before = fixture.limiter.snapshot();
     let mut passed = Vec::new();
     // The bucket is full: if its token were not taken, a refund would be lost.
-    passed.push(stand.limiter.try_acquire(1).unwrap());
+    passed.push(fixture.limiter.try_acquire(1).unwrap());
     for grant in &mut grants {
-        assert_eq!(stand.denied(1).remaining, 0);
+        assert_eq!(fixture.denied(1).remaining, 0);
         grant.settle(0);
-        passed.push(stand.limiter.try_acquire(1).unwrap());
+        passed.push(fixture.limiter.try_acquire(1).unwrap());
     }
-    assert_eq!(stand.denied(1).retry_after, Some(MILLI));
-    let after = stand.limiter.snapshot();
+    assert_eq!(fixture.denied(1).retry_after, Some(MILLI));
+    let after = fixture.limiter.snapshot();
     assert_eq!((after.granted - before.granted, after.refunded - before.refunded, passed.len()), (6, 5, 6));
 }
 
 /// The same for waiters: each refund serves the front at once.
 #[test]
 fn refunds_at_one_instant_serve_as_many_waiters_at_that_instant() {
-    let stand = Stand::new(one_per_milli(1).initial(1));
+    let fixture = Fixture::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
-            let grant = stand.take(1);
-            stand.pass(MILLI);
+            let grant = fixture.take(1);
+            fixture.pass(MILLI);
             grant
         })
         .collect();
-    let _last = stand.take(1);
-    let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
+    let _last = fixture.take(1);
+    let mut line: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
     for grant in &mut grants {
         grant.settle(0);
         assert_eq!(count_served(&mut line), 1);
     }
-    stand.pass(MILLI - NANO);
+    fixture.pass(MILLI - NANO);
     assert_eq!(count_served(&mut line), 0);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     assert_eq!(count_served(&mut line), 1);
 }
 
 #[test]
 fn refund_while_a_giant_waits_fills_no_further_than_the_burst() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut grant = stand.take(5);
-    let mut giant = stand.enter(9);
-    stand.pass(3 * MILLI);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut grant = fixture.take(5);
+    let mut giant = fixture.enter(9);
+    fixture.pass(3 * MILLI);
     grant.settle(0);
-    assert_eq!(stand.level(), 5);
-    stand.pass(4 * MILLI - NANO);
+    assert_eq!(fixture.level(), 5);
+    fixture.pass(4 * MILLI - NANO);
     waits(&mut giant);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut giant);
 }
 
 #[test]
 fn refund_goes_to_the_front_of_the_queue_at_once() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut grant = stand.take(5);
-    let mut front = stand.enter(2);
-    let mut behind = stand.enter(2);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut grant = fixture.take(5);
+    let mut front = fixture.enter(2);
+    let mut behind = fixture.enter(2);
     grant.settle(2);
     let _grant = served(&mut front);
     waits(&mut behind);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut behind);
 }
 
 #[test]
 fn refund_reaches_every_quota_and_the_ceiling() {
     let builder = Limiter::builder().quota(Quota::manual(10)).quota(one_per_milli(8).initial(8));
-    let stand = Stand::built(builder.quota(Quota::new(6, DAY).stepped()).max_in_flight(6));
-    let mut grant = stand.take(6);
+    let fixture = Fixture::built(builder.quota(Quota::new(6, DAY).stepped()).max_in_flight(6));
+    let mut grant = fixture.take(6);
     grant.settle(1);
-    let after = stand.limiter.snapshot();
+    let after = fixture.limiter.snapshot();
     assert_eq!(after.quotas.iter().map(|quota| quota.level).collect::<Vec<_>>(), [9, 7, 5]);
     assert_eq!((after.in_flight, after.granted, after.refunded), (Some(1), 6, 5));
 }
 
 #[test]
 fn settle_twice_counts_the_latest_cost_and_cost_returns_it() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
-    let mut grant = stand.take(40);
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
+    let mut grant = fixture.take(40);
     for (actual, available) in [(25, 75), (60, 40), (60, 40), (0, 100), (99, 1), (40, 60)] {
         grant.settle(actual);
-        assert_eq!((grant.cost(), stand.limiter.available()), (actual, available));
-        assert_eq!(stand.limiter.snapshot().in_flight, Some(actual));
+        assert_eq!((grant.cost(), fixture.limiter.available()), (actual, available));
+        assert_eq!(fixture.limiter.snapshot().in_flight, Some(actual));
     }
     drop(grant);
-    assert_eq!((stand.limiter.available(), stand.limiter.snapshot().in_flight), (60, Some(0)));
+    assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().in_flight), (60, Some(0)));
 }
 
 #[test]
 fn settle_of_an_owned_grant_is_the_same() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
-    let mut grant = assert_ready_ok!(spawn(stand.limiter.clone().consume_owned(40)).poll());
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
+    let mut grant = assert_ready_ok!(spawn(fixture.limiter.clone().consume_owned(40)).poll());
     grant.settle(70);
     grant.settle(10);
-    assert_eq!((grant.cost(), stand.limiter.available()), (10, 90));
+    assert_eq!((grant.cost(), fixture.limiter.available()), (10, 90));
     drop(grant);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
 fn settle_above_the_grant_is_charged_at_once_as_debt() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut grant = stand.take(1);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut grant = fixture.take(1);
     grant.settle(12);
-    assert_eq!((stand.limiter.available(), stand.limiter.deficiency(), stand.level()), (0, 7, -7));
-    assert_eq!(stand.denied(1).retry_after, Some(8 * MILLI));
-    stand.pass(7 * MILLI);
-    assert_eq!((stand.limiter.available(), stand.limiter.deficiency()), (0, 0));
-    stand.pass(MILLI);
-    assert_eq!(stand.limiter.available(), 1);
+    assert_eq!((fixture.limiter.available(), fixture.limiter.deficiency(), fixture.level()), (0, 7, -7));
+    assert_eq!(fixture.denied(1).retry_after, Some(8 * MILLI));
+    fixture.pass(7 * MILLI);
+    assert_eq!((fixture.limiter.available(), fixture.limiter.deficiency()), (0, 0));
+    fixture.pass(MILLI);
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn settle_above_the_grant_delays_later_claims_and_no_waiter() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut grant = stand.take(5);
-    let mut already_there = [2, 1].map(|cost| stand.enter(cost));
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut grant = fixture.take(5);
+    let mut already_there = [2, 1].map(|cost| fixture.enter(cost));
     grant.settle(15);
-    let mut newcomer = stand.enter(1);
-    stand.pass(2 * MILLI);
+    let mut newcomer = fixture.enter(1);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut already_there[0]);
-    stand.pass(MILLI);
+    fixture.pass(MILLI);
     let _grant = served(&mut already_there[1]);
-    stand.pass(11 * MILLI - NANO);
+    fixture.pass(11 * MILLI - NANO);
     waits(&mut newcomer);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut newcomer);
 }
 
 #[test]
 fn settle_above_the_grant_stays_a_debt_though_all_claims_before_it_leave() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    let mut grant = stand.take(5);
-    let line = [2, 1].map(|cost| stand.enter(cost));
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    let mut grant = fixture.take(5);
+    let line = [2, 1].map(|cost| fixture.enter(cost));
     grant.settle(15);
-    let mut newcomer = stand.enter(1);
+    let mut newcomer = fixture.enter(1);
     drop(line);
-    assert_eq!(stand.level(), -10);
-    stand.pass(11 * MILLI - NANO);
+    assert_eq!(fixture.level(), -10);
+    fixture.pass(11 * MILLI - NANO);
     waits(&mut newcomer);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut newcomer);
 }
 
 #[test]
 fn settle_above_the_grant_is_in_flight_until_the_grant_is_dropped() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
-    let mut grant = stand.take(4);
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
+    let mut grant = fixture.take(4);
     grant.settle(10);
-    let mut waiting = stand.enter(1);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(10));
+    let mut waiting = fixture.enter(1);
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(10));
     drop(grant);
     let _grant = served(&mut waiting);
 }
 
 #[test]
 fn settle_above_the_grant_is_in_flight_at_once_also_while_others_wait() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(20).initial(4)).max_in_flight(10));
-    let mut grant = stand.take(4);
-    let mut waiting = stand.enter(3);
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(20).initial(4)).max_in_flight(10));
+    let mut grant = fixture.take(4);
+    let mut waiting = fixture.enter(3);
     grant.settle(8);
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(8));
-    stand.pass(3 * MILLI);
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(8));
+    fixture.pass(3 * MILLI);
     // Its tokens are there, but eleven in flight would be one too many.
     waits(&mut waiting);
     grant.settle(7);
@@ -226,38 +226,38 @@ fn settle_above_the_grant_is_in_flight_at_once_also_while_others_wait() {
 
 #[test]
 fn ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(8)).max_in_flight(2));
-    stand.pass(2 * MILLI);
-    let mut held = stand.take(2);
-    let mut line: Vec<_> = (0..20).map(|_| stand.enter(2)).collect();
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(8)).max_in_flight(2));
+    fixture.pass(2 * MILLI);
+    let mut held = fixture.take(2);
+    let mut line: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
     for (held_for, kept) in [(1, 1), (4, 5), (100, 8)] {
-        stand.pass(held_for * MILLI);
-        assert_eq!(stand.level(), kept);
+        fixture.pass(held_for * MILLI);
+        assert_eq!(fixture.level(), kept);
     }
     // Four times two tokens pass as fast as they are released, then the rate decides again.
     for waiting in &mut line[..4] {
-        drop(std::mem::replace(&mut held, stand.limiter.try_acquire(0).unwrap()));
+        drop(std::mem::replace(&mut held, fixture.limiter.try_acquire(0).unwrap()));
         held = served(waiting);
     }
     drop(held);
     waits(&mut line[4]);
-    stand.pass(2 * MILLI);
+    fixture.pass(2 * MILLI);
     let _grant = served(&mut line[4]);
 }
 
 /// Seastar's ceiling loses the tokens minted while it is reached, and grants about half of the rate.
 #[test]
 fn ceiling_reached_again_and_again_does_not_slow_the_configured_rate() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(10)).max_in_flight(4));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(10)).max_in_flight(4));
     let mut held = vec![];
     let mut passed = 0;
     for milli in 0..1_000 {
-        stand.pass(MILLI);
+        fixture.pass(MILLI);
         // Work in batches: all of it is released every seventh millisecond, repeatedly.
         if milli % 7 == 6 {
             held.clear();
         }
-        while let Ok(grant) = stand.limiter.try_acquire(1) {
+        while let Ok(grant) = fixture.limiter.try_acquire(1) {
             held.push(grant);
             passed += 1;
             if milli % 7 == 6 && held.len() == 4 {
@@ -265,16 +265,16 @@ fn ceiling_reached_again_and_again_does_not_slow_the_configured_rate() {
             }
         }
     }
-    assert_eq!(passed + stand.level(), 1_000);
-    assert!(stand.level() <= 10);
+    assert_eq!(passed + fixture.level(), 1_000);
+    assert!(fixture.level() <= 10);
 }
 
 #[test]
 fn ceiling_and_burst_are_two_numbers() {
-    let wide = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(2));
+    let wide = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(2));
     let _two = wide.take(2);
     assert_eq!((wide.limiter.available(), wide.denied(1).by), (0, Bound::InFlight));
-    let narrow = Stand::built(Limiter::builder().quota(one_per_milli(1).initial(1)).max_in_flight(3));
+    let narrow = Fixture::built(Limiter::builder().quota(one_per_milli(1).initial(1)).max_in_flight(3));
     let _held = [(); 3].map(|()| {
         let grant = narrow.take(1);
         narrow.pass(MILLI);
@@ -285,49 +285,49 @@ fn ceiling_and_burst_are_two_numbers() {
 
 #[test]
 fn releasing_more_than_is_in_flight_is_an_error_and_nothing_moves() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
-    stand.take(4).forget();
-    let _held = stand.take(6);
-    let mut waiting = stand.enter(1);
-    let before = stand.limiter.snapshot();
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
+    fixture.take(4).forget();
+    let _held = fixture.take(6);
+    let mut waiting = fixture.enter(1);
+    let before = fixture.limiter.snapshot();
     for asked in [5, 10, 11, u64::MAX] {
         // The tokens of a live grant are released by the grant: only the four forgotten ones can be released by hand.
-        assert_eq!(stand.limiter.release(asked), Err(ReleaseError::TooMuch { asked, owed: 4 }));
+        assert_eq!(fixture.limiter.release(asked), Err(ReleaseError::TooMuch { asked, owed: 4 }));
     }
     waits(&mut waiting);
-    assert_eq!(stand.limiter.snapshot(), before);
-    stand.limiter.release(4).unwrap();
+    assert_eq!(fixture.limiter.snapshot(), before);
+    fixture.limiter.release(4).unwrap();
     let _grant = served(&mut waiting);
-    assert_eq!(stand.limiter.release(1), Err(ReleaseError::TooMuch { asked: 1, owed: 0 }));
+    assert_eq!(fixture.limiter.release(1), Err(ReleaseError::TooMuch { asked: 1, owed: 0 }));
 }
 
 #[test]
 fn releasing_a_settled_and_forgotten_grant_takes_its_latest_cost() {
-    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
-    let mut grant = stand.take(4);
+    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
+    let mut grant = fixture.take(4);
     grant.settle(7);
     grant.forget();
-    assert_eq!(stand.limiter.release(8), Err(ReleaseError::TooMuch { asked: 8, owed: 7 }));
-    stand.limiter.release(7).unwrap();
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+    assert_eq!(fixture.limiter.release(8), Err(ReleaseError::TooMuch { asked: 8, owed: 7 }));
+    fixture.limiter.release(7).unwrap();
+    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
 fn releasing_without_a_ceiling_is_an_error() {
-    let stand = Stand::new(one_per_milli(5).initial(5));
-    stand.take(4).forget();
-    assert_eq!(stand.limiter.release(4), Err(ReleaseError::NotCapped));
-    assert_eq!(stand.limiter.available(), 1);
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    fixture.take(4).forget();
+    assert_eq!(fixture.limiter.release(4), Err(ReleaseError::NotCapped));
+    assert_eq!(fixture.limiter.available(), 1);
 }
 
 #[test]
 fn replenishing_fills_the_manual_quotas_if_there_are_any() {
     let rate = Quota::new(1, DAY).burst(9).initial(1);
-    let stand = Stand::built(Limiter::builder().quota(rate).quota(Quota::manual(9).initial(1)));
-    stand.limiter.replenish(5);
-    let levels: Vec<_> = stand.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+    let fixture = Fixture::built(Limiter::builder().quota(rate).quota(Quota::manual(9).initial(1)));
+    fixture.limiter.replenish(5);
+    let levels: Vec<_> = fixture.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
     assert_eq!(levels, [1, 6]);
-    let stand = Stand::new(rate);
-    stand.limiter.replenish(5);
-    assert_eq!(stand.level(), 6);
+    let fixture = Fixture::new(rate);
+    fixture.limiter.replenish(5);
+    assert_eq!(fixture.level(), 6);
 }

@@ -4,18 +4,18 @@ use super::*;
 
 /// Advances in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
 fn exact_in_uneven_steps(quota: Quota, steps: u32, step: Duration) {
-    let stand = Stand::new(quota.burst(1 << 61).initial(0));
+    let fixture = Fixture::new(quota.burst(1 << 61).initial(0));
     let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
     let mut elapsed = Duration::ZERO;
     let mut taken = 0;
     for turn in 0..steps {
         let time = step + NANO * (turn % 97);
-        stand.clock.advance(time);
+        fixture.clock.advance(time);
         elapsed += time;
         let minted = (elapsed.as_nanos() * amount / period) as u64;
-        assert_eq!(taken + stand.limiter.available(), minted, "{quota}: after {elapsed:?}");
+        assert_eq!(taken + fixture.limiter.available(), minted, "{quota}: after {elapsed:?}");
         let some = (minted - taken) / 3;
-        let _grant = stand.limiter.try_acquire(some).unwrap();
+        let _grant = fixture.limiter.try_acquire(some).unwrap();
         taken += some;
     }
 }
@@ -48,12 +48,12 @@ fn fractions_are_exact_at_uneven_rates_for_years() {
 
 #[test]
 fn fractions_are_exact_for_waiters_for_ten_years() {
-    let stand = Stand::new(Quota::per_day(1).initial(0));
+    let fixture = Fixture::new(Quota::per_day(1).initial(0));
     for day in 0..3_652 {
-        let mut waiting = stand.enter(1);
-        stand.pass(DAY - NANO);
+        let mut waiting = fixture.enter(1);
+        fixture.pass(DAY - NANO);
         waits(&mut waiting);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         assert!(waiting.is_woken(), "on day {day}");
         let _grant = served(&mut waiting);
     }
@@ -61,11 +61,11 @@ fn fractions_are_exact_for_waiters_for_ten_years() {
 
 #[test]
 fn fractions_are_exact_for_waiters_at_a_billion_tokens_a_second() {
-    let stand = Stand::new(Quota::per_second(1_000_000_000).burst(10).initial(0));
-    let mut line: Vec<_> = (0..1_000).map(|_| stand.enter(1)).collect();
+    let fixture = Fixture::new(Quota::per_second(1_000_000_000).burst(10).initial(0));
+    let mut line: Vec<_> = (0..1_000).map(|_| fixture.enter(1)).collect();
     for waiting in &mut line {
         waits(waiting);
-        stand.pass(NANO);
+        fixture.pass(NANO);
         let _grant = served(waiting);
     }
 }
@@ -73,115 +73,115 @@ fn fractions_are_exact_for_waiters_at_a_billion_tokens_a_second() {
 #[test]
 fn idle_while_full_burns_time() {
     for idle in [NANO, MILLI / 3, MILLI, DAY, 3_652 * DAY] {
-        let stand = Stand::new(one_per_milli(10).initial(10));
-        stand.clock.advance(idle);
-        let _all = stand.limiter.try_acquire(10).unwrap();
-        assert_eq!(stand.denied(1).retry_after, Some(MILLI), "idle for {idle:?}");
-        stand.clock.advance(MILLI - NANO);
-        assert_eq!(stand.limiter.available(), 0, "idle for {idle:?}");
-        stand.clock.advance(NANO);
-        assert_eq!(stand.limiter.available(), 1, "idle for {idle:?}");
+        let fixture = Fixture::new(one_per_milli(10).initial(10));
+        fixture.clock.advance(idle);
+        let _all = fixture.limiter.try_acquire(10).unwrap();
+        assert_eq!(fixture.denied(1).retry_after, Some(MILLI), "idle for {idle:?}");
+        fixture.clock.advance(MILLI - NANO);
+        assert_eq!(fixture.limiter.available(), 0, "idle for {idle:?}");
+        fixture.clock.advance(NANO);
+        assert_eq!(fixture.limiter.available(), 1, "idle for {idle:?}");
     }
 }
 
 #[test]
 fn idle_time_before_the_bucket_is_full_is_credit_and_after_it_is_none() {
-    let stand = Stand::new(one_per_milli(10).initial(8));
+    let fixture = Fixture::new(one_per_milli(10).initial(8));
     for (idle, available) in [(MILLI, 9), (MILLI / 2, 9), (MILLI / 2, 10), (MILLI / 2, 10), (MILLI, 10)] {
-        stand.clock.advance(idle);
-        assert_eq!(stand.limiter.available(), available);
+        fixture.clock.advance(idle);
+        assert_eq!(fixture.limiter.available(), available);
     }
-    let _grant = stand.limiter.try_acquire(1).unwrap();
-    stand.clock.advance(MILLI - NANO);
-    assert_eq!(stand.limiter.available(), 9, "the half millisecond while full is not carried over");
-    stand.clock.advance(NANO);
-    assert_eq!(stand.limiter.available(), 10);
+    let _grant = fixture.limiter.try_acquire(1).unwrap();
+    fixture.clock.advance(MILLI - NANO);
+    assert_eq!(fixture.limiter.available(), 9, "the half millisecond while full is not carried over");
+    fixture.clock.advance(NANO);
+    assert_eq!(fixture.limiter.available(), 10);
 }
 
 #[test]
 fn idle_while_full_burns_the_time_of_a_stepped_quota_but_no_boundary_moves() {
-    let stand = Stand::new(Quota::new(10, MILLI).stepped());
-    stand.clock.advance(MILLI * 7 / 2);
-    let _all = stand.limiter.try_acquire(10).unwrap();
-    stand.clock.advance(MILLI / 2 - NANO);
-    assert_eq!(stand.limiter.available(), 0);
-    stand.clock.advance(NANO);
-    assert_eq!(stand.limiter.available(), 10);
+    let fixture = Fixture::new(Quota::new(10, MILLI).stepped());
+    fixture.clock.advance(MILLI * 7 / 2);
+    let _all = fixture.limiter.try_acquire(10).unwrap();
+    fixture.clock.advance(MILLI / 2 - NANO);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.clock.advance(NANO);
+    assert_eq!(fixture.limiter.available(), 10);
 }
 
 #[test]
 fn clock_that_steps_back_mints_nothing_until_it_is_where_it_was() {
-    let stand = Stand::new(one_per_milli(10));
-    stand.clock.advance(3 * MILLI);
-    assert_eq!(stand.limiter.available(), 3);
-    stand.clock.step_back(2 * MILLI);
-    assert_eq!(stand.limiter.available(), 3);
-    stand.clock.advance(2 * MILLI);
-    assert_eq!(stand.limiter.available(), 3, "the same two milliseconds do not count twice");
-    stand.clock.advance(MILLI);
-    assert_eq!(stand.limiter.available(), 4);
+    let fixture = Fixture::new(one_per_milli(10));
+    fixture.clock.advance(3 * MILLI);
+    assert_eq!(fixture.limiter.available(), 3);
+    fixture.clock.step_back(2 * MILLI);
+    assert_eq!(fixture.limiter.available(), 3);
+    fixture.clock.advance(2 * MILLI);
+    assert_eq!(fixture.limiter.available(), 3, "the same two milliseconds do not count twice");
+    fixture.clock.advance(MILLI);
+    assert_eq!(fixture.limiter.available(), 4);
 }
 
 #[test]
 fn clock_that_steps_back_takes_nothing_from_waiters_and_gives_them_nothing() {
-    let stand = Stand::new(one_per_milli(10));
-    let mut waiting = stand.enter(5);
-    stand.pass(3 * MILLI);
-    stand.clock.step_back(3 * MILLI);
-    stand.limiter.tick();
-    stand.pass(5 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(10));
+    let mut waiting = fixture.enter(5);
+    fixture.pass(3 * MILLI);
+    fixture.clock.step_back(3 * MILLI);
+    fixture.limiter.tick();
+    fixture.pass(5 * MILLI - NANO);
     waits(&mut waiting);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut waiting);
 }
 
 #[test]
 fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
-    let stand = Stand::new(one_per_milli(10));
-    stand.clock.step_back(100 * DAY);
-    assert_eq!(stand.limiter.available(), 0);
-    stand.clock.advance(100 * DAY);
-    assert_eq!(stand.limiter.available(), 0);
-    stand.pass(2 * MILLI);
-    assert_eq!(stand.limiter.available(), 2);
+    let fixture = Fixture::new(one_per_milli(10));
+    fixture.clock.step_back(100 * DAY);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.clock.advance(100 * DAY);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.pass(2 * MILLI);
+    assert_eq!(fixture.limiter.available(), 2);
 }
 
 #[test]
 fn pause_after_the_clock_stepped_back_lasts_until_the_clock_is_that_much_later_than_it_was() {
-    let stand = Stand::new(one_per_milli(10));
-    stand.pass(20 * MILLI);
-    stand.clock.step_back(5 * MILLI);
-    stand.limiter.pause_for(3 * MILLI);
-    assert!(stand.limiter.try_acquire(1).is_err(), "the bucket is full, and paused");
-    assert_eq!(stand.limiter.snapshot().paused_for, Some(8 * MILLI));
-    let mut waiting = stand.enter(1);
-    stand.pass(8 * MILLI - NANO);
+    let fixture = Fixture::new(one_per_milli(10));
+    fixture.pass(20 * MILLI);
+    fixture.clock.step_back(5 * MILLI);
+    fixture.limiter.pause_for(3 * MILLI);
+    assert!(fixture.limiter.try_acquire(1).is_err(), "the bucket is full, and paused");
+    assert_eq!(fixture.limiter.snapshot().paused_for, Some(8 * MILLI));
+    let mut waiting = fixture.enter(1);
+    fixture.pass(8 * MILLI - NANO);
     waits(&mut waiting);
-    stand.pass(NANO);
+    fixture.pass(NANO);
     let _grant = served(&mut waiting);
-    assert_eq!(stand.limiter.available(), 9);
+    assert_eq!(fixture.limiter.available(), 9);
 }
 
 #[test]
 fn clock_with_jitter_counts_by_its_latest_reading() {
-    let stand = Stand::new(one_per_milli(1 << 40));
+    let fixture = Fixture::new(one_per_milli(1 << 40));
     for turn in 1..=1_000_u64 {
-        stand.clock.advance(3 * MILLI);
-        stand.limiter.tick();
-        stand.clock.step_back(2 * MILLI);
-        assert_eq!(stand.limiter.available(), turn + 2);
+        fixture.clock.advance(3 * MILLI);
+        fixture.limiter.tick();
+        fixture.clock.step_back(2 * MILLI);
+        assert_eq!(fixture.limiter.available(), turn + 2);
     }
 }
 
 /// Tokens taken without reading the clock are accounted for at the next reading: the bucket fills up again behind them.
 #[test]
 fn idle_after_the_fast_path_fills_the_whole_burst() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
     for _ in 0..100 {
-        let _grant = stand.limiter.try_acquire(1).unwrap();
+        let _grant = fixture.limiter.try_acquire(1).unwrap();
     }
     for _ in 0..3 {
-        stand.pass(Duration::from_secs(1));
+        fixture.pass(Duration::from_secs(1));
     }
-    assert_eq!(stand.limiter.available(), 100);
+    assert_eq!(fixture.limiter.available(), 100);
 }
