@@ -103,6 +103,8 @@ impl<S: LimiterRef> Claim<S> {
     }
 
     /// The rest of [`poll_paid`](Self::poll_paid). If `is_tried`, the fast path was tried and found no tokens.
+    // Not inlined, so that the caller of this function is inlined at every `.await`: a grant without waiting needs
+    // nothing else.
     #[inline(never)]
     fn poll_and_pay(
         mut self: Pin<&mut Self>,
@@ -112,7 +114,12 @@ impl<S: LimiterRef> Claim<S> {
         if is_tried {
             uncount_free_grant();
         }
-        poll_paid(cx, |cx| if is_tried { self.as_mut().poll_slowly(cx) } else { self.as_mut().poll(cx) })
+        poll_paid(cx, |cx| {
+            if !is_tried && let Some(permit) = self.as_mut().claim_at_once() {
+                return Poll::Ready(Ok(permit));
+            }
+            self.poll_wait(cx)
+        })
     }
 
     /// Enters the queue on the first poll, or refuses if the expected wait is longer than allowed.
@@ -122,6 +129,12 @@ impl<S: LimiterRef> Claim<S> {
             Some(permit) => Poll::Ready(Ok(permit)),
             None => self.poll_slowly(cx),
         }
+    }
+
+    // Not inlined, for the same reason as `poll_and_pay`.
+    #[inline(never)]
+    fn poll_slowly(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        self.poll_wait(cx)
     }
 
     /// Polls on a thread that keeps the deadline itself: `Continue` is the instant of the deadline, in the limiter's
@@ -150,10 +163,10 @@ impl<S: LimiterRef> Claim<S> {
         Some(Permit::new(core.take()?, *this.cost, remaining))
     }
 
-    // Not inlined, so that the caller of this function is inlined at every `.await`: a grant without waiting needs
-    // nothing else.
-    #[inline(never)]
-    fn poll_slowly(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+    /// All of a poll but the fast path.
+    // Inlined always: it has two callers, and is a part of every wait.
+    #[inline(always)]
+    fn poll_wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         if let answer @ Poll::Ready(_) = self.as_mut().poll_queue(cx.waker(), Timer::Runtime) {
             return answer;
         }

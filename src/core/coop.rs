@@ -43,6 +43,7 @@ pub(crate) fn count_free_grant() -> bool {
 ///
 /// Otherwise a task that polls a claim that waits and a claim that is ready in turns could have each payment fall on the
 /// first, which pays nothing.
+#[inline(always)]
 pub(crate) fn uncount_free_grant() {
     GIVEN.set(GIVEN.get() - 1);
 }
