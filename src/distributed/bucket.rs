@@ -154,7 +154,10 @@ impl SharedBucket {
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
-        self.last_until = self.last_until.max(now + ttl);
+        // A node that leaves is not remembered.
+        if !ask.leave {
+            self.last_until = self.last_until.max(now + ttl);
+        }
         self.mint(now);
         if asked.version > stored.version && !self.take_over(asked, now) {
             self.keep(now);

@@ -95,7 +95,8 @@ BEGIN
     END IF;
     swept := now;
   END IF;
-  last_until := greatest(last_until, now + ttl);
+  -- A node that leaves is not remembered.
+  IF NOT leave THEN last_until := greatest(last_until, now + ttl); END IF;
 
   -- Mints up to each of these instants: level + held never exceeds the burst. The fraction of a token is carried, unless
   -- the bucket was already full. If the clock has stepped back, time continues from there. More periods than fill the

@@ -26,26 +26,19 @@ local now = time[1] * 1000000 + time[2]
 local EPOCH, IDLE, LONGEST, MOST_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
 ttl = math.min(ttl, LONGEST)
 
-local function numbers(text)
-  local list = {}
-  for number in string.gmatch(text, '-?%d+') do list[#list + 1] = tonumber(number) end
-  return unpack(list)
+-- What the script writes for the bucket, for the sums, and for a node. Only the level and the epoch may be negative.
+local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+)$'
+local SUMS = '^(%d+) (%d+)$'
+local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
+
+-- The numbers of a text, or nothing if the script has not written it.
+local function numbers(text, pattern)
+  local a, b, c, d, e, f, g, h, i = string.match(text or '', pattern)
+  return tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e), tonumber(f), tonumber(g), tonumber(h), tonumber(i)
 end
 
 local function text(...)
-  local list = {...}
-  for i = 1, #list do list[i] = string.format('%.0f', list[i]) end
-  return table.concat(list, ' ')
-end
-
--- Whether the text is what the script writes for the bucket. Only the level and the epoch may be negative.
-local function is_bucket(text)
-  return text and string.match(text, '^%-?%d+ %d+ %d+ %d+ %-?%d+ %d+ %d+ %d+$')
-end
-
--- Whether the text is what the script writes for a node. Only the epoch may be negative.
-local function is_node(text)
-  return text and string.match(text, '^%d+ %d+ %d+ %-?%d+' .. string.rep(' %d+', 5) .. '$')
+  return string.format(string.sub('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 1, 5 * select('#', ...) - 1), ...)
 end
 
 -- The amount, period, burst, initial tokens, kind (1 if stepped) and version of a quota's text.
@@ -67,8 +60,10 @@ local held, nodes = 0, 0
 -- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
 local is_other, is_newer = false, false
 if stored[1] then
-  if not is_bucket(stored[1]) then return damaged('s') end
-  if not string.match(stored[3] or '', '^%d+ %d+$') then return damaged('h') end
+  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1], BUCKET)
+  if not level then return damaged('s') end
+  held, nodes = numbers(stored[3], SUMS)
+  if not held then return damaged('h') end
   if stored[2] ~= quota then
     local has = {terms(stored[2] or '')}
     if not has[1] then return damaged('q') end
@@ -78,10 +73,9 @@ if stored[1] then
     quota = stored[2]
     amount, period, burst, initial, stepped, version = unpack(has)
   end
-  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
-  held, nodes = numbers(stored[3])
+  last_until = numbers(stored[5], '^(%d+)$')
   -- An earlier release has written the store: a sweep finds out.
-  if string.match(stored[5] or '', '^%d+$') then last_until = numbers(stored[5]) else swept = 0 end
+  if not last_until then last_until, swept = now, 0 end
 end
 -- A field that no node wrote is removed, and the error names it. The next request finds no such field.
 local function foreign(field, count)
@@ -89,12 +83,15 @@ local function foreign(field, count)
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
 end
 
-if stored[4] and not is_node(stored[4]) then
-  redis.call('HDEL', key, node)
-  return foreign(node, 1)
-end
-if stored[4] and seq < numbers(stored[4]) then
-  return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
+if stored[4] then
+  local last = numbers(stored[4], NODE)
+  if not last then
+    redis.call('HDEL', key, node)
+    return foreign(node, 1)
+  end
+  if seq < last then
+    return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. text(last))
+  end
 end
 
 -- Mints up to `time`: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
@@ -128,14 +125,14 @@ end
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
 local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
-  local all = redis.call('HGETALL', key)
+  local all = nodes > 0 and redis.call('HGETALL', key) or {}
   local strange, stranger = 0, nil
   local keep, count, gone, last_end = 0, 0, {}, 0
   local step = now < swept and stamp - now or 0
   last_until = now
   for i = 1, #all, 2 do
     local name = all[i]
-    if #name > 1 and not (#name == 32 and is_node(all[i + 1])) then
+    if #name > 1 and not (#name == 32 and string.match(all[i + 1], NODE)) then
       redis.call('HDEL', key, name)
       strange, stranger = strange + 1, stranger or name
     elseif #name > 1 then
@@ -162,7 +159,8 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = keep, count, now
 end
 mint(now)
-last_until = math.max(last_until, now + ttl)
+-- A node that leaves is not remembered.
+if not leave then last_until = math.max(last_until, now + ttl) end
 
 -- Lowers the level to `most`, but not below 0.
 local function cut(most)
@@ -207,7 +205,7 @@ if is_newer then
       -- A promise that is repeated would be read by the new rate.
       local all = redis.call('HGETALL', key)
       for i = 1, #all, 2 do
-        if #all[i] == 32 and is_node(all[i + 1]) then
+        if #all[i] == 32 and string.match(all[i + 1], NODE) then
           local head, tail = string.match(all[i + 1], '^(%d+ %d+ %d+ %-?%d+ %d+) %d+ (.*)$')
           redis.call('HSET', key, all[i], head .. ' 0 ' .. tail)
           if all[i] == node and mine then mine = head .. ' 0 ' .. tail end
@@ -224,7 +222,7 @@ end
 
 local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
 if mine then
-  before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
+  before, had, ends, seen, once, later, behind, phase, at = numbers(mine, NODE)
 end
 local others = held - had
 if refused then
@@ -279,15 +277,20 @@ end
 if refused then
   -- The node stays as it was.
 elseif leave then
-  redis.call('HDEL', key, node)
+  if mine then redis.call('HDEL', key, node) end
   held, nodes = others, nodes - 1
   hold = 0
 else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
-  'h', text(held, nodes), 'u', text(last_until))
+-- Single claims of keys change the bucket alone, and a field that is written costs as much as the rest of the script.
+local bucket, sums, last = text(level, stamp, part, swept, epoch, busy, was, clock), text(held, nodes), text(last_until)
+if stored[2] == quota and stored[3] == sums and stored[5] == last then
+  redis.call('HSET', key, 's', bucket)
+else
+  redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last)
+end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
