@@ -19,7 +19,8 @@ use tollgate::{AsLimiter, ConfigError, Limiter, Quota, Which};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Selects what follows the response to a request: a [`Limiter`] selects itself, [`By`] computes a limiter or a key.
+/// Selects the limiter or the key that follows the response to a request: a [`Limiter`] selects itself, a [`By`]
+/// computes the limiter or the key.
 pub trait Heeding<Request> {
     /// A limiter, or a key of a keyed limiter.
     type Target: HeedTarget;

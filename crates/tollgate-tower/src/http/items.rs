@@ -1,4 +1,4 @@
-//! What the fields say about one quota: its policy, and what is left of it.
+//! The items of the fields that describe one quota: its policy, and what is left of it.
 
 use super::format::Unit;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use tollgate::Quota;
 
 /// The largest number that a structured field can carry.
 pub(super) const MOST: u64 = 999_999_999_999_999;
-/// A response with more quotas or resources than this is not plausible. The rest is ignored, because what is read is
-/// compared with each other.
+/// A response with more quotas or resources than this is not plausible. The rest is ignored: items are compared
+/// pairwise, so the work grows with the square of their number.
 pub(super) const MOST_ITEMS: usize = 32;
 
 const SECOND: u128 = 1_000_000_000;

@@ -122,7 +122,7 @@ impl RateLimits {
         self.limits.iter_mut().for_each(|limit| limit.partition_key = Some(Arc::clone(&key)));
     }
 
-    /// Returns the limit that is closest to its end: the one with the least left, and among those the longest window.
+    /// Returns the limit that has the least left; of several, the one with the longest window.
     pub fn tightest(&self) -> Option<&ServiceLimit> {
         self.limits.iter().min_by_key(|limit| (limit.available, std::cmp::Reverse(limit.window)))
     }

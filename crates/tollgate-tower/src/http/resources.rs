@@ -152,7 +152,7 @@ impl ResourceLimits {
         self.limits.get_mut(place)
     }
 
-    /// More is left than there ever was: one of the two is wrong.
+    /// Ignores the values of a resource that has more left than its limit: one of the two is wrong.
     fn ignore_contradictions(&mut self) {
         for limit in &mut self.limits {
             if limit.limit.is_some_and(|most| limit.remaining > Some(most)) {
