@@ -1,4 +1,4 @@
-//! The last denial, kept so that the same question gets the same answer without the lock.
+//! The last denial, kept so that the same call can be denied again without the lock.
 //!
 //! A denial depends on four things: the state under the lock, the tail, the count of releases, and the time. It may be
 //! repeated unchanged while the first three are unchanged and the time is before [`Denial::until`], the instant from

@@ -39,7 +39,7 @@ impl Quotas {
     /// Adds a quota with a name, which tells the quotas apart where a refusal is reported.
     ///
     /// Each distinct name stays in memory for the life of the process, once, however often it is used: name the kind of
-    /// quota (`day`), and never the key, also where `quota_by` returns the quotas of a key.
+    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key.
     #[must_use = "this returns the changed quotas"]
     pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.and((Some(name.into()), quota))

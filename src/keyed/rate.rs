@@ -57,7 +57,7 @@ pub(super) struct Level {
 /// locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// Or the word of a [`Verdict`], if `unit` is 0.
+    /// The units that remain, or the word of a [`Verdict`] if `unit` is 0.
     units: u64,
     unit: u64,
 }
@@ -123,7 +123,8 @@ impl Rate {
         self.full
     }
 
-    /// True for a level that equals that of a new key. A level with a fraction on top does not, until the next tick.
+    /// True for a level that equals that of a new key. False for a level with a fraction of a token above the burst,
+    /// until the next tick.
     pub(super) fn is_full(&self, units: i128) -> bool {
         units == self.full
     }
@@ -222,7 +223,7 @@ impl Rate {
     /// A packed level that is full at `at` and from then on.
     pub(super) fn packed_full(&self, at: u64) -> NonZeroU64 {
         let full = self.minted(at).wrapping_sub(self.full as u64);
-        // What is above a full bucket by that much is read as full too.
+        // A level that is above a full bucket by that much is also read as full.
         let above = self.amount.min(self.unit).wrapping_neg();
         NonZeroU64::new(full).or(NonZeroU64::new(above)).expect("no quota has an amount or a unit of 0")
     }

@@ -107,21 +107,21 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     /// Adds the core that serves one key.
     pub(super) fn add(&mut self, live: &Core) {
-        let (waiting, tokens, flying, lateness, totals) = live.look_at(|state, rovers, _| {
-            let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
+        let (waiting, tokens, in_flight, lateness, totals) = live.look_at(|state, rovers, _| {
+            let in_flight = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
-            (state.queue.len(), state.queue.tokens(), flying, state.totals.lateness, totals)
+            (state.queue.len(), state.queue.tokens(), in_flight, state.totals.lateness, totals)
         });
         self.count(totals);
         self.keys_waiting += usize::from(waiting > 0);
         self.waiting_tasks += waiting;
         self.waiting_tokens += tokens;
-        self.in_flight = self.in_flight.map(|sum| sum + flying);
+        self.in_flight = self.in_flight.map(|sum| sum + in_flight);
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
     }
 
-    /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; those of the
-    /// entries that are held here are not among them.
+    /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; the totals of the
+    /// entries that this snapshot holds are not included in them.
     pub(super) fn count(&mut self, (granted, refunded): (u64, u64)) {
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);

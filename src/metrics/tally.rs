@@ -1,8 +1,8 @@
 //! Counts what the limiter's positions do not show: refusals, and the durations of waits.
 //!
-//! Refusals are counted here and passed to the recorder on request: a refusal, which an attacker can cause at will, is
-//! then an addition to a word of the thread's own and calls no recorder. A wait is recorded when it ends; it has taken
-//! about a millisecond anyway.
+//! Refusals are counted here and passed to the recorder on request: an attacker can cause refusals at will, so a
+//! refusal only adds to a word that few threads share, and calls no recorder. A wait is recorded when it ends: compared
+//! with the wait, which takes about a millisecond, the record is cheap.
 
 use super::class_counts::{ClassCounts, ClassTallies};
 use super::names::{self, METADATA, OTHERS, RESULTS};
@@ -30,14 +30,16 @@ pub(crate) struct Tally {
     stripes: [CachePadded<Stripe>; STRIPES],
     /// Calls that would have been refused but for a dry run, by reason.
     would_refuse: [AtomicU64; REASONS.len()],
-    /// The part of them that each of the first [`QUOTAS`] quotas would have refused, and all others together.
+    /// How many of these calls each of the first [`QUOTAS`] quotas would have refused; the last word counts for all
+    /// others.
     quotas_would_refuse: [AtomicU64; QUOTAS + 1],
     /// The series of waits that calls would have had.
     would_wait: Key,
     /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
     pub(super) classes: ClassTallies,
-    /// Of a keyed limiter, whose keys may have different quotas: the quotas that have refused, in this order.
+    /// For a keyed limiter, which may have different quotas for each key: the quotas that have refused, in the order of
+    /// their first refusal.
     labels: Option<[OnceLock<QuotaLabel>; QUOTAS]>,
 }
 
@@ -103,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// What is counted of a class.
+    /// The counts of a class.
     pub(super) fn counts_of<'a>(&self, class: &'a ClassLabel) -> &'a ClassCounts {
         class.counts.get_or_init(|| self.classes.of(&self.name, &class.path))
     }
@@ -141,7 +143,8 @@ impl Tally {
         reasons.into_iter().map(|reason| (reason, self.would_refuse[reason as usize].load(Ordering::Relaxed)))
     }
 
-    /// The same of the quota with this index; from [`QUOTAS`] on, of all further quotas.
+    /// Returns how many calls the quota with this index would have refused but for a dry run; from [`QUOTAS`] on, all
+    /// further quotas.
     pub(super) fn would_be_refused_by(&self, quota: usize) -> u64 {
         self.quotas_would_refuse[quota.min(QUOTAS)].load(Ordering::Relaxed)
     }
