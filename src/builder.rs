@@ -165,8 +165,9 @@ impl Builder {
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     ///
     /// A limiter may have a cap and no quota: it then limits how much runs at once, in FIFO order, and no rate.
-    /// [`available`](Limiter::available) is what the cap leaves, [`estimate`](Limiter::estimate) is zero (or the rest of
-    /// a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota) finds none.
+    /// [`available`](Limiter::available) is the cap less the tokens in flight, [`estimate`](Limiter::estimate) is zero
+    /// (or the rest of a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota)
+    /// finds none.
     ///
     /// # Examples
     ///

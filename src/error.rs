@@ -283,7 +283,7 @@ impl Refused {
         }
     }
 
-    /// The name of that bound. Of a denial, this needs no lock.
+    /// The name of that bound. For a denial, this needs no lock.
     #[cfg(feature = "metrics")]
     pub(crate) fn name(&self) -> Name {
         match self {

@@ -2,8 +2,8 @@
 //!
 //! The code that holds an adaptor polls it, may drop the polling future between any two polls, and may move the
 //! adaptor. So the claim lives in a box of its own and outlives those futures: it keeps its place in the queue until
-//! it is granted, cancelled, or dropped with the adaptor. When it is dropped it refunds what was granted but not
-//! received.
+//! it is granted, cancelled, or dropped with the adaptor. A claim that is dropped refunds tokens that were granted but
+//! not received.
 
 use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;

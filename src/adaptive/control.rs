@@ -4,7 +4,7 @@
 //! limiter that was the bottleneck. So a client that does not use its rate gains nothing, and a test needs no clock.
 //!
 //! A *generation* is the time between two decreases. Each request remembers the generation and the rate at which it
-//! was sent. Refusals of requests of an earlier generation report what the latest decrease has answered already.
+//! was sent. The latest decrease was already the reaction to refusals of requests of earlier generations.
 //!
 //! Within a generation the rate first holds and then grows, slowly at first and twice as fast after each
 //! [`DOUBLING`]. This is the shape of CUBIC (RFC 9438): a plateau near the rate that was refused last, then an ever
@@ -80,7 +80,7 @@ impl Law {
     }
 }
 
-/// What a request remembers from the instant at which it was sent.
+/// The state of the control law at the instant at which a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     generation: u64,
@@ -107,7 +107,7 @@ pub(super) struct Decrease {
     pub(super) is_in_step: bool,
 }
 
-/// The rate, and what the answers have shown so far.
+/// The rate, and the evidence from the answers so far.
 #[derive(Debug)]
 pub(super) struct Control {
     law: Law,

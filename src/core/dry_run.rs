@@ -82,7 +82,7 @@ pub(crate) struct DryRun {
     pub(crate) totals: DryTotals,
 }
 
-/// Counts of what the calls that passed would have got with all quotas enforced.
+/// Counts of the verdicts on the calls that passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DryTotals {
     pub(crate) would_wait: u64,

@@ -53,7 +53,7 @@ pub(crate) const MAX_QUEUES: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct JointClaim {
-    /// Of two claims that share a queue, the one that entered first has the lower number.
+    /// If two claims share a queue, the one that entered first has the lower number.
     number: u64,
     /// One bit for each queue in which no claim is ahead of this one any more.
     arrived: AtomicU64,

@@ -1,4 +1,5 @@
-//! A child and its parent, both locked: what the front of the child's queue does in the parent's. See `core/parent.rs`.
+//! Operations on a child and its parent, both locked: the front of the child's queue acts in the parent's queue. See
+//! `core/parent.rs`.
 
 use super::Core;
 use crate::core::classes::ROOT;

@@ -159,8 +159,8 @@ impl<'a> LockedQueues<'_, 'a> {
         }
     }
 
-    /// Of the limiters that refuse, returns the one with the longest wait: first those that never grant, then those
-    /// with an unknown wait, then by time, then by index.
+    /// Returns the refusing limiter with the longest wait. Limiters that never grant come first, then those with an
+    /// unknown wait, then the others by time and by index.
     pub(super) fn worst_refusal<L: Handle>(&mut self, members: &[Member<'a, L>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
         for (index, queue) in self.iter_mut() {

@@ -1,4 +1,4 @@
-//! Dry run of all keys: whether it is on, and what it has counted.
+//! Dry run of all keys: whether it is on, and its counts.
 //!
 //! A key that gets its tokens at once is the same with and without dry run: its levels are packed. A call that would
 //! wait or be refused makes a [live entry](super::live), with a core that simulates the queue of the key; see

@@ -43,7 +43,7 @@ pub(super) struct Request<'a, K> {
     pub(super) allowed: Allowed,
 }
 
-/// What a claim on a key of a distributed limiter does next.
+/// The next step of a claim on a key of a distributed limiter.
 pub(super) enum Step {
     /// Waits for the answer of the store.
     Ask(Asking),

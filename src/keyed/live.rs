@@ -38,7 +38,8 @@ pub(super) struct LiveTemplate {
     pub(super) driver: Arc<dyn QueueDriver>,
     /// The parent of all keys.
     pub(super) parent: Option<Parent>,
-    /// The number of the keyed limiter, which tells its keys apart from those of others under the same parent.
+    /// The number of the keyed limiter, which distinguishes its keys from those of other keyed limiters with the same
+    /// parent.
     pub(super) number: u64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,

@@ -1,4 +1,4 @@
-//! The map: selects the shard of a key, and handles what a shard cannot handle alone.
+//! The map: selects the shard of a key, and handles the cases that a shard cannot handle alone.
 //!
 //! Every call takes the same steps:
 //!

@@ -67,7 +67,7 @@ impl Left {
         Self { units: tokens, unit: 1 }
     }
 
-    /// What a grant of a core left: tokens, or the verdict of a dry run.
+    /// The tokens that a grant of a core left, or the verdict of a dry run.
     pub(super) fn of_word(word: u64) -> Self {
         if Verdict::of_word(word).is_some() { Self { units: word, unit: 0 } } else { Self::whole(word) }
     }
@@ -154,8 +154,8 @@ impl Rate {
         (-i128::from(self.unit) + 1..=most).contains(&missing)
     }
 
-    /// Removes what is above a full bucket, except for the fraction of the next token if the last token arrived in this
-    /// very tick.
+    /// Cuts a level at a full bucket, but keeps the fraction of the next token if the last token arrived in this very
+    /// tick.
     pub(super) fn clip(&self, units: i128) -> i128 {
         let spare = self.amount.min(self.unit) as i128;
         if units >= self.full + spare { self.full } else { units }
@@ -228,7 +228,7 @@ impl Rate {
         NonZeroU64::new(full).or(NonZeroU64::new(above)).expect("no quota has an amount or a unit of 0")
     }
 
-    /// Reads `packed` at `at`, an instant inside the window. The result still contains what is above a full bucket; see
+    /// Reads `packed` at `at`, an instant inside the window. The result can be above a full bucket; see
     /// [`clip`](Self::clip).
     #[inline]
     pub(super) fn of_packed(&self, packed: NonZeroU64, at: u64) -> i64 {

@@ -153,8 +153,8 @@ impl Rates {
         rates.try_fold(gate, |latest, (index, rate)| Some(latest.max(rate.reached(levels.level(index), tokens)?)))
     }
 
-    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If it is full but for a
-    /// fraction of a token on top, that is the next instant.
+    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If only a fraction of
+    /// a token above the burst keeps it from being full, that is the next instant.
     pub(super) fn full_at(&self, levels: &Levels) -> u64 {
         if self.is_full(levels) {
             return levels.at;

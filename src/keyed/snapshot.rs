@@ -12,9 +12,9 @@ use std::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
-    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. Of a
-    /// distributed limiter, the keys that have a limiter on this node: with frequent
-    /// requests, with waiters, or until recently.
+    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. For a
+    /// distributed limiter, the keys that have a limiter on this node: with frequent requests, with waiters, or until
+    /// recently.
     pub keys: usize,
     /// Keys that have waiters.
     pub keys_waiting: usize,
@@ -43,13 +43,14 @@ pub struct KeyedSnapshot<K> {
     pub would_wait: u64,
     /// Calls that passed because of a dry run and would have been refused.
     pub would_refuse: u64,
-    /// Of a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
+    /// For a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
     pub cached: usize,
-    /// Of a distributed limiter: tokens kept on this node unused, over all keys.
+    /// For a distributed limiter: tokens kept on this node unused, over all keys.
     pub kept: u64,
-    /// Of a distributed limiter: how many callers were refused by a cached reply, without a request.
+    /// For a distributed limiter: how many callers were refused by a cached reply, without a request.
     pub spared: u64,
-    /// Of a distributed limiter: the counters of all requests, over all keys. `None` if it is not distributed.
+    /// For a distributed limiter: the counters of all requests, over all keys. `None` if the limiter is not
+    /// distributed.
     #[cfg(feature = "distributed")]
     pub store: Option<crate::distributed::StoreSnapshot>,
 }

@@ -144,7 +144,7 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     }
 }
 
-/// What is counted.
+/// The event that is counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rank {
     Granted,
@@ -246,7 +246,7 @@ pub struct KeyedTop<K> {
     pub granted: Vec<TopKey<K>>,
     /// The keys with the most refused calls, with their number.
     pub refused: Vec<TopKey<K>>,
-    /// The keys of which the most claims entered the queue, with their number.
+    /// The keys with the most claims that entered the queue, with the number of those claims.
     pub waited: Vec<TopKey<K>>,
 }
 

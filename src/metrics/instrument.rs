@@ -1,4 +1,4 @@
-//! What a series measures, in the terms of the `metrics` facade and of OpenTelemetry.
+//! The description of a series, in the terms of the `metrics` facade and of OpenTelemetry.
 
 use metrics::Unit;
 
@@ -18,7 +18,7 @@ pub struct Instrument {
     pub kind: InstrumentKind,
     /// The unit of the values in the Unified Code for Units of Measure, for example `s` or `{token}`.
     pub unit: &'static str,
-    /// What it measures.
+    /// A sentence about the values.
     pub description: &'static str,
 }
 

@@ -67,7 +67,7 @@ struct Stripe {
 }
 
 impl Tally {
-    /// `is_keyed`: quotas are told apart by name, since an index may stand for a different quota of each key.
+    /// `is_keyed`: quotas are distinguished by name, since an index may stand for a different quota of each key.
     pub(super) fn new(name: SharedString, is_keyed: bool) -> Self {
         let waits = RESULTS.map(|result| {
             let labels = vec![Label::new("key", name.clone()), Label::new("result", result)];
@@ -120,8 +120,8 @@ impl Tally {
         self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
     }
 
-    /// Of a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the last
-    /// one stands for all others.
+    /// For a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the
+    /// last number is for all other quotas.
     #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "meters of keyed limiters publish it"))]
     pub(super) fn refused_by_label(&self) -> impl Iterator<Item = (SharedString, u64)> {
         let known = self.labels.iter().flatten().map_while(OnceLock::get);
@@ -181,7 +181,7 @@ impl Observer for Arc<Tally> {
                 }
             }
             Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
-                // Where no clock can tell, there is no number to record.
+                // If the wait is unknown, there is no number to record.
                 let Some(wait) = verdict.wait() else { return };
                 metrics::with_recorder(|recorder| recorder.register_histogram(&self.would_wait, &METADATA))
                     .record(wait);

@@ -58,7 +58,7 @@ pub fn measure(peer: Option<Peer>, seconds: f64) -> Outcome {
     ])
 }
 
-/// Of all threads but this one.
+/// The voluntary context switches of all threads except this one.
 fn worker_switches() -> u64 {
     let own = std::process::id().to_string();
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

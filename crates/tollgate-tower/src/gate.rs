@@ -36,9 +36,9 @@ impl Default for MaxWait {
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
 /// A [`Limiter`] or a [`Class`](tollgate::Class) is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
-/// limiter or key. Implement this trait for any other limiter. The future must take nothing before it is polled, and
-/// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](tollgate::Denied::new), which
-/// the feature `http` answers with status 429.
+/// limiter or key. Implement this trait for any other limiter. The future must take no tokens before it is polled, and
+/// must refund the tokens that it was granted if it is dropped. A refusal for now is a
+/// [`Denied::new`](tollgate::Denied::new), which the feature `http` answers with status 429.
 pub trait Gate<Request> {
     /// The grant, held while the request is in flight.
     type Pass;
@@ -58,8 +58,8 @@ impl<Request, L: AsLimiter> Gate<Request> for L {
     }
 }
 
-/// A [`Gate`] that computes from each request what it takes: created by [`LimitLayer::cost`](super::LimitLayer::cost),
-/// [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
+/// A [`Gate`] that computes from each request the limiter or key to ask, and the cost: created by
+/// [`LimitLayer::cost`](super::LimitLayer::cost), [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
 ///
 /// | `L` | the function returns | created by |
 /// |---|---|---|
@@ -78,7 +78,7 @@ pub struct By<L, F> {
 pub struct AnyLimiter;
 
 impl<L, F> By<L, F> {
-    /// Creates a gate. `choose` returns what a request takes.
+    /// Creates a gate. `choose` returns the cost of a request, and its limiter or key: see [`By`].
     pub fn new(limiter: L, choose: F) -> Self {
         Self { limiter, choose: Arc::new(choose) }
     }

@@ -82,7 +82,7 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
     pub(crate) class: ClassId,
-    /// What was set aside for the part in earlier turns.
+    /// Tokens that were set aside for the part in earlier turns.
     pub(crate) paid: u64,
 }
 
@@ -134,7 +134,8 @@ impl Parts {
         self.move_to(number, Stand::Aside);
     }
 
-    /// What the class of a part has reserved for it; `None` before its turn, and after the part was called out.
+    /// The tokens that the class of a part has reserved for it; `None` before its turn, and after the part was called
+    /// out.
     pub(crate) fn reservation(&self, number: u64) -> Option<Reservation> {
         let part = self.all.get(&number)?;
         let is_reserved = !matches!(part.stand, Stand::Turn | Stand::Place | Stand::Called(_));

@@ -17,7 +17,7 @@ pub(crate) struct Cap {
 }
 
 impl Cap {
-    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
+    /// The value that the atomic `Rovers::released` has while it holds no release that this state has not read.
     pub(super) fn word(&self) -> u64 {
         self.seen | u64::from(self.watching)
     }

@@ -42,9 +42,9 @@
 //!   are granted by its cost, and one that goes aside raises them again and cuts what was saved above the burst. So no
 //!   level rises, and everything else is as for a plain claim. The joint due instant decides nothing about the
 //!   law: if it is wrong, a grant is late.
-//! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. Of two claims over
-//!   the same limiters the older one is never behind the younger one: it is aside first, it has the front first, and
-//!   places wait for it.
+//! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. If two claims
+//!   are over the same limiters, the older one is never behind the younger one: it is aside first, it has the front
+//!   first, and places wait for it.
 //! - *No deadlock.* Where one claim waits for another, the younger waits for the older, in all queues: numbers are
 //!   given while all queues of a claim are locked.
 //! - *No starvation.* Take the oldest claim that has all its parts aside or held. In no queue is a part of another
@@ -151,9 +151,9 @@ impl State {
             // Claims that are granted by `at` come before the update, and the update does not affect them.
             match self.serve_up_to(rovers, at, now, wakes) {
                 Served::Again => return ServeResult::Again,
-                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
                 // A child has to answer first.
                 Served::Stopped if self.role.awaits() => return ServeResult::Again,
+                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
                 Served::Stopped if self.supply.synced() < at => {
                     self.push_update(number, at, wakes);
                     return ServeResult::Done;
@@ -182,7 +182,8 @@ impl State {
 
     /// Mints up to `at` for part `number`, which may come to the front then, if the part that is held is younger. The
     /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
-    /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
+    /// minted between the two is cut at the limit that the held part sets: otherwise these tokens would be saved for
+    /// the older part.
     fn mint_for_older(&mut self, number: u64, at: u64) {
         let stand = self.queue.parts().and_then(|parts| parts.stand(number));
         let is_aside = matches!(stand, Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked));

@@ -70,7 +70,7 @@ impl CachedReply {
         self.level.map_or(0, |level| level.horizon.earliest(terms, cost))
     }
 
-    /// What the last reply says, if there is one.
+    /// The tokens in the store by the last reply, if there is one.
     pub(super) fn horizon(&self) -> Option<Horizon> {
         Some(self.level?.horizon)
     }

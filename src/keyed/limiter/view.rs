@@ -141,11 +141,11 @@ where
     /// to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
     /// without it.
     ///
-    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. Of a busy
-    /// limiter, tokens are estimated from a sample of the grants, by some percent too high or too low. All counts fade:
-    /// an event counts whole at first, a third after one window, a twentieth after three. The count of a key with a
-    /// constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they are
-    /// [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
+    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. The tokens
+    /// of a busy limiter are estimated from a sample of the grants, by some percent too high or too low. All counts
+    /// fade: an event counts whole at first, a third after one window, a twentieth after three. The count of a key with
+    /// a constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they
+    /// are [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
     ///
     /// ```
     /// use std::time::Duration;

@@ -124,7 +124,7 @@ where
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
                         return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                     }
-                    // The live entry simulates what the key's levels refuse.
+                    // The live entry simulates the calls that the key's levels refuse.
                     Tried::Refused(_) if self.template.dry_run.is_on() => {
                         let live = shard.live(request, context, deferred)?;
                         shard.expect_handles(context);

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// The fast path: takes `cost` tokens from packed levels, under the common quotas or the key's own, and returns
-    /// what remains; or returns the key's live entry. `also` takes the tokens of the parent, and can refuse. Returns
-    /// `None`, with nothing changed, in every less common case, which [`at_levels`](Self::at_levels) handles.
+    /// what remains; or returns the key's live entry. `also` takes tokens of the parent, if there is one, and can
+    /// refuse. Returns `None`, with nothing changed, in every less common case, which [`at_levels`](Self::at_levels)
+    /// handles.
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,

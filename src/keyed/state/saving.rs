@@ -96,8 +96,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the first error of `to`. What was written until then is no complete state, and is refused when it is
-    /// read.
+    /// Returns the first error of `to`. The bytes written until then are not a complete state, and are refused when
+    /// they are read.
     pub fn write_to(self, to: &mut impl io::Write) -> io::Result<()> {
         for piece in self {
             to.write_all(&piece)?;

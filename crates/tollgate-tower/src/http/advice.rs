@@ -1,5 +1,5 @@
-//! What a response asks of its client. Pure, except for the time of day, which is needed if a response contains dates
-//! but not its own date.
+//! The waits and limits that a response asks its client to keep. Pure, except for the time of day, which is needed if a
+//! response contains dates but not its own date.
 
 use super::format::{Format, Unit};
 use super::items::QuotaPolicy;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// What a response asks of its client.
+/// The waits and limits that a response asks its client to keep.
 ///
 /// # Examples
 ///

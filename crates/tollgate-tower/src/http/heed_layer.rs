@@ -89,7 +89,7 @@ where
 /// # Ok(()) }
 /// ```
 ///
-/// A server that counts several resources needs a limiter and a layer for each. The calls reserve what they need of all
+/// A server that counts several resources needs a limiter and a layer for each. Each call reserves its tokens from all
 /// limiters with [`reserve`](tollgate::reserve); the example `llm_client` is a complete program.
 ///
 /// ```

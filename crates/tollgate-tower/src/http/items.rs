@@ -1,4 +1,4 @@
-//! The items of the fields that describe one quota: its policy, and what is left of it.
+//! The items of the fields that describe one quota: its policy, and the units that are left.
 
 use super::format::Unit;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn whole_window(quota: &Quota) -> Option<(u64, u64)> {
     Some((amount.map_or(MOST, |amount| amount.min(MOST.into()) as u64), window as u64))
 }
 
-/// What is left of one quota, as an item of `RateLimit`.
+/// The units that are left of one quota, as an item of `RateLimit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceLimit {

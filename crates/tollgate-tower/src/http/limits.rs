@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{QuotaSnapshot, Snapshot};
 
-/// The names and the unit under which a limiter's limits are written. Of each setting the last call counts.
+/// The names and the unit under which a limiter's limits are written. If a setting is made twice, the last call counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub(super) name: Arc<str>,
@@ -66,7 +66,7 @@ impl Terms {
 pub struct RateLimits {
     /// The policies of the quotas.
     pub policies: Vec<QuotaPolicy>,
-    /// What is left of each quota.
+    /// The units that are left of each quota.
     pub limits: Vec<ServiceLimit>,
 }
 

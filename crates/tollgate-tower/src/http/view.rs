@@ -36,7 +36,7 @@ pub trait Advertise<Request>: Gate<Request> {
     fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Self::Admission, Self::View);
 }
 
-/// Of a class, the limits are those of its limiter.
+/// The limits of a class are those of its limiter.
 impl<Request, L: AsLimiter> Advertise<Request> for L {
     type View = Limiter;
 
