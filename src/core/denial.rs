@@ -44,6 +44,7 @@ impl Denial {
 pub(crate) struct LastDenial {
     /// Odd while there is no denial to read.
     version: AtomicU64,
+    /// From here on: the fields of the [`Denial`]. Written under the owner's lock, and valid only with an even version.
     cost: AtomicU64,
     tail: AtomicU64,
     released: AtomicU64,

@@ -57,6 +57,7 @@ struct Backups {
 
 #[derive(Debug)]
 pub(crate) struct Driver {
+    /// Unique among all drivers of all queues, except that a driver of many queues has one id in all of them.
     id: u64,
     kind: Kind,
     /// Wakes the driver when its alarm must be set earlier. `None` before the first turn, and from a wake-up until the

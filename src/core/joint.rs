@@ -60,6 +60,7 @@ pub(crate) struct JointClaim {
     /// For each queue the instant at which it can grant its part, in nanoseconds since the claim entered;
     /// [`UNKNOWN`] if no clock can tell.
     dues: Box<[AtomicU64]>,
+    /// The state of the claim: see the table in the head of this file.
     word: AtomicU64,
     /// The latest instant at which a queue became ready, in nanoseconds since the claim entered.
     ready_at: AtomicU64,
@@ -67,6 +68,7 @@ pub(crate) struct JointClaim {
     one_clock: bool,
     /// Whether one of the limiters has classes, in which the claim waits for its turn.
     has_turns: bool,
+    /// The ready bits of all queues.
     all: u64,
     /// The limiters that must serve their queues when the claim is decided.
     members: Box<[Weak<dyn Peer>]>,
@@ -76,6 +78,7 @@ pub(crate) struct JointClaim {
 #[derive(Debug)]
 pub(crate) struct JointPart {
     pub(crate) joint: Arc<JointClaim>,
+    /// The bit of this queue in `word` and `arrived`.
     bit: u64,
     /// When the claim entered, in this queue's time. Negative if the clock stepped back to before its own beginning.
     entered: i128,

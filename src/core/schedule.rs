@@ -18,7 +18,9 @@ use std::ops::Rem;
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Schedule {
+    /// The most tokens that may be kept: the burst of the quota, or less for external tokens.
     pub(crate) burst: u64,
+    /// The position up to which tokens are minted.
     pub(crate) head: u64,
     mint: Mint,
     pub(crate) quota: Quota,

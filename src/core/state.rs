@@ -168,7 +168,9 @@ pub(crate) struct Totals {
     pub(crate) skipped: u64,
     /// The part of `skipped` that still forms gaps in the queue: cancelled claims behind a waiter.
     pub(crate) gaps: u64,
+    /// Granted tokens that came back unused.
     pub(crate) refunded: u64,
+    /// Callers that wanted to wait and were refused.
     pub(crate) refused: u64,
     /// The longest time, in nanoseconds, between the instant that the schedule gave a grant and its delivery.
     pub(crate) lateness: u64,

@@ -12,6 +12,7 @@ const FIXED: u64 = u64::MAX;
 /// that is a test's clock, and tests must see exact numbers.
 #[derive(Debug)]
 pub(crate) struct Stride {
+    /// The present stride, in tokens.
     pub(crate) tokens: u64,
     /// The end of all claims when the time was last read, and that reading: `FIXED` if the stride must not adapt.
     tail: u64,

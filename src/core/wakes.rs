@@ -104,7 +104,9 @@ impl LastDecision {
 /// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
 #[derive(Debug, Default)]
 pub(crate) struct ReleaseMark {
+    /// The address of the rovers.
     core: usize,
+    /// The count of releases, as [`Rovers::release_mark`] returns it.
     count: u64,
 }
 

@@ -10,7 +10,9 @@ const HALF: u64 = 5_000_000_000;
 pub(super) struct Window {
     /// The number of the present half, counted from the limiter's first nanosecond.
     half: u64,
+    /// The sum of the present half, so far.
     present: u64,
+    /// The sum of the half before.
     before: u64,
 }
 

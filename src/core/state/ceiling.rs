@@ -7,6 +7,7 @@ use crate::core::wakes::ReleaseMark;
 /// The in-flight cap. Its position is `Supply::ceiling`.
 #[derive(Debug)]
 pub(crate) struct Cap {
+    /// The cap: the most tokens in flight.
     pub(crate) tokens: u64,
     /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,

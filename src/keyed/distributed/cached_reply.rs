@@ -18,6 +18,7 @@ pub(super) struct CachedReply {
     level: Option<Level>,
     /// How many requests the key has had since `began`.
     asks: u32,
+    /// The beginning of the [`BUSY_WINDOW`] in which requests are counted.
     began: u64,
 }
 

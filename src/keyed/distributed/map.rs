@@ -48,6 +48,7 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
     host: Handle,
     /// True while a task searches for limiters to forget.
     is_tidied: AtomicBool,
+    /// The instant of the last extra search, in nanoseconds; see [`MIN_TIDY_INTERVAL`].
     tidied_at: AtomicU64,
     closed: AtomicBool,
     /// Tells callers with unsent requests that the limiter was closed.
