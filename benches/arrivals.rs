@@ -18,7 +18,7 @@ const MANY: usize = 100_000;
 const ARRIVALS: usize = 500;
 const KINDS: [&str; 6] = ["one quota", "two quotas", "stepped", "two, one stepped", "one, paused", "two, capped"];
 
-/// Moved by the benchmark; the limiter takes it for a real one.
+/// A clock that the benchmark moves. It is not a `ManualClock`: the limiter expects that drivers serve its queue.
 #[derive(Clone, Debug, Default)]
 struct Wall(Arc<AtomicU64>);
 
@@ -87,17 +87,17 @@ fn main() {
         for length in [1_000, 10_000, 100_000] {
             let set_up = || {
                 let limiter = leaked(kind, &Wall::default());
-                let line = queue(limiter, length);
+                let waiting = queue(limiter, length);
                 let newcomers = (0..ARRIVALS).map(|_| Box::pin(limiter.consume(1).within(DAY)) as Waiting<'static>);
                 let newcomers: Vec<_> = newcomers.collect();
                 let _ = limiter.estimate(1);
-                (line, newcomers)
+                (waiting, newcomers)
             };
             let each = |(_, newcomers): &mut (Vec<_>, Vec<_>)| newcomers.iter_mut().for_each(arrive);
             println!("arrivals\t{kind}\t{length}\t{}", median(set_up, each) / ARRIVALS as u128);
-            let storm = |(line, newcomers): &mut (Vec<_>, Vec<_>)| {
+            let storm = |(waiting, newcomers): &mut (Vec<_>, Vec<_>)| {
                 for (index, newcomer) in newcomers.iter_mut().enumerate() {
-                    drop(line.swap_remove(length / 2 - index % 100));
+                    drop(waiting.swap_remove(length / 2 - index % 100));
                     arrive(newcomer);
                 }
             };
@@ -123,9 +123,9 @@ fn main() {
             let wall = Wall::default();
             let limiter = leaked("one quota", &wall);
             let grant = limiter.try_acquire(2).expect("the bucket is full");
-            let line = queue(limiter, MANY);
+            let waiting = queue(limiter, MANY);
             wall.0.fetch_add(4_000_000_000, SeqCst);
-            (limiter, line, grant, None)
+            (limiter, waiting, grant, None)
         };
         let stalled =
             |(limiter, _, grant, kept): &mut (&'static Limiter, _, Grant<'_>, Option<Waiting<'static>>)| match call {

@@ -1,6 +1,6 @@
 //! What does a grant cost when 10,000 tasks wait in classes of one limiter? CPU time of the whole process per grant,
-//! compared with as many tasks in one queue. Beside it the same ratio without any limiter (`bare/mod.rs`): tasks in many
-//! queues are not woken in the order in which they are in memory, which costs more than the work.
+//! compared with as many tasks in one queue. The same ratio without any limiter is printed beside it (`bare/mod.rs`):
+//! tasks in many queues are not woken in the order in which they are in memory, and that costs more than the work.
 //!
 //! ```sh
 //! cargo bench --bench classes
@@ -62,14 +62,14 @@ fn median(mut ratios: Vec<f64>) -> f64 {
 }
 
 /// Returns the CPU time of a grant while all tasks wait, equally many in each queue.
-fn per_grant<L: AsLimiter>(limiter: &Limiter, lines: &[L]) -> f64 {
+fn per_grant<L: AsLimiter>(limiter: &Limiter, queues: &[L]) -> f64 {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let local = LocalSet::new();
     let grants = Rc::new(Cell::new(0_u64));
     for task in 0..TASKS {
-        let (line, grants) = (lines[task % lines.len()].clone(), Rc::clone(&grants));
+        let (queue, grants) = (queues[task % queues.len()].clone(), Rc::clone(&grants));
         local.spawn_local(async move {
-            while let Ok(grant) = line.clone().consume_owned(1).await {
+            while let Ok(grant) = queue.clone().consume_owned(1).await {
                 drop(grant);
                 grants.set(grants.get() + 1);
             }

@@ -63,7 +63,7 @@ fn join_all(threads: usize, act: impl Fn() + Sync) {
     });
 }
 
-/// Runs `run` until told to stop, and returns the cost of a grant, measured when all of them wait.
+/// Starts `run`, which ends when its flag is set, and returns the cost of a grant, measured while all tasks wait.
 fn per_grant(run: impl FnOnce(&Limiter, &'static AtomicBool, &'static AtomicU64) + Send) -> f64 {
     let (stop, grants) = (&*Box::leak(Box::new(AtomicBool::new(false))), &*Box::leak(Box::new(AtomicU64::new(0))));
     let limiter = Limiter::new(Quota::per_second(RATE).burst(1)).expect("a quota");

@@ -5,8 +5,8 @@
 //! and both as multiples of those without a meter. This is not a divan benchmark, because divan measures one case after
 //! the other.
 //!
-//! The cost of the features that are only compiled in: `cargo bench --bench metered`, the first row of each table,
-//! built without them.
+//! Compare the first row of each table with that of `cargo bench --bench metered`, which builds without the features:
+//! the difference is the cost of features that are compiled in and not used.
 
 use std::hint::black_box;
 use std::pin::pin;

@@ -29,7 +29,7 @@ fn try_acquire_by_the_quanta_clock(bencher: Bencher) {
 
 /// While other claims wait.
 #[divan::bench(sample_count = 200, sample_size = 2_000)]
-fn try_acquire_behind_a_line(bencher: Bencher) {
+fn try_acquire_behind_a_queue(bencher: Bencher) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _inside = runtime.enter();
     let limiter = empty().build().expect("valid");

@@ -25,13 +25,13 @@ fn enter_and_be_served(bencher: Bencher, length: u64) {
     let (limiter, clock) = limiter();
     bencher.counter(ItemsCount::new(length)).bench_local(|| {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut line: Vec<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
-        for waiting in &mut line {
+        let mut queue: Vec<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
+        for waiting in &mut queue {
             assert!(waiting.as_mut().poll(&mut cx).is_pending());
         }
         clock.advance(Duration::from_millis(length));
         limiter.tick();
-        for waiting in &mut line {
+        for waiting in &mut queue {
             assert!(waiting.as_mut().poll(&mut cx).is_ready());
         }
     });
@@ -42,18 +42,18 @@ fn enter_and_be_served(bencher: Bencher, length: u64) {
 fn one_in_one_out(bencher: Bencher, length: u64) {
     let (limiter, clock) = limiter();
     let mut cx = Context::from_waker(Waker::noop());
-    let mut line: std::collections::VecDeque<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
-    for waiting in &mut line {
+    let mut queue: std::collections::VecDeque<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
+    for waiting in &mut queue {
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
     }
     bencher.bench_local(|| {
         clock.advance(Duration::from_millis(1));
         limiter.tick();
-        let mut front = line.pop_front().expect("a claim waits");
+        let mut front = queue.pop_front().expect("a claim waits");
         assert!(front.as_mut().poll(&mut cx).is_ready());
         front.set(limiter.consume(1));
         // With one waiter, the place behind it is the front.
         assert!(front.as_mut().poll(&mut cx).is_pending());
-        line.push_back(front);
+        queue.push_back(front);
     });
 }

@@ -18,7 +18,7 @@ use tollgate::{Builder, Limiter, Quota};
 
 const CALLS: u32 = 5_000;
 const TURNS: usize = 2_000;
-/// Until the store has seen the rate of the calls, and has leased accordingly.
+/// The time after which the store knows the rate of the calls, and leases as many tokens as they use.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 fn main() {

@@ -93,7 +93,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             _ => interactive.start(1, one, Duration::from_millis(70), end_of(4)),
         }
         let before = loads.each_ref().map(|load| load.served());
-        // Waits are those of claims made when the claims of the last phase are through.
+        // Waits are counted from here on, when the claims made in the phase before have been granted.
         sleep(PHASE / 5).await;
         interactive.since.store(interactive.asked.load(Relaxed), Relaxed);
         interactive.longest_wait.store(0, Relaxed);

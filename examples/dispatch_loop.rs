@@ -1,4 +1,4 @@
-//! A dispatch loop on the bare bucket: seastar's, with threads and without a runtime.
+//! Seastar's dispatch loop on a `Bucket`, with threads and without a runtime.
 //!
 //! ```text
 //! requests -> [queue] -> dispatcher -> [jobs] -> workers -> disk
@@ -35,7 +35,7 @@ struct Request {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Both buckets count time from their birth, which is the `Duration::ZERO` here.
+    // Both buckets count time from the instant at which they were created: `Duration::ZERO` here.
     let quota = Quota::per_second(RATE).burst(BURST);
     println!("configured: {RATE} tokens/s, burst {BURST}; the disk stalls from {:?} to {:?}\n", STALL.start, STALL.end);
     println!("{:<20} {:>8} {:>8} {:>12} {:>16}", "", "tokens", "seconds", "achieved/s", "most in flight");

@@ -1,8 +1,8 @@
 //! A quota is tried out before it is enforced.
 //!
-//! A service is limited to 1,000 requests per second. Its operators want 100 requests per second for it, with a burst of
-//! 20, and do not know whom that would hurt. So they add the new quota in dry run: it holds back no request, and each
-//! grant tells what the new quota would have done. Then they enforce it, while requests arrive.
+//! A service is limited to 1,000 requests per second. Its operators want to add a quota of 100 requests per second with
+//! a burst of 20, and do not know which callers it would delay. So they add the new quota in dry run: it holds back no
+//! request, and each grant says what the new quota would have done. Then they enforce it, while requests arrive.
 //!
 //! Time is simulated, so the program ends at once and prints the same on every run. It also makes the same calls on a
 //! limiter that enforces both quotas from the start, and compares each wait with what the dry run said, to the

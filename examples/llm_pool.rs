@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Quota, join};
 
-/// The tokens claimed for a call whose real cost is not known yet.
+/// The tokens claimed for a call before its real cost is known.
 const ESTIMATE: u64 = 800;
 
 /// Stands for the HTTP call. Returns the tokens used or, if the provider answers 429, its Retry-After.

@@ -46,7 +46,7 @@ impl Options {
     }
 }
 
-/// The records of the grants, in their order.
+/// Checks the grants in their order.
 struct Judge {
     rate: f64,
     /// The largest excess over `rate x window` of all windows that end now, and of all windows so far.
@@ -97,12 +97,12 @@ fn soak(options: &Options, limiter: &Limiter, judge: &Rc<RefCell<Judge>>) -> (u6
     let places = Rc::new(RefCell::new(0));
     for seed in 0..options.tasks {
         let random = fastrand::Rng::with_seed(seed);
-        // Without a cooperative budget: a first poll that returns `Pending` has entered the queue, so its place is the
-        // task's.
+        // Without a cooperative budget, a first poll that returns `Pending` has entered the queue, so places follow the
+        // order of the first polls.
         let task = ask(options.clone(), limiter.clone(), judge.clone(), places.clone(), random);
         local.spawn_local(tokio::task::unconstrained(task));
     }
-    local.spawn_local(meddle(options.rate, limiter.clone(), judge.clone()));
+    local.spawn_local(try_to_overtake(options.rate, limiter.clone(), judge.clone()));
     local.block_on(&runtime, async {
         let settled = Duration::from_secs(options.seconds.div_ceil(4));
         tokio::time::sleep(settled).await;
@@ -133,8 +133,8 @@ async fn ask(
         let (waited, answer) = match futures::poll!(claim.as_mut()) {
             Poll::Ready(answer) => (false, Some(answer)),
             Poll::Pending if random.u8(..) < 64 => {
-                let patience = Duration::from_millis(random.u64(0..1_000));
-                (false, tokio::time::timeout(patience, claim).await.ok())
+                let cancel_after = Duration::from_millis(random.u64(0..1_000));
+                (false, tokio::time::timeout(cancel_after, claim).await.ok())
             }
             Poll::Pending => (true, Some(claim.await)),
         };
@@ -152,7 +152,7 @@ async fn ask(
 }
 
 /// The task that tries to overtake, and changes the settings.
-async fn meddle(rate: u64, limiter: Limiter, judge: Rc<RefCell<Judge>>) {
+async fn try_to_overtake(rate: u64, limiter: Limiter, judge: Rc<RefCell<Judge>>) {
     let mut random = fastrand::Rng::with_seed(0);
     loop {
         let waiting = limiter.snapshot().waiting_tasks;

@@ -2,7 +2,7 @@
 """Checks the links between the pages that rustdoc has written: `scripts/links.py DOC PACKAGE...`.
 
 Links to other sites are not followed. Names that rustdoc could not resolve count as broken, except in documentation that is
-inherited from a crate whose pages are not there.
+inherited from a crate that has no pages there.
 """
 
 import os

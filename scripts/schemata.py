@@ -169,8 +169,8 @@ def verdict(id, binary, filters, limit, reached=None):
     env = {"PROPTEST_CASES": "60", "PROPTEST_RNG_SEED": "20261122", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
     if reached:
         env["REACHED"] = reached
-    with tempfile.TemporaryFile() as told:
-        run = subprocess.Popen([binary, "--test-threads=4", *filters], cwd=tree, env=env, stdout=told, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryFile() as output:
+        run = subprocess.Popen([binary, "--test-threads=4", *filters], cwd=tree, env=env, stdout=output, stderr=subprocess.DEVNULL)
         resource.prlimit(run.pid, resource.RLIMIT_AS, (16 << 30,) * 2)
         spent = ran = 0.0
         answer = None
@@ -181,7 +181,7 @@ def verdict(id, binary, filters, limit, reached=None):
                 now, sleeps = clock(run.pid)
                 spent, ran = spent + max(now - ran, 0.05 * sleeps), max(ran, now)
             # One failed test is enough.
-            failed = re.search(rb"^test (\S+).* FAILED$", os.pread(told.fileno(), 1 << 20, 0), re.M)
+            failed = re.search(rb"^test (\S+).* FAILED$", os.pread(output.fileno(), 1 << 20, 0), re.M)
             if failed:
                 answer = "red"
         run.kill()
@@ -261,20 +261,20 @@ for place, root in enumerate(roots):
     print(f"{root}, {sum(took for _, _, took in tests):.1f} s: {len(left)} left, {len(running)} reached,", dict(tried), flush=True)
 
 for id in (id for id, name in names.items() if known.get(name, [""])[0] == "constant"):
-    put_back, told = planted(mutants[id]), ("green", "", "")
+    put_back, result = planted(mutants[id]), ("green", "", "")
     for root in roots:
         name, *filters = root.split("/")
         try:
             [binary] = executables(name)
         except SystemExit:
-            told = ("unviable", "", "")
+            result = ("unviable", "", "")
             break
         fate, test, _ = verdict(0, binary, filters, 120)
-        told = (fate, root, test)
+        result = (fate, root, test)
         if fate != "green":
             break
     put_back()
-    keep(names[id], *told)
+    keep(names[id], *result)
 
 fates = {name: known.get(name, ["green"])[0] for name in names.values()}
 count = collections.Counter(fates.values())

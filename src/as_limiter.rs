@@ -1,11 +1,12 @@
-//! What adapters accept: a limiter, or a class of one.
+//! The trait of everything that adapters accept: a limiter, or a class of one.
 
 use crate::consume::ConsumeOwned;
 use crate::error::TryAcquireError;
 use crate::grant::OwnedGrant;
 use crate::handle::{AnyLimiter, Class, Handle, Limiter};
 
-/// A [`Limiter`], or a [`Class`] of one, or [either](AnyLimiter): what the adapters for streams, byte streams, tower and HTTP accept.
+/// A [`Limiter`], or a [`Class`] of one, or [either](AnyLimiter). The adapters for streams, byte streams, tower and
+/// HTTP accept it.
 ///
 /// The trait is sealed.
 ///

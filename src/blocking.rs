@@ -16,9 +16,9 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 /// How often a thread that waits behind a joint claim looks at the other queues of that claim, and how often a thread
-/// with a deadline reads a manual clock: ten times the lateness of a tokio timer. Where drivers serve the other queues,
-/// nothing depends on this interval.
-const LOOK_AROUND: Duration = Duration::from_millis(10);
+/// with a deadline reads a manual clock: ten times the lateness of a tokio timer. Nothing depends on this interval
+/// where drivers serve the other queues.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 struct Unpark(Thread);
 
@@ -45,12 +45,12 @@ impl ParentDriver {
         if let Some((parent, driver)) = &self.0 {
             let first = parent.drive(driver.id, waker);
             let then = core.drive(id, waker);
-            let (Drive::Until { alarm: first, .. }, Drive::Until { alarm, crowd }) = (first, then) else {
+            let (Drive::Until { alarm: first, .. }, Drive::Until { alarm, several_wait }) = (first, then) else {
                 return Drive::Yield;
             };
             let wait = first.saturating_sub(parent.time.now());
             let first = if first == u64::MAX { u64::MAX } else { core.time.now().saturating_add(wait) };
-            return Drive::Until { alarm: alarm.min(first), crowd };
+            return Drive::Until { alarm: alarm.min(first), several_wait };
         }
         core.drive(id, waker)
     }
@@ -83,10 +83,10 @@ where
         let until = |at: u64| Duration::from_nanos(at.saturating_sub(core.time.now()));
         let wait = if core.time.is_manual() {
             // The code that moves the clock serves the queue, but does not know of deadlines.
-            deadline.map(|_| LOOK_AROUND)
+            deadline.map(|_| RECHECK_INTERVAL)
         } else if is_tied {
             // The runtimes of the other queues may not be driven, and this thread drives only its own queue.
-            Some(deadline.map_or(LOOK_AROUND, |deadline| until(deadline).min(LOOK_AROUND)))
+            Some(deadline.map_or(RECHECK_INTERVAL, |deadline| until(deadline).min(RECHECK_INTERVAL)))
         } else {
             Some(alarm.min(deadline.unwrap_or(u64::MAX))).filter(|at| *at < u64::MAX).map(until)
         };

@@ -167,7 +167,8 @@ impl<C> Bucket<C> {
         Ok(bucket)
     }
 
-    /// Claims `n` tokens, available or not, and returns the ticket that tells when they are available.
+    /// Claims `n` tokens, available or not, and returns the ticket for [`deficiency`](Self::deficiency), which shows
+    /// when they are available.
     ///
     /// This is a load and an atomic addition, and one more operation if it is the largest claim so far. A claim cannot
     /// be undone. The claims that are not granted yet may add up to 2<sup>62</sup> tokens.

@@ -51,10 +51,11 @@ pub struct Builder {
     dry_run: DryRunOf,
     observers: Observers,
     pub(crate) set_twice: SetTwice,
-    /// The state to continue from, and what the wall clock shows.
+    /// The state to continue from, and the present time of the wall clock.
     #[cfg(feature = "state")]
     pub(crate) restore: Option<(LimiterState, SystemTime)>,
-    /// Suppliers of external tokens, each with the index of the quota given before it.
+    /// Suppliers of external tokens, each with the index of the quota that was added last before it; `None` if there
+    /// was none.
     suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
 }
 
@@ -122,8 +123,8 @@ impl Builder {
     /// [`set_quota`](Limiter::set_quota) accepts it.
     ///
     /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process, once, however
-    /// often it is used. Do not make names from input. Users, hosts or API keys are the keys of a keyed limiter, whose
-    /// quotas have the same names for all of them.
+    /// often it is used. Do not make names from input. Users, hosts or API keys are the keys of a keyed limiter, in
+    /// which the quotas of all keys have the same names.
     ///
     /// # Examples
     ///
@@ -164,8 +165,9 @@ impl Builder {
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     ///
     /// A limiter may have a cap and no quota: it then limits how much runs at once, in FIFO order, and no rate.
-    /// [`available`](Limiter::available) is what the cap leaves, [`estimate`](Limiter::estimate) is zero (or the rest of
-    /// a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota) finds none.
+    /// [`available`](Limiter::available) is the cap less the tokens in flight, [`estimate`](Limiter::estimate) is zero
+    /// (or the rest of a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota)
+    /// finds none.
     ///
     /// # Examples
     ///
@@ -239,9 +241,9 @@ impl Builder {
     /// * A `consume` that is dropped while an enforced quota, the cap or a pause holds it back leaves the simulation too.
     /// * `max_in_flight`, `max_waiting`, pauses and `close` are no quotas, so they stay enforced. The cap is left out of
     ///   the simulation, as it is left out of [`estimate`](Limiter::estimate).
-    /// * Where no clock can tell the wait (a manual quota), the wait is unknown.
+    /// * If the wait depends on a manual quota, it is unknown.
     ///
-    /// A quota in dry run takes a lock for each call. A limiter without any pays nothing.
+    /// With a quota in dry run, each call takes the limiter's lock. A limiter without such quotas pays nothing.
     ///
     /// # What cannot be in dry run
     ///
@@ -252,7 +254,7 @@ impl Builder {
     /// | the parent of a keyed limiter, and its keys | [`DryRunUnsupported`] | try the quota without the parent |
     /// | a limiter with only a cap | [`DryRunUnsupported`] | add the quota to try: the cap stays enforced |
     /// | a limiter in which a joint claim waits | [`DryRunUnsupported`] of `set_dry_run` | try again when none waits |
-    /// | a [joint claim](crate::join) from a limiter in dry run | [`JoinError::InDryRun`] | claim from that one alone |
+    /// | a [joint claim](crate::join) from a limiter in dry run | [`JoinError::InDryRun`] | claim from that limiter alone |
     ///
     /// [`DryRunUnsupported`]: ConfigError::DryRunUnsupported
     /// [`JoinError::InDryRun`]: crate::JoinError::InDryRun

@@ -1,7 +1,7 @@
 //! The mechanism of every future that waits in one limiter's queue, generic over how it holds the limiter. The public
 //! futures are thin wrappers around a [`Claim`].
 //!
-//! A claim keeps no copy of what became of its wait: its [`Place`] is authoritative. Whether the claim waits, was
+//! A claim keeps no copy of its state in the queue: its [`Place`] is authoritative. Whether the claim waits, was
 //! granted, or never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
 use crate::core::claims::FirstPoll;
@@ -42,7 +42,8 @@ enum State<S: LimiterRef> {
     },
 }
 
-/// What only some waits need: on the heap, so that futures do not carry space that most of them never use.
+/// The data of waits with a deadline or an observer. On the heap, so that futures do not carry space that most of them
+/// never use.
 #[pin_project]
 #[derive(Debug)]
 struct Extras {
@@ -51,12 +52,12 @@ struct Extras {
     deadline: Option<Deadline>,
 }
 
-/// What ends a wait at its deadline.
+/// The timer that ends a wait at its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
     /// A timer of the tokio runtime on which the claim is polled.
     Runtime,
-    /// The thread that polls the claim: it parks until then.
+    /// The thread that polls the claim: it parks until the deadline.
     Thread,
 }
 
@@ -175,7 +176,7 @@ impl<S: LimiterRef> Claim<S> {
         Poll::Ready(self.finish(answer))
     }
 
-    /// Enters the queue on the first poll. Later polls read from the place what became of the claim.
+    /// Enters the queue on the first poll. Later polls read the state of the claim from the place.
     // Inlined always, so that the answer is not copied from one function to the next.
     #[inline(always)]
     fn poll_queue(mut self: Pin<&mut Self>, waker: &Waker, timer: Timer) -> Poll<Result<Permit<S>, ConsumeError>> {
@@ -250,8 +251,7 @@ impl<S: LimiterRef> Claim<S> {
         }
     }
 
-    /// Leaves the queue at the deadline. The claim may have been granted or refused at this very moment: then that
-    /// result counts.
+    /// Leaves the queue at the deadline. If the claim was granted or refused in the meantime, that result counts.
     fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
         let this = self.project();
         let StateProjection::Waiting { core, place, .. } = this.state.project() else {
@@ -296,8 +296,8 @@ impl<S: LimiterRef> Claim<S> {
     }
 }
 
-/// A claim while it enters the queue. Dropped only if a clock or a waker panics meanwhile: a claim that is not in the
-/// queue then can be polled again.
+/// A claim while it enters the queue. Dropped only if a clock or a waker panics meanwhile. A claim that is not in the
+/// queue can then be polled again.
 struct Entering<'a, S: LimiterRef> {
     state: Pin<&'a mut State<S>>,
     allowed: Allowed,

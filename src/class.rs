@@ -91,8 +91,8 @@ impl Class {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time; see [`Consume`]. What was set aside for a claim that leaves between two
-    /// installments goes back to the limiter, as far as the quotas allow.
+    /// The future can be dropped at any time; see [`Consume`]. If a claim leaves between two installments, the tokens
+    /// that were set aside for it go back to the limiter, as far as the quotas allow.
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_, Self> {
         Consume::new(self.scope(), cost)
@@ -185,8 +185,8 @@ impl Class {
         OwnedGrant::acquire(self.into_scope(), cost)
     }
 
-    /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait, if from now on no caller arrived,
-    /// left or released anything. It ignores the in-flight cap, as [`Limiter::estimate`] does.
+    /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait if no caller arrived, left or
+    /// released tokens from now on. It ignores the in-flight cap, as [`Limiter::estimate`] does.
     ///
     /// It is a forecast, and neither an upper nor a lower bound: later claims of other classes can delay this one, and
     /// claims that leave can hasten it. `None` for the same reasons as [`Limiter::estimate`].
@@ -199,10 +199,11 @@ impl Class {
         self.scope().core().look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
     }
 
-    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have.
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: never more than the ceilings have
+    /// left.
     ///
-    /// Returns 0 while a claim waits that no ceiling holds back, or one below a ceiling that this class is below too:
-    /// `try_acquire` can pass in the second case, if it is the turn of this class.
+    /// Returns 0 while a claim waits that no ceiling holds back, or that waits below a ceiling that this class is also
+    /// below. In the second case `try_acquire` can pass, if it is the turn of this class.
     pub fn available(&self) -> u64 {
         let class = self.scope().id;
         self.scope().core().look_at(|state, rovers, _| state.available_to_class(rovers, class))

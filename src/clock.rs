@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 /// A source of time.
 ///
-/// By default limiters read tokio's clock, so that tests under `tokio::time::pause` work. Pass another clock to
+/// By default limiters read tokio's clock, so that tests under `tokio::time::pause` work. Pass a different clock to
 /// [`Builder::clock`](crate::Builder::clock).
 ///
-/// A reading below an earlier one counts as "no time has passed".
+/// If a reading is below an earlier one, the limiter assumes that no time has passed.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since an origin that the clock chooses. It is called outside of all locks.
     fn now(&self) -> Duration;
@@ -162,12 +162,14 @@ pub(crate) enum Time {
     },
 }
 
-/// A clock that was passed to the builder, and the answers that it gave once: its methods are user code.
+/// A clock that was passed to the builder. Its methods are user code, so the answers that do not change are stored
+/// here.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     clock: Arc<dyn Clock>,
     is_manual: bool,
-    /// Equal for the same clock: for clones of a manual clock, and for clones of a builder.
+    /// Two clocks are the same if this number is equal, as it is for clones of a manual clock and for clones of a
+    /// builder.
     identity: usize,
 }
 
@@ -243,7 +245,7 @@ impl Time {
     }
 
     /// Like [`instant`](Self::instant), for a driver that sleeps on behalf of waiters: a clock that panics must not end
-    /// it.
+    /// the driver.
     pub(crate) fn instant_or_retry(&self, at: u64) -> Instant {
         catch_unwind(AssertUnwindSafe(|| self.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
     }

@@ -27,11 +27,11 @@ use std::time::Duration;
 ///
 /// # Cooperative scheduling
 ///
-/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). Of the grants without waiting, only one
-/// in 32 on each thread costs a unit. A poll that needs a unit and finds none returns `Pending`, claims nothing, enters no
-/// queue, and wakes the task at once. A claim's place therefore counts from the first poll that has budget. A claim that
-/// waits already keeps its place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget is
-/// unlimited.
+/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). On each thread, only one in 32 grants
+/// without waiting costs a unit. A poll that needs a unit and finds none returns `Pending`, claims nothing, enters no
+/// queue, and wakes the task at once. A claim's place therefore counts from the first poll that has budget. A claim
+/// that waits already keeps its place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget
+/// is unlimited.
 ///
 /// # Panics
 ///
@@ -51,7 +51,7 @@ impl<'a, L: Handle> Consume<'a, L> {
         Self { claim: Claim::new(ScopeRef(scope), cost) }
     }
 
-    /// Limits the wait to `allowed`. Of several calls the last one counts.
+    /// Limits the wait to `allowed`. If this is called several times, the last call counts.
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule already says that the wait
     /// would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes longer for a reason that

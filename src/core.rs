@@ -50,8 +50,7 @@ use tokio::runtime::Handle;
 
 /// The fields are in this order, and without padding, so that an access to one of many queues touches few cache lines:
 /// the reference count of the `Arc`, the lock and the most used part of the state are neighbours. The rovers are at
-/// least one cache line away from both ends, so a write to whatever lies next to this on the heap does not slow them
-/// down.
+/// least one cache line away from both ends, so that writes to neighbouring heap allocations do not slow them down.
 #[repr(C)]
 pub struct Core {
     /// Queue, supply and drivers. No user code runs while this is locked.
@@ -61,15 +60,16 @@ pub struct Core {
     pub(crate) time: Time,
     /// True if there is an in-flight cap: grants then release their tokens on drop. Fixed at construction.
     pub(crate) capped: bool,
-    /// Whether replenishers use the fine timer too.
+    /// Whether replenishers use the fine timer in addition to tokio's. Fixed at construction.
     pub(crate) fine: bool,
-    /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
+    /// Whether there is a parent. A separate flag, because it is read often and most limiters have no parent.
     has_parent: bool,
-    /// Whether it was built with classes.
+    /// Whether the limiter was built with classes. Fixed at construction.
     pub(crate) has_classes: bool,
-    /// Whether a quota is in dry run. Changed under the lock, read without it.
+    /// Whether a quota is in dry run. Changed under the lock, and read without the lock.
     has_dry_run: AtomicBool,
-    /// Its tokens come from a source, which shares them among the classes of many limiters.
+    /// Whether the tokens come from a source that shares them among the classes of many limiters. Fixed at
+    /// construction.
     shares_among_classes: bool,
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     link: Option<Box<ChildLink>>,
@@ -91,8 +91,8 @@ impl fmt::Debug for Core {
 /// The next step of a driver after a turn.
 #[derive(Debug)]
 pub(crate) enum Drive {
-    /// Sleep until this instant, or until woken. `crowd` is true if several claims wait.
-    Until { alarm: u64, crowd: bool },
+    /// Sleep until this instant, or until woken. `several_wait`: whether more than one claim waits.
+    Until { alarm: u64, several_wait: bool },
     /// More is due, but other tasks must run first.
     Yield,
 }
@@ -143,7 +143,8 @@ impl Core {
         }
     }
 
-    /// Makes this the limiter of `key`: `driver` serves its queue, and `parent` is the parent of all keys, if there is one.
+    /// Makes this the core of `key`: `driver` serves its queue, and `parent` is the parent of all keys, if there is
+    /// one.
     pub(crate) fn one_of_many(mut self, driver: Arc<dyn QueueDriver>, key: KeyName, parent: Option<Parent>) -> Self {
         if parent.is_some() {
             self.has_parent = true;
@@ -175,7 +176,7 @@ impl Core {
         });
     }
 
-    /// Whether a quota is in dry run. What the caller does next may find that changed.
+    /// Whether a quota is in dry run. This can have changed by the time the caller acts on it.
     pub(crate) fn has_dry_run(&self) -> bool {
         self.has_dry_run.load(Ordering::Relaxed)
     }
@@ -235,7 +236,8 @@ pub(crate) fn drop_quietly(spare: impl Sized) {
 }
 
 impl Drop for Core {
-    /// The last limiter is gone, so no claim can be waiting. Wakes the drivers, which find that out and end.
+    /// The last limiter is gone, so no claim can be waiting. Wakes the drivers, which then find that the limiter is
+    /// gone, and end.
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();

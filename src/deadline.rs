@@ -32,6 +32,7 @@ impl Allowed {
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Deadline {
+    /// The allowed wait, in nanoseconds.
     allowed: u64,
     /// When the wait began and when it ends, in the limiter's nanoseconds; set when the clock is first read.
     since: Option<(u64, u64)>,

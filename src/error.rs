@@ -70,7 +70,7 @@ pub enum ConsumeError {
     /// shows how to wait on another executor. `within` always needs a runtime, because its timer is tokio's.
     #[error(
         "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
-         `within`, whose timer is tokio's) spawn limiter.replenisher() on one"
+         `within`, which uses tokio's timer) spawn limiter.replenisher() on one"
     )]
     NoRuntime,
     /// [`wait`](crate::Limiter::wait) was called on a limiter with an in-flight cap. It returns nothing that could hold
@@ -199,7 +199,7 @@ pub struct Denied {
     pub remaining: u64,
     /// The bound that denied the request; of several, the one with the longest wait.
     pub by: Bound,
-    /// The name of the quota or ceiling that denied: of this limiter, or of its parent if that denied.
+    /// The name of the quota or ceiling that denied, of this limiter or of its parent.
     pub(crate) name: Name,
 }
 
@@ -248,7 +248,7 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+/// The reason why a call did not get its tokens, whether the call was allowed to wait or not. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -283,7 +283,7 @@ impl Refused {
         }
     }
 
-    /// The name of that bound. Of a denial, this needs no lock.
+    /// The name of that bound. For a denial, this needs no lock.
     #[cfg(feature = "metrics")]
     pub(crate) fn name(&self) -> Name {
         match self {
@@ -339,7 +339,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Returns true if the parent of a keyed limiter is the bound, by whatever of it.
+    /// Returns true if the bound belongs to the parent of a keyed limiter.
     pub const fn is_parent(self) -> bool {
         matches!(self, Self::Parent | Self::ParentInFlight | Self::ParentPause | Self::ParentQueue)
     }

@@ -46,20 +46,20 @@ macro_rules! grant_methods {
             self.0.remaining()
         }
 
-        /// Returns how long the call would have waited if all quotas of the limiter were enforced.
+        /// Returns how long the call would have waited if all quotas of the limiter had been enforced.
         ///
         /// It is the wait that the schedule gave when the call arrived, exact to the nanosecond, by the quotas and pauses
         /// alone, and at most 146 years. `Some(Duration::ZERO)` means that the call would have been granted at once.
         ///
         /// `None` if no quota of the limiter was in [dry run](crate::Builder::dry_run), if the call
-        /// [would have been refused](Self::would_have_been_refused), or if no clock can tell: then a manual quota would
-        /// have held it back.
+        /// [would have been refused](Self::would_have_been_refused), or if the wait is unknown because a manual quota
+        /// would have held the call back.
         pub fn would_have_waited(&self) -> Option<Duration> {
             self.0.verdict()?.wait()
         }
 
-        /// Returns what would have refused the call if all quotas of the limiter were enforced; `None` if it would have
-        /// been granted, or if no quota was in [dry run](crate::Builder::dry_run).
+        /// Returns the bound that would have refused the call if all quotas of the limiter had been enforced; `None` if
+        /// it would have been granted, or if no quota was in [dry run](crate::Builder::dry_run).
         ///
         /// [`Bound::Queue`] stands for a queue that another caller waits in (`try_acquire`), or that is full.
         pub fn would_have_been_refused(&self) -> Option<Bound> {
@@ -76,8 +76,9 @@ macro_rules! grant_methods {
         ///
         /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
         ///
-        /// In a [class](crate::Class), a refund goes to the limiter's quotas, not to ceilings. A debt is one of the class:
-        /// it is paid at the end of its queue, in its turns, or at once if no claim waits in the limiter.
+        /// In a [class](crate::Class), a refund goes to the limiter's quotas, not to ceilings. A debt belongs to the
+        /// class: it is paid at the end of the class's queue, in the turns of the class, or at once if no claim waits
+        /// in the limiter.
         ///
         /// # What a server may see
         ///
@@ -237,7 +238,7 @@ impl<L: Handle> Future for GrowWithin<'_, L> {
     }
 }
 
-/// A claim whose tokens are added to a grant of cost `cost`.
+/// A claim for tokens that are added to a grant of cost `cost`.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Growth<'a, B: LimiterRef> {

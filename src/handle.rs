@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A [`Limiter`] or a [`Class`]. The trait cannot be named outside of this crate.
 pub trait Handle: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What the handles, claims and grants share.
+    /// The state that the handles, claims and grants share.
     type Scope: ClaimScope + Send + Sync + ?Sized;
 
     #[doc(hidden)]
@@ -80,9 +80,10 @@ impl Handle for Limiter {
 ///   `y / w` differ by at most `a / v + b / w`. The largest installment is the largest claim, or the smallest burst of
 ///   the limiter's quotas if that is less.
 /// * *Installments.* A claim that costs more than a burst is paid in installments of at most a burst, in turn with the
-///   other classes, and is granted with the last one. If it leaves before that, what was set aside for it goes back as
-///   far as the quotas allow: never so far that other claims could exceed `burst + rate x window`.
-/// * *Floors and ceilings.* See [`Share`](crate::Share). A class that its ceiling holds back holds up no class outside of it.
+///   other classes, and is granted with the last one. If the claim leaves before that, the tokens that were set aside
+///   for it go back, but never so many that other claims could exceed `burst + rate x window`.
+/// * *Floors and ceilings.* See [`Share`](crate::Share). A class that is held back by its ceiling delays no class
+///   outside of it.
 ///
 /// The scheduler is hierarchical start-time fair queueing (Goyal, Vin and Cheng, 1996) with reservations and limits.
 ///
@@ -185,9 +186,10 @@ impl Handle for AnyLimiter {
     }
 }
 
-/// What the handles, the claims and the grants of a class share. The class ends with it.
+/// The state that the handles, the claims and the grants of a class share. Dropping it ends the class.
 ///
-/// The order, fixed by `repr(C)`, puts what each wait reads next to the counts of the `Arc`: one cache line.
+/// The field order, fixed by `repr(C)`, puts the fields that each wait reads next to the counts of the `Arc`, on one
+/// cache line.
 #[repr(C)]
 pub struct Scope {
     pub(crate) limiter: Limiter,
@@ -195,7 +197,7 @@ pub struct Scope {
     pub(crate) flags: Arc<ClassFlags>,
     pub(crate) name: Arc<str>,
     pub(crate) label: Arc<ClassLabel>,
-    /// Keeps the class around this one alive.
+    /// The parent class, which must exist as long as this one; `None` if the parent is the limiter itself.
     pub(crate) parent: Option<Class>,
 }
 

@@ -1,8 +1,8 @@
 //! One claim in several limiters at once: all or nothing.
 //!
 //! A joint claim enters all its queues while it holds all their locks, which it takes in the order of their addresses.
-//! So two joint claims have the same order in every queue they share, and queues cannot wait for each other in a
-//! circle. From then on each queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
+//! So two joint claims have the same order in every queue they share, and no cycle of waits can form. From then on each
+//! queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
 
 mod locked;
 mod member;
@@ -33,12 +33,12 @@ use tokio::runtime::Handle as Runtime;
 /// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
 /// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
 ///
-/// Claims that come later pass it in one limiter while another limiter has no tokens for it yet, but only so far that
-/// it does not wait longer for that: a limiter holds its line for the claim in time to mint the claim's own tokens
-/// until the slowest limiter has its tokens too. Joint claims over the same limiters are granted in the order of
-/// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
-/// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
-/// reservations in batch schedulers (EASY backfilling).
+/// Later claims may pass the joint claim in one limiter while another limiter has no tokens for it yet, but they do not
+/// make it wait longer: each limiter holds back later claims early enough to have minted the joint claim's own tokens
+/// when the slowest limiter has them too. Joint claims over the same limiters are granted in the order of arrival. A
+/// limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds back later claims from
+/// the moment at which no claim is ahead of this one. Limiters on different clocks do the same. The technique is that
+/// of reservations in batch schedulers (EASY backfilling).
 ///
 /// A [`Class`](crate::Class) can take the place of a limiter; for arrays of both there is [`AnyLimiter`](crate::AnyLimiter).
 /// There the claim first waits in the queue of its class and in turn with the other classes, and the class is charged at
@@ -124,7 +124,7 @@ pub fn try_join<L: Handle, const N: usize>(
     }
 }
 
-/// The error of [`join`], and with [`TryAcquireError`] that of [`try_join`]. Nothing was consumed.
+/// The error of [`join`]; with [`TryAcquireError`] as `E`, the error of [`try_join`]. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError<E = ConsumeError> {
@@ -199,8 +199,8 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
     /// says that the wait there would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes
-    /// longer for another reason; the error then names the limiter that would have been ready last. The time is that of the first
-    /// limiter.
+    /// longer for another reason; the error then names the limiter that would have been ready last. The wait is
+    /// measured by the clock of the first limiter.
     ///
     /// # Examples
     ///

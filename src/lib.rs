@@ -72,7 +72,7 @@
 //! **Different units.** [`join`] waits in several limiters at once, for example requests per minute and tokens per
 //! minute, and takes all costs or none.
 //!
-//! **Streams.** [`reserve`] takes several resources for work whose cost becomes known while it runs;
+//! **Streams.** [`reserve`] takes several resources for work with a cost that becomes known while it runs;
 //! [`grow`](Grant::grow) charges more.
 //!
 //! **Unknown limits.** [`Adaptive`] learns the rate of a server from the requests that it refuses.
@@ -148,7 +148,7 @@
 //! * To refuse as cheaply as possible and never wait: `governor`.
 //! * To cap concurrency only, at the lowest price: `tokio::sync::Semaphore`. (A limiter with only
 //!   [`max_in_flight`](Builder::max_in_flight) adds pauses, deadlines, a cap that can be changed, and metrics.)
-//! * To share one limit between machines of which none may hold unused tokens: ask Redis on each call (`throttled` Lua
+//! * To share one limit between machines that must never hold unused tokens: ask Redis on each call (`throttled` Lua
 //!   scripts, redis-cell).
 //!
 //! # Tracing

@@ -18,7 +18,7 @@ use std::time::Duration;
 impl Limiter {
     /// Waits in the queue until `cost` tokens are available, and takes them.
     ///
-    /// Where the grant is not needed, [`wait`](Self::wait) returns none.
+    /// If the grant is not needed, use [`wait`](Self::wait), which returns none.
     ///
     /// The queue is strictly first come, first served. A caller's place counts from the first poll of the future.
     /// Small claims wait behind a large one, so a large claim never starves. A cost above the burst waits until enough

@@ -16,7 +16,7 @@
 //! | `class_label.rs` | how observers name a class |
 //! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
-//! | `store_event.rs` | what happens to the store of a distributed quota |
+//! | `store_event.rs` | events of the store of a distributed quota |
 
 mod class_label;
 mod refusal;
@@ -59,7 +59,8 @@ pub(crate) trait Observer: Debug + Send + Sync {
     /// Whether a refusal reported now would be recorded. Calls no foreign code.
     fn records_refusals(&self) -> bool;
 
-    /// Whether it uses [`QueueInfo::estimate`]. Calls no foreign code: it is called under the limiter's lock.
+    /// Whether this observer uses [`QueueInfo::estimate`]. Calls no foreign code, because it is called under the
+    /// limiter's lock.
     fn uses_estimates(&self) -> bool {
         false
     }
@@ -117,7 +118,7 @@ pub(crate) struct Observers {
     own: Arc<OnceLock<Box<dyn Observer>>>,
 }
 
-/// The observers of a limiter, its clock, and the class of which something is reported.
+/// The observers of a limiter, its clock, and the class that a report is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed<'a> {
     pub(crate) observers: &'a Observers,

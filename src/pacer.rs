@@ -1,9 +1,9 @@
-//! A claim that owns its limiter and is polled: the base of paced streams, sinks and bytes.
+//! A claim that owns its limiter and is driven by polling: the base of paced streams, sinks and bytes.
 //!
 //! The code that holds an adaptor polls it, may drop the polling future between any two polls, and may move the
 //! adaptor. So the claim lives in a box of its own and outlives those futures: it keeps its place in the queue until
-//! it is granted, cancelled, or dropped with the adaptor. When it is dropped it refunds what was granted but not
-//! received.
+//! it is granted, cancelled, or dropped with the adaptor. A claim that is dropped refunds tokens that were granted but
+//! not received.
 
 use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;
@@ -31,7 +31,7 @@ impl<L: AsLimiter> Pacer<L> {
         &self.limiter
     }
 
-    /// Continues the current claim, or makes one of the cost that `cost` returns. The grant tells its cost.
+    /// Continues the current claim, or makes one of the cost that `cost` returns. The grant has the cost.
     pub(crate) fn poll_claim(
         &mut self,
         cx: &mut Context<'_>,

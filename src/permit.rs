@@ -22,7 +22,7 @@ impl<S: LimiterRef> Permit<S> {
         Verdict::remaining(self.word)
     }
 
-    /// What the claim would have got if all quotas were enforced; `None` if none was in dry run.
+    /// The verdict of the dry run on the claim; `None` if no quota was in dry run.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         Verdict::of_word(self.word)
     }
@@ -37,7 +37,7 @@ impl<S: LimiterRef> Permit<S> {
         &self.core
     }
 
-    /// What the grant holds, and the cost that a caller adds to.
+    /// The limiter that the grant holds, and its cost, for a caller that adds to it.
     pub(crate) fn parts(&mut self) -> (&S, &mut u64) {
         (&self.core, &mut self.cost)
     }

@@ -160,7 +160,7 @@ impl Quota {
         matches!(self.refill, Refill::Manual)
     }
 
-    /// Whether both limit alike: apart from how full a bucket starts.
+    /// Whether both quotas are the same, apart from how full a bucket starts.
     #[cfg(feature = "state")]
     pub(crate) fn is_same_limit(&self, other: &Self) -> bool {
         self.amount == other.amount

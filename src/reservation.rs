@@ -51,7 +51,7 @@ pub fn reserve<L: Handle, const N: usize>(claims: [(&L, u64); N]) -> Join<'_, N,
 ///
 /// Dropping the reservation settles each resource for what was [counted](Self::count), and releases it if its limiter
 /// has an in-flight cap. A resource that was never counted stays charged with its cost. So a stream that is aborted
-/// leaves no reservation behind, and what it has used stays charged.
+/// leaves no reservation behind, and the units that it has used stay charged.
 #[must_use = "dropping a reservation settles it: keep it for as long as the work lasts"]
 #[derive(Debug)]
 pub struct Reservation<'a, const N: usize, L: Handle = Limiter> {
@@ -73,7 +73,7 @@ impl<'a, const N: usize, L: Handle> From<[Grant<'a, L>; N]> for Reservation<'a, 
 }
 
 impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
-    /// Returns the cost of a resource in tokens: what was reserved, grown or settled.
+    /// Returns the cost of a resource in tokens: the reserved cost, after it was grown or settled.
     ///
     /// # Panics
     ///
@@ -109,7 +109,7 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
         self.parts[resource].grant.grow_within(units)
     }
 
-    /// Sets the real cost of a resource, which replaces what was counted; see [`Grant::settle`].
+    /// Sets the real cost of a resource, which replaces the counted units; see [`Grant::settle`].
     ///
     /// # Panics
     ///

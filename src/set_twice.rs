@@ -1,4 +1,4 @@
-//! What every builder does when a setting with one value is set twice: it refuses to build.
+//! The check of all builders that a setting with one value is not set twice.
 
 use crate::error::ConfigError;
 

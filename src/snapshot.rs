@@ -50,7 +50,7 @@ pub struct Snapshot {
     pub dry_run: Option<DryRunSnapshot>,
 }
 
-/// What a limiter would do if all of its quotas were enforced, in a [`Snapshot`].
+/// The state that a limiter would have if all of its quotas were enforced, in a [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

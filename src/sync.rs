@@ -26,7 +26,7 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        lock_patiently(|| self.try_lock(), || self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        lock_with_backoff(|| self.try_lock(), || self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
     /// Returns `None` while another thread holds it.
@@ -48,12 +48,12 @@ pub(crate) use parking_lot::Mutex as ShardMutex;
 #[cfg(all(feature = "keyed", tollgate_loom))]
 pub(crate) use Mutex as ShardMutex;
 
-/// Locks with backoff: a thread that finds the lock taken stays away from it for a few microseconds, longer each time,
-/// before it is put to sleep. A lock that changes hands with each call moves its cache lines with each call, which
-/// costs several times as much as the call; and a thread that sleeps costs two system calls.
+/// Locks with backoff: a thread that finds the lock taken does not touch it for a few microseconds, longer each time,
+/// before it sleeps. A lock that changes hands with each call moves its cache lines with each call, which costs several
+/// times as much as the call; and a thread that sleeps costs two system calls.
 #[inline]
 #[cfg(not(tollgate_loom))]
-pub(crate) fn lock_patiently<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
+pub(crate) fn lock_with_backoff<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
     #[cold]
     fn stay_away<G>(try_lock: impl Fn() -> Option<G>) -> Option<G> {
         use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(crate) fn lock_patiently<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnO
         [2, 4, 8].map(Duration::from_micros).into_iter().find_map(|away| {
             let since = Instant::now();
             while since.elapsed() < away {
-                // Some time, but much less than `away` on every processor.
+                // On every processor this takes much less time than `away`.
                 (0..8).for_each(|_| std::hint::spin_loop());
             }
             try_lock()
@@ -70,8 +70,8 @@ pub(crate) fn lock_patiently<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnO
     try_lock().or_else(|| stay_away(try_lock)).unwrap_or_else(lock)
 }
 
-/// Loom has no time to wait for.
+/// Loom models no time, so there is no backoff.
 #[cfg(tollgate_loom)]
-pub(crate) fn lock_patiently<G>(_: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
+pub(crate) fn lock_with_backoff<G>(_: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
     lock()
 }

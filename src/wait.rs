@@ -14,7 +14,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The future returned by [`Limiter::wait`](crate::Limiter::wait) and [`Class::wait`](crate::Class::wait): a [`Consume`] whose grant is dropped.
+/// The future returned by [`Limiter::wait`](crate::Limiter::wait) and [`Class::wait`](crate::Class::wait): a
+/// [`Consume`] that drops its grant.
 ///
 /// # Cancel safety
 ///

@@ -19,14 +19,14 @@ pub struct Ours {
     /// The task that enters the queue next.
     next: usize,
     tasks: usize,
-    /// Chooses where waiters cancel, if half of them do.
+    /// Chooses the place in the queue at which each cancelled waiter leaves. `None` if no waiters are cancelled.
     cancels: Option<fastrand::Rng>,
 }
 
 struct Waiter {
     task: usize,
     claim: Pin<Box<AdaptiveConsume>>,
-    /// At which place in the queue the caller cancels.
+    /// The place in the queue at which the caller cancels.
     gives_up_at: Option<usize>,
 }
 

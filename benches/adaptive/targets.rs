@@ -20,7 +20,7 @@ impl Row {
         self.name.contains("cancelled")
     }
 
-    /// Below the [bound](lowest_limit) no clients can keep all targets, whatever they do. These figures are shown, and not
+    /// False below the [bound](lowest_limit), where no clients can keep all targets. Such figures are shown and not
     /// judged.
     pub fn is_feasible(&self) -> bool {
         self.scene.limit >= lowest_limit(self.processes)

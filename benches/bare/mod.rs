@@ -1,5 +1,5 @@
-//! About the least that waiting in classes costs: tasks that wait in a queue of wakers per class, with a binary heap of tags
-//! and no limiter.
+//! A lower bound for the cost of waiting in classes: tasks wait in a queue of wakers per class, with a binary heap of
+//! tags and no limiter.
 
 use crate::cpu;
 use std::cell::{Cell, RefCell};

@@ -87,7 +87,7 @@ fn report(figures: &Figures) -> ExitCode {
 
 /// The requests that were sent in each second, and the limit.
 fn draw(figures: &Figures, limit: f64) -> Result<(), Box<dyn std::error::Error>> {
-    // With another `CARGO_TARGET_DIR` there may be no such directory.
+    // With another `CARGO_TARGET_DIR` there may be no `target` directory.
     std::fs::create_dir_all("target")?;
     let page = SVGBackend::new(PICTURE, (960, 400)).into_drawing_area();
     page.fill(&WHITE)?;

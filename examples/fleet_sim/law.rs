@@ -33,13 +33,13 @@ impl Law {
         ((worst - self.most() as i128).max(0) / i128::from(SECOND)) as u64
     }
 
-    /// Whole tokens that no lawful schedule explains: 0 if each token can have an instant of its batch such that no window
-    /// has more than the burst and the rate.
+    /// The excess in whole tokens. It is 0 if each token can be given an instant within its batch such that no window
+    /// has more tokens than the burst and the rate allow.
     ///
-    /// That is so if and only if a server that works at the rate, and never faster, can serve each token from the first
-    /// instant of its batch on, and at most a burst's time after the last one. The server always works on the token
-    /// with the earliest such end: if any order serves all of them in time, this one does (earliest deadline first, Liu and
-    /// Layland 1973). What is not served by then is an excess.
+    /// This is possible if and only if a server that works at the rate, and never faster, can serve each token between
+    /// the first instant of its batch and the last one plus the time in which the burst is minted. The server always
+    /// works on the token with the earliest such end: if any order serves all of them in time, this one does (earliest
+    /// deadline first, Liu and Layland 1973). Tokens that are not served by then are the excess.
     pub(crate) fn excess(&self, batches: &[Batch]) -> u64 {
         let mut batches = batches.to_vec();
         batches.sort_by_key(|batch| batch.first);

@@ -10,19 +10,19 @@ use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Store, StoreC
 /// Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    line: MemoryStore,
+    store: MemoryStore,
     /// The time of one request.
     time: Duration,
-    /// When all requests so far are finished.
+    /// The instant at which all requests so far are finished.
     free: Arc<Mutex<Instant>>,
 }
 
 impl Served {
-    pub(crate) fn new(line: MemoryStore, time: Duration) -> Served {
-        Served { line, time, free: Arc::new(Mutex::new(Instant::now())) }
+    pub(crate) fn new(store: MemoryStore, time: Duration) -> Served {
+        Served { store, time, free: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// When a request that arrives now is finished.
+    /// Adds a request that arrives now, and returns the instant at which it is finished.
     fn queue(&self) -> Instant {
         let mut free = self.free.lock().expect("no thread panics with the lock");
         *free = Instant::now().max(*free) + self.time;
@@ -36,11 +36,11 @@ impl Store for Served {
             if !self.time.is_zero() {
                 sleep_until(self.queue()).await;
             }
-            self.line.ask(ask).await
+            self.store.ask(ask).await
         })
     }
 
     fn tally(&self) -> &StoreCounters {
-        self.line.tally()
+        self.store.tally()
     }
 }

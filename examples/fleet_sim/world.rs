@@ -34,8 +34,8 @@ pub(crate) struct World {
 pub(crate) struct Outcome {
     /// The grants, in the order of time.
     pub(crate) grants: Vec<Batch>,
-    /// The tokens of each busy node, since all nodes were known to the store: the burst at the start goes to the first
-    /// nodes.
+    /// The tokens of each busy node from the second epoch on. Before that, the store does not know all nodes, and the
+    /// first ones get the burst.
     pub(crate) got: Vec<u64>,
     /// How long the callers of quiet nodes waited.
     pub(crate) waits: Vec<Duration>,
@@ -51,15 +51,15 @@ const EPOCH: Duration = Duration::from_millis(250);
 /// Between two calls on a quiet node.
 const NOW_AND_THEN: Duration = Duration::from_millis(130);
 
-struct Desk {
+struct Records {
     began: Instant,
     grants: RefCell<Vec<Batch>>,
     got: RefCell<Vec<u64>>,
     waits: RefCell<Vec<Duration>>,
 }
 
-impl Desk {
-    fn note(&self, tokens: u64) {
+impl Records {
+    fn record_grant(&self, tokens: u64) {
         let at = self.began.elapsed().as_nanos() as u64;
         let mut grants = self.grants.borrow_mut();
         match grants.last_mut().filter(|batch| batch.last == at) {
@@ -74,40 +74,40 @@ impl World {
     pub(crate) async fn live(&self) -> Outcome {
         let memory = MemoryStore::new();
         memory.set_latency(self.latency);
-        let line = Served::new(memory.clone(), self.service);
-        let desk = Rc::new(Desk {
+        let store = Served::new(memory.clone(), self.service);
+        let records = Rc::new(Records {
             began: Instant::now(),
             grants: RefCell::default(),
             got: RefCell::new(vec![0; self.busy as usize]),
             waits: RefCell::default(),
         });
         let local = LocalSet::new();
-        let limiters = local.run_until(async { self.begin(&line, &desk) }).await;
+        let limiters = local.run_until(async { self.begin(&store, &records) }).await;
         local.run_until(sleep(self.time)).await;
         drop(local);
         let late = limiters.iter().map(|limiter| limiter.snapshot().lateness).max().unwrap_or_default();
         Outcome {
-            grants: desk.grants.take(),
-            got: desk.got.take(),
-            waits: desk.waits.take(),
+            grants: records.grants.take(),
+            got: records.got.take(),
+            waits: records.waits.take(),
             asks: memory.asks(),
             late: late + self.latency,
         }
     }
 
-    fn begin(&self, line: &Served, desk: &Rc<Desk>) -> Vec<Limiter> {
+    fn begin(&self, store: &Served, records: &Rc<Records>) -> Vec<Limiter> {
         let quota = Quota::per_second(self.law.rate).burst(self.law.burst);
-        let node = || Limiter::builder().quota(quota).distributed(line.clone()).build().expect("a valid quota");
+        let node = || Limiter::builder().quota(quota).distributed(store.clone()).build().expect("a valid quota");
         let mut limiters = Vec::new();
         for number in 0..self.busy {
             let limiter = node();
             for _ in 0..self.tasks {
-                let (limiter, desk, cost) = (limiter.clone(), desk.clone(), self.cost);
+                let (limiter, records, cost) = (limiter.clone(), records.clone(), self.cost);
                 tokio::task::spawn_local(async move {
                     while limiter.consume(cost).await.is_ok() {
-                        desk.note(cost);
-                        if desk.began.elapsed() >= EPOCH {
-                            desk.got.borrow_mut()[number as usize] += cost;
+                        records.record_grant(cost);
+                        if records.began.elapsed() >= EPOCH {
+                            records.got.borrow_mut()[number as usize] += cost;
                         }
                     }
                 });
@@ -116,22 +116,22 @@ impl World {
         }
         for number in 0..self.quiet {
             let limiter = node();
-            tokio::task::spawn_local(call_now_and_then(limiter.clone(), desk.clone(), number));
+            tokio::task::spawn_local(call_now_and_then(limiter.clone(), records.clone(), number));
             limiters.push(limiter);
         }
         limiters
     }
 }
 
-async fn call_now_and_then(limiter: Limiter, desk: Rc<Desk>, number: u64) {
+async fn call_now_and_then(limiter: Limiter, records: Rc<Records>, number: u64) {
     sleep(Duration::from_millis(number * 37 % 130)).await;
     loop {
         let asked = Instant::now();
         if limiter.consume(1).await.is_err() {
             return;
         }
-        desk.waits.borrow_mut().push(asked.elapsed());
-        desk.note(1);
+        records.waits.borrow_mut().push(asked.elapsed());
+        records.record_grant(1);
         sleep(NOW_AND_THEN).await;
     }
 }

@@ -49,8 +49,9 @@ impl FromStr for Claim {
     }
 }
 
-/// Numbers and times the claims. One thread at a time makes claims, so its counters need no ordering.
-pub(crate) struct Desk {
+/// Records the order and the instants of claims and grants. One thread at a time makes claims, so the counters need no
+/// memory ordering.
+pub(crate) struct ClaimRecorder {
     opened: Instant,
     places: AtomicU64,
     turns: AtomicU64,
@@ -59,9 +60,9 @@ pub(crate) struct Desk {
 /// A turn, and its instant.
 type Stamp = (u64, u64);
 
-impl Desk {
-    pub(crate) fn open() -> Desk {
-        Desk { opened: Instant::now(), places: AtomicU64::new(0), turns: AtomicU64::new(0) }
+impl ClaimRecorder {
+    pub(crate) fn open() -> ClaimRecorder {
+        ClaimRecorder { opened: Instant::now(), places: AtomicU64::new(0), turns: AtomicU64::new(0) }
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -82,37 +83,41 @@ impl Desk {
         cost: u64,
     ) -> Result<(Claim, Grant<'l>), ConsumeError> {
         let mut claim = pin!(limiter.consume(cost));
-        let mut bell: Option<Arc<Bell>> = None;
+        let mut waiting: Option<Arc<RecordingWaker>> = None;
         let (place, asked) = (self.places.fetch_add(1, Ordering::Relaxed), self.now());
         poll_fn(|cx| {
-            let next = Arc::new(Bell { desk: self.clone(), rung: OnceLock::new(), task: cx.waker().clone() });
+            let next = Arc::new(RecordingWaker {
+                recorder: self.clone(),
+                first_wake: OnceLock::new(),
+                task: cx.waker().clone(),
+            });
             let answer = claim.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
             let Poll::Ready(admitted) = answer else {
-                bell = Some(next);
+                waiting = Some(next);
                 return Poll::Pending;
             };
-            let (turn, latest) = bell.as_ref().map_or_else(|| self.stamp(), |bell| bell.stamp());
-            let earliest = if bell.is_some() { latest } else { asked };
+            let (turn, latest) = waiting.as_ref().map_or_else(|| self.stamp(), |waiting| waiting.stamp());
+            let earliest = if waiting.is_some() { latest } else { asked };
             Poll::Ready(admitted.map(|grant| (Claim { cost, place, turn, asked, earliest, latest }, grant)))
         })
         .await
     }
 }
 
-/// Wakes a task, and records when it was first called.
-struct Bell {
-    desk: Arc<Desk>,
-    rung: OnceLock<Stamp>,
+/// Wakes a task, and records its turn at the first wake-up.
+struct RecordingWaker {
+    recorder: Arc<ClaimRecorder>,
+    first_wake: OnceLock<Stamp>,
     task: Waker,
 }
 
-impl Bell {
+impl RecordingWaker {
     fn stamp(&self) -> Stamp {
-        *self.rung.get_or_init(|| self.desk.stamp())
+        *self.first_wake.get_or_init(|| self.recorder.stamp())
     }
 }
 
-impl Wake for Bell {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

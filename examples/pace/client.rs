@@ -18,7 +18,7 @@ use tokio::time::{Instant, interval};
 use tollgate::{ConsumeError, Limiter};
 
 use crate::Failure;
-use crate::claim::{Desk, HEADER};
+use crate::claim::{ClaimRecorder, HEADER};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
@@ -47,20 +47,20 @@ pub(crate) struct Sample {
 pub(crate) fn start(
     load: Load,
     limiter: Limiter,
-    desk: Arc<Desk>,
+    recorder: Arc<ClaimRecorder>,
     server: SocketAddr,
     samples: Arc<Mutex<Vec<Sample>>>,
 ) -> JoinHandle<Result<(), Failure>> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(run(load, limiter, desk, server, &samples))
+        runtime.block_on(run(load, limiter, recorder, server, &samples))
     })
 }
 
 async fn run(
     load: Load,
     limiter: Limiter,
-    desk: Arc<Desk>,
+    recorder: Arc<ClaimRecorder>,
     server: SocketAddr,
     samples: &Mutex<Vec<Sample>>,
 ) -> Result<(), Failure> {
@@ -69,7 +69,7 @@ async fn run(
     for number in 0..load.tasks {
         let worker = Worker {
             limiter: limiter.clone(),
-            desk: desk.clone(),
+            recorder: recorder.clone(),
             http: http.clone(),
             url: format!("http://{server}/work"),
             costs: load.costs.clone(),
@@ -78,7 +78,7 @@ async fn run(
         tasks.spawn(worker.run());
     }
     tokio::select! {
-        () = sample(&limiter, &desk, load.run_for, samples) => {}
+        () = sample(&limiter, &recorder, load.run_for, samples) => {}
         Some(ended) = tasks.join_next() => ended??, // too early: an error
     }
     limiter.close(); // waiting claims are refused; granted ones finish
@@ -90,7 +90,7 @@ async fn run(
 
 struct Worker {
     limiter: Limiter,
-    desk: Arc<Desk>,
+    recorder: Arc<ClaimRecorder>,
     http: Client<HttpConnector, Empty<Bytes>>,
     url: String,
     costs: RangeInclusive<u64>,
@@ -101,7 +101,7 @@ impl Worker {
     async fn run(mut self) -> Result<(), Failure> {
         loop {
             let cost = self.random.u64(self.costs.clone());
-            let (claim, grant) = match self.desk.consume(&self.limiter, cost).await {
+            let (claim, grant) = match self.recorder.consume(&self.limiter, cost).await {
                 Ok(admitted) => admitted,
                 Err(ConsumeError::Closed) => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-async fn sample(limiter: &Limiter, desk: &Desk, run_for: Duration, samples: &Mutex<Vec<Sample>>) {
+async fn sample(limiter: &Limiter, recorder: &ClaimRecorder, run_for: Duration, samples: &Mutex<Vec<Sample>>) {
     let started = Instant::now();
     let mut ticks = interval(SAMPLE_EVERY);
     while started.elapsed() < run_for {
@@ -125,7 +125,7 @@ async fn sample(limiter: &Limiter, desk: &Desk, run_for: Duration, samples: &Mut
         let late = due.elapsed().as_nanos() as u64;
         let now = limiter.snapshot();
         samples.lock().expect("the watcher never panics with the lock").push(Sample {
-            at: desk.now(),
+            at: recorder.now(),
             tail: now.tail,
             published: now.published,
             ceiling: now.ceiling,

@@ -29,8 +29,8 @@ pub(crate) struct Verdict {
     pub(crate) elapsed: u64,
     /// Tokens after the burst, per second.
     pub(crate) rate: f64,
-    /// Tokens received / (burst + rate x elapsed). At most 1 by the law. Exactly 1 if there always is a waiter and none
-    /// waits longer than it must: then the last grant comes in the instant in which its last token is minted.
+    /// Tokens received / (burst + rate x elapsed). At most 1 by the law. Exactly 1 if there is always a waiter and no
+    /// grant is late: the last grant is then made at the instant at which its last token is minted.
     pub(crate) achieved: f64,
     /// Whole tokens above burst + rate x window in the worst of all windows between two admissions.
     pub(crate) excess_admitted: u64,

@@ -29,7 +29,7 @@ use clap::{Parser, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use tollgate::{Limiter, Quota};
 
-use claim::Desk;
+use claim::ClaimRecorder;
 use client::{Load, Sample};
 use judge::{Law, Verdict};
 use server::Server;
@@ -86,8 +86,8 @@ fn run() -> Result<ExitCode, Failure> {
     let law = options.law();
     let limiter = build(&law)?;
 
-    let desk = Arc::new(Desk::open());
-    let server = Server::start(desk.clone())?;
+    let recorder = Arc::new(ClaimRecorder::open());
+    let server = Server::start(recorder.clone())?;
     let load = Load {
         tasks: options.tasks,
         costs: options.cost.clone(),
@@ -95,7 +95,7 @@ fn run() -> Result<ExitCode, Failure> {
         run_for: Duration::from_secs_f64(options.seconds),
     };
     let samples = Arc::new(Mutex::new(Vec::new()));
-    let client = client::start(load, limiter, desk, server.address(), samples.clone());
+    let client = client::start(load, limiter, recorder, server.address(), samples.clone());
     watch(&client, &samples, options.seconds);
     client.join().expect("the client thread panicked")?;
 
@@ -144,7 +144,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, samples: &[Sample]) {
     let Verdict { requests, tokens, rate, achieved, excess_admitted, excess_arrived, overtaken, in_flight_max, .. } =
         verdict;
     let (seconds, delivery) = (ms(verdict.elapsed) / 1e3, ms(verdict.delivery));
-    let nobody = samples.iter().filter(|sample| sample.waiting_tasks == 0).count();
+    let empty = samples.iter().filter(|sample| sample.waiting_tasks == 0).count();
     let mean = samples.iter().map(|sample| sample.waiting_tasks).sum::<usize>() / samples.len().max(1);
     let late = samples.iter().map(|sample| sample.late).max().unwrap_or(0);
     let ceiling = law.ceiling.map_or("no ceiling".into(), |ceiling| format!("{ceiling} allowed"));
@@ -156,7 +156,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, samples: &[Sample]) {
         ("", format!("{excess_arrived} in the worst window of arrivals, less {delivery:.1} ms for the delivery")),
         ("order", format!("{overtaken} requests overtaken")),
         ("waits", format!("p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", ms(p50 * 1000), ms(p99 * 1000), ms(max * 1000))),
-        ("waiting", format!("{mean} tasks on average, an empty queue in {nobody} of {} samples", samples.len())),
+        ("waiting", format!("{mean} tasks on average, an empty queue in {empty} of {} samples", samples.len())),
         ("in flight", format!("{in_flight_max} tokens at most, {ceiling}")),
         ("timer", format!("up to {:.1} ms late on the client's runtime", ms(late))),
         ("picture", options.plot.display().to_string()),
@@ -164,7 +164,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, samples: &[Sample]) {
     for (name, text) in rows {
         println!("{name:<12}{text}");
     }
-    if *achieved < 0.99 && nobody > 0 {
+    if *achieved < 0.99 && empty > 0 {
         println!("\nThe queue was empty at times: more --tasks would reach the configured rate.");
     }
     println!(

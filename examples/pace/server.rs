@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::Failure;
-use crate::claim::{Claim, Desk, HEADER};
+use crate::claim::{Claim, ClaimRecorder, HEADER};
 
 pub(crate) struct Server {
     address: SocketAddr,
@@ -39,7 +39,7 @@ pub(crate) struct Arrival {
 }
 
 struct Log {
-    desk: Arc<Desk>,
+    recorder: Arc<ClaimRecorder>,
     arrivals: Mutex<Vec<Arrival>>,
     in_flight: AtomicU64,
     in_flight_max: AtomicU64,
@@ -47,10 +47,10 @@ struct Log {
 
 impl Server {
     /// Starts on a thread of its own.
-    pub(crate) fn start(desk: Arc<Desk>) -> Result<Server, Failure> {
+    pub(crate) fn start(recorder: Arc<ClaimRecorder>) -> Result<Server, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let log = Arc::new(Log {
-            desk,
+            recorder,
             arrivals: Mutex::default(),
             in_flight: AtomicU64::new(0),
             in_flight_max: AtomicU64::new(0),
@@ -90,20 +90,20 @@ async fn serve(listener: TcpListener, log: Arc<Log>) {
 }
 
 async fn work(log: &Log, headers: &HeaderMap) -> StatusCode {
-    let at = log.desk.now();
+    let at = log.recorder.now();
     let Some(claim) = headers.get(HEADER).and_then(|value| value.to_str().ok()?.parse::<Claim>().ok()) else {
         return StatusCode::BAD_REQUEST;
     };
     log.arrivals.lock().expect("handlers never panic with the lock").push(Arrival { at, claim });
     let in_flight = log.in_flight.fetch_add(claim.cost, Ordering::Relaxed) + claim.cost;
     log.in_flight_max.fetch_max(in_flight, Ordering::Relaxed);
-    labour(claim.place).await;
+    simulate_work(claim.place).await;
     log.in_flight.fetch_sub(claim.cost, Ordering::Relaxed);
     StatusCode::NO_CONTENT
 }
 
 /// One request in four takes from 2 to 12 ms; the others are answered at once.
-async fn labour(place: u64) {
+async fn simulate_work(place: u64) {
     if place.is_multiple_of(4) {
         tokio::time::sleep(Duration::from_millis(2 + place / 4 % 11)).await;
     }

@@ -101,7 +101,7 @@ impl AdaptiveBuilder {
     }
 
     /// Sets the seed of the random pauses that get clients out of step, for tests and simulations that are to be
-    /// repeated. By default each `Adaptive` has another seed, also in other processes.
+    /// repeated. By default each `Adaptive` has a different seed, also in other processes.
     ///
     /// Clients with the same seed stay in step: give each of several clients in a simulation its own.
     pub fn seed(mut self, seed: u64) -> Self {

@@ -4,7 +4,7 @@
 //! limiter that was the bottleneck. So a client that does not use its rate gains nothing, and a test needs no clock.
 //!
 //! A *generation* is the time between two decreases. Each request remembers the generation and the rate at which it
-//! was sent. Refusals of requests of an earlier generation report what the latest decrease has answered already.
+//! was sent. The latest decrease was already the reaction to refusals of requests of earlier generations.
 //!
 //! Within a generation the rate first holds and then grows, slowly at first and twice as fast after each
 //! [`DOUBLING`]. This is the shape of CUBIC (RFC 9438): a plateau near the rate that was refused last, then an ever
@@ -24,16 +24,16 @@ const SLOW: f64 = 100.0;
 const SCALING: f64 = 0.5;
 /// The growth is twice as fast after so many seconds.
 const DOUBLING: f64 = 0.45;
-/// ... and after so many requests in addition, because slow requests bring slow answers.
+/// Added to [`DOUBLING`]: the time of so many requests, because a slow client gets few answers.
 const DOUBLING_REQUESTS: f64 = 0.5;
-/// The rate exceeds no rate at which a request was accepted by more than this factor: no growth without answers.
+/// The rate is at most this factor above a rate at which a request was accepted: it does not grow without answers.
 const MAX_JUMP: f64 = 1.5;
-/// A rate that was refused is left by at least this share. Above [`SLOW`] the share grows like the increase, up to the
-/// second one: the faster of several clients give way to the slower ones.
+/// A refusal lowers the rate by at least this share. Above [`SLOW`] the share grows like the increase, up to
+/// [`LARGEST_MARGIN`], so that the faster of several clients lose more than the slower ones.
 const MARGIN: f64 = 0.02;
 const LARGEST_MARGIN: f64 = 0.2;
-/// A rate that was refused without having grown is left by at least this share: another client or a new limit is the
-/// cause, and a smaller share would be refused again soon.
+/// A refusal lowers a rate that had not grown by at least this share: another client or a new limit is the cause, and
+/// after a smaller decrease the next refusal would follow soon.
 const FALL: f64 = 0.15;
 /// One decrease leaves at least this share of the rate.
 const DEEPEST: f64 = 0.5;
@@ -42,7 +42,7 @@ const HOLD_REQUESTS: f64 = 140.0;
 const SHORTEST_HOLD: f64 = 0.6;
 /// The longest hold, in seconds.
 const SETTLE: f64 = 8.5;
-/// The recent answers: about so many, within these bounds in seconds.
+/// How many answers count as recent, and the bounds of the time that they cover, in seconds.
 const RECENT_REQUESTS: f64 = 6.0;
 const RECENT: (f64, f64) = (0.005, 0.1);
 /// Where between the proven and the highest accepted rate the limit is assumed at first: 0 to 1.
@@ -80,7 +80,7 @@ impl Law {
     }
 }
 
-/// What a request remembers from the instant at which it was sent.
+/// The state of the control law at the instant at which a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     generation: u64,
@@ -107,12 +107,12 @@ pub(super) struct Decrease {
     pub(super) is_in_step: bool,
 }
 
-/// The rate, and what the answers have shown so far.
+/// The rate, and the evidence from the answers so far.
 #[derive(Debug)]
 pub(super) struct Control {
     law: Law,
     rate: f64,
-    /// Follows the growth exactly; the rate follows it in steps.
+    /// The exact rate, in tokens per second; `rate` follows it in steps of [`STEP`].
     target: f64,
     generation: u64,
     /// The rate at which this generation began.
@@ -121,12 +121,12 @@ pub(super) struct Control {
     guess: Option<Guess>,
     /// For how many seconds the limiter was the bottleneck in this generation.
     elapsed: f64,
-    /// The rate does not grow before this.
+    /// The value of `elapsed`, in seconds, up to which the rate is held.
     hold: f64,
     /// By how much the rate would have grown without [`MAX_JUMP`], plus the amount at which the growth began. `None`
     /// until the growth begins.
     growth: Option<f64>,
-    /// Tokens accepted in `elapsed`.
+    /// Tokens accepted while `elapsed` was counted.
     accepted: f64,
     /// The rate of the latest request of this generation that was accepted.
     reached: f64,
@@ -134,14 +134,14 @@ pub(super) struct Control {
     refused_again: u32,
     late: Late,
     recent: Recent,
-    /// How much of the growth is kept when it is refused; see [`TRUST`].
+    /// How much of the growth is kept when a grown rate is refused, from 0 to 1; see [`TRUST`].
     trust: f64,
 }
 
-/// Between which rates the limit was assumed when a rate that had grown was refused.
+/// The rates between which the limit was assumed when a rate that had grown was refused.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
-    /// Known to be accepted for long.
+    /// The highest rate that was accepted for long.
     proven: f64,
     /// The highest rate that was accepted.
     highest: f64,
@@ -154,8 +154,8 @@ struct Late {
     rate: f64,
 }
 
-/// The tokens accepted recently, and the seconds that the schedule took to grant these and the refused ones. Both
-/// decay.
+/// The tokens accepted recently, and the seconds in which the schedule granted these tokens and the refused ones. Both
+/// numbers decay.
 #[derive(Debug, Default)]
 struct Recent {
     accepted: f64,
@@ -282,7 +282,7 @@ impl Control {
 
     /// The rate after a refusal of a rate that had grown. The limit is between the rate that this generation delivered
     /// and the refused one. A server that tolerates no burst refuses at once, so the limit is near the refused rate;
-    /// one that tolerates a burst refuses late. Which it is shows when the guess is refused.
+    /// one that tolerates a burst refuses late. Whether the guess is refused shows which kind of server it is.
     fn after_growth(&mut self, stamp: Stamp, cost: f64) -> (f64, Fall) {
         let seconds = self.elapsed + cost / stamp.rate;
         let proven = if self.generation == 0 {

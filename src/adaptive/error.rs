@@ -15,7 +15,7 @@ pub enum AdaptiveError {
     BadQuota {
         /// Which rate.
         which: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         error: ConfigError,
     },

@@ -154,7 +154,7 @@ impl<T: Target> AdaptiveGrant<T> {
     /// The tokens of the request stay taken, unless it was [settled](Self::settle) for less.
     pub fn throttled(mut self, retry_after: impl Into<Option<Duration>>) {
         if let Some(mut attempt) = self.attempt.take() {
-            // A refused request may be settled for 0: what it asked for says how much a request is.
+            // A refused request may be settled for 0, so its cost is the larger of the original and the settled cost.
             attempt.cost = attempt.cost.max(self.grant.cost());
             attempt.throttled(retry_after);
         }

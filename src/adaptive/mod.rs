@@ -24,7 +24,7 @@
 //! * The server refuses requests above a limit (status 429, `SlowDown`, `ThrottlingException`), and the limit is
 //!   unknown or changes.
 //! * Many tasks share the limit: one `Adaptive` for all of them. Several processes can share a limit too: each learns a
-//!   share of it, and the shares become equal in time.
+//!   share of the limit, and the shares become equal in time.
 //!
 //! If the limit is known, use a [`Limiter`]: it is never refused. If the server sends `RateLimit` fields, or those of OpenAI
 //! or Anthropic, follow them with a `HeedLayer` (crate `tollgate-tower`, feature `http`). For other HTTP servers,
@@ -54,8 +54,8 @@
 //! The growth depends less on the rate than the decrease, which is proportional to it: *additive increase,
 //! multiplicative decrease* (D.-M. Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion
 //! Avoidance in Computer Networks", 1989). Clients that share a limit therefore converge to equal shares. The plateau
-//! and the accelerating search are those of CUBIC (RFC 9438), as in the adaptive retry mode of botocore. That the rate
-//! falls to what was delivered is also botocore's idea.
+//! and the accelerating search are those of CUBIC (RFC 9438), as in the adaptive retry mode of botocore. botocore also
+//! lowers the rate to what was delivered.
 //!
 //! # What it does not do
 //!
@@ -69,9 +69,9 @@
 //!   and be refused rarely (docs/decisions.md has the reason); up to some tens per second each, more requests are refused
 //!   than of one client. Let the tasks of one process share an `Adaptive` instead.
 //! * **It does not retry.** The caller decides whether a refused request is sent again.
-//! * It does not tell refusals of one resource from those of another: use an `Adaptive` for each.
-//! * It does not tell what a request had to wait for. A wait for another quota, for the in-flight cap or for the ceiling of
-//!   a class counts like a wait for the learned rate, and lets it grow.
+//! * **It does not distinguish the refusals of several resources**: use an `Adaptive` for each resource.
+//! * **It does not know what a request waited for.** A wait for another quota, for the in-flight cap or for the ceiling
+//!   of a class counts like a wait for the learned rate, and lets the rate grow.
 //!
 //! # Classes
 //!
@@ -113,7 +113,7 @@ pub struct Adaptive<T: Target = Limiter> {
     shared: Arc<Shared<T::Driven>>,
 }
 
-/// What the clones, the claims and the grants of an [`Adaptive`] share, also those in classes of its limiter.
+/// The state that the clones, the claims and the grants of an [`Adaptive`] share, also those in classes of its limiter.
 struct Shared<D> {
     driven: D,
     bounds: Bounds,
@@ -126,7 +126,8 @@ struct State {
     phase: Phase,
     /// The quota of the latest rate.
     quota: Quota,
-    /// A claim that had waited left the queue, or a claim was refused that would have waited: the limiter is the bottleneck.
+    /// True if a claim that had waited left the queue, or a claim that would have waited was refused: the limiter is
+    /// the bottleneck.
     has_unmet_demand: bool,
     last_change: Option<RateChange>,
     /// How often the rate has changed, by [`ChangeReason`].
@@ -330,7 +331,7 @@ impl<D: Driven> Shared<D> {
         }
     }
 
-    /// Gives the limiter the latest quota. Two threads may do this in the wrong order. So each of them looks afterwards
+    /// Gives the limiter the latest quota. Two threads may do this in the wrong order, so each checks afterwards
     /// whether its quota is still the latest one.
     ///
     /// The lock is not held meanwhile: the limiter reads a clock and wakes waiters, which is user code.

@@ -15,7 +15,7 @@ const INTERVALS: f64 = 2.0;
 pub(super) struct Phase(u64);
 
 impl Phase {
-    /// Without a seed, each client has another sequence.
+    /// Without a seed, each client gets a different sequence.
     pub(super) fn new(seed: Option<u64>) -> Self {
         Self(seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()))
     }

@@ -60,7 +60,7 @@ pub struct RateChange {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum ChangeReason {
-    /// The server accepted the rate for long enough: it grows.
+    /// The server accepted the rate for long enough, so the rate grew.
     Accepted,
     /// The server refused a rate that had grown, so the limit is slightly lower.
     ProbeRefused,

@@ -1,4 +1,4 @@
-//! What an adaptive rate can drive: a limiter, or one key of a keyed limiter; and where its claims wait.
+//! The limiters and keys that an adaptive rate can drive, and where their claims wait.
 
 use crate::as_limiter::AsLimiter;
 use crate::consume::ConsumeOwned;
@@ -16,7 +16,7 @@ mod sealed {
 /// Where the claims of an [`Adaptive`](super::Adaptive) wait: in a [`Limiter`], a [`Class`](crate::Class) of one, or a
 /// `KeyOf` (feature `keyed`). The trait is sealed.
 pub trait Target: sealed::Sealed + Clone {
-    /// What has the rate: for a class, its limiter.
+    /// The limiter or key that has the rate: for a class, its limiter.
     type Driven: Driven;
     /// The future of a claim.
     type Claim: Future<Output = Result<Self::Grant, ConsumeError>>;
@@ -50,7 +50,8 @@ pub trait Settle: sealed::Sealed {
     fn settle(&mut self, actual: u64);
 }
 
-/// The same for both: rustdoc would list the hidden methods of an implementation for all `AsLimiter`.
+/// Implements the traits for `Limiter` and `Class` separately: rustdoc would list the hidden methods of an
+/// implementation for all `AsLimiter`.
 macro_rules! target {
     ($handle:ty) => {
         impl sealed::Sealed for $handle {}
@@ -79,7 +80,8 @@ target!(Limiter);
 target!(Class);
 
 impl Driven for Limiter {
-    /// A ceiling above a floor bounds the burst, and not the rate. Each refusal names a smaller burst.
+    /// If a ceiling above a floor does not allow the burst, tries again with the burst that the error names, which is
+    /// smaller each time.
     fn set_rate(&self, mut quota: Quota) -> Result<(), ConfigError> {
         loop {
             match self.set_quota(0, quota) {

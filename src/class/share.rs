@@ -1,4 +1,4 @@
-//! Shares: what a class is made with.
+//! Shares: the settings of a class.
 
 use crate::Quota;
 use crate::core::state::SharePlan;

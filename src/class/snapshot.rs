@@ -13,29 +13,30 @@ pub struct ClassSnapshot {
     pub weight: u64,
     /// How many callers wait in the class itself.
     pub waiting_tasks: usize,
-    /// How many tokens they ask for.
+    /// How many tokens those callers ask for.
     pub waiting_tokens: u64,
-    /// Tokens of the installments that the class itself was served. Those of claims that wait for further installments
-    /// are included. Grants made at once, while no claim waits in the limiter and no ceiling is above the class, are not
-    /// counted by class.
+    /// Tokens of the installments that the class itself was served, including those of claims that wait for further
+    /// installments. Grants made at once, while no claim waits in the limiter and no ceiling is above the class, are
+    /// not counted by class.
     pub served: u64,
     /// The part of `served` that was served because the floor of the class was due.
     pub served_by_floor: u64,
-    /// An upper bound of the waits of half the claims granted in the class itself after a wait, at most a quarter too high
-    /// (and at least 66 us). Of the last 1,024 to 2,048 such claims; of older ones less and less. `None` before the first.
-    /// The claims of keys under the class count from when they are at the front of their key and its quotas have their tokens.
+    /// The median wait of the claims granted in the class itself after a wait, as an upper bound that is at most a
+    /// quarter too high (and at least 66 us). The last 1,024 to 2,048 such claims count, and older ones with less and
+    /// less weight. `None` before the first. The wait of a key under the class begins when its front claim has the
+    /// tokens of the key's own quotas.
     pub wait_p50: Option<Duration>,
     /// The same for 99 of 100 claims.
     pub wait_p99: Option<Duration>,
-    /// What the class and the classes in it were served lately, and what its siblings were.
+    /// The tokens that the class, with the classes in it, received lately, compared with its parent.
     pub recent: RecentShare,
     /// True if claims wait in the class or in a class in it, and ceilings hold all of them back.
     pub is_held: bool,
-    /// Tokens that the class's own ceiling has; negative after a debt, `None` without a ceiling.
+    /// Tokens left in the class's own ceiling; negative after a debt, `None` without a ceiling.
     pub ceiling_level: Option<i64>,
 }
 
-/// What a class received of what its parent received, within the last 5 to 10 seconds.
+/// The part of its parent's tokens that a class received within the last 5 to 10 seconds.
 ///
 /// Grants made at once are left out, as in [`ClassSnapshot::served`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub struct RecentShare {
     pub window: Duration,
     /// Tokens that the class and the classes in it were served.
     pub served: u64,
-    /// Tokens that its parent and all classes in that were served.
+    /// Tokens that the parent, with all classes in it, was served.
     pub served_to_parent: u64,
     /// The weight of the class.
     pub weight: u64,
@@ -81,7 +82,7 @@ impl RecentShare {
         (self.served_to_parent > 0).then(|| self.served as f64 / self.served_to_parent as f64)
     }
 
-    /// Returns the part that is due to the class by its weight while claims wait in all its siblings, from 0 to 1.
+    /// Returns the part that the class is due by its weight while claims wait in all its siblings, from 0 to 1.
     pub fn due(&self) -> f64 {
         self.weight as f64 / self.weights.max(self.weight) as f64
     }

@@ -28,7 +28,7 @@ pub(crate) struct FirstPoll<'a> {
     pub(crate) cost: u64,
     /// The longest wait, in nanoseconds.
     pub(crate) allowed: Option<u64>,
-    /// True if the caller ends such a wait without a timer of its runtime.
+    /// True if the caller ends the wait at its deadline itself, without a timer of the runtime.
     pub(crate) has_timer: bool,
     pub(crate) waker: &'a Waker,
     pub(crate) sample: Sample,
@@ -69,13 +69,14 @@ impl Core {
         if let Some(remaining) = self.fast_admit(cost, sample) {
             return Ok(remaining);
         }
-        let (answer, is_unkept) = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-            (state.try_acquire(rovers, cost, sample.now), state.is_unkept())
-        });
+        let (answer, source_task_is_gone) =
+            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+                (state.try_acquire(rovers, cost, sample.now), state.source_task_is_gone())
+            });
         if let Ok(word) = answer {
             self.observers().verdict(cost, word);
         }
-        if is_unkept
+        if source_task_is_gone
             && answer.is_err()
             && let Some(host) = self.host()
         {
@@ -84,8 +85,8 @@ impl Core {
         answer
     }
 
-    /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than `sampled`,
-    /// of which it does the part that matters then.
+    /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than
+    /// [`with`](Self::with), because it does only the steps that this case needs.
     pub(super) fn fast_admit(&self, cost: u64, sample: Sample) -> Option<u64> {
         if self.is_claimed_beyond(sample) {
             return None;
@@ -217,8 +218,8 @@ impl Core {
         }
     }
 
-    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether its runtime
-    /// has no driver, and that runtime.
+    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether the current
+    /// runtime has no driver, and that runtime.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -271,8 +272,8 @@ impl Core {
         drop_quietly(waker);
     }
 
-    /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
-    /// another runtime before.
+    /// `place` waits. Hires a driver if `place` is `unserved`: it is the first waiter on this runtime, or it was polled
+    /// on another runtime before.
     #[inline]
     fn wait_here(
         &self,
@@ -301,8 +302,8 @@ impl Core {
 
     /// The claim in `place` is dropped: it leaves the queue, or gives back a grant that the caller has not seen.
     pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, class: ClassId, cost: u64) {
-        // With a manual clock every caller serves, so the time is needed. Otherwise the driver serves, and whether it
-        // is late is not checked: reading the clock would cost more than the removal itself.
+        // With a manual clock every caller serves, so the time is needed. Otherwise the driver serves. Whether the
+        // driver is late is not checked, because reading the clock would cost more than the removal itself.
         let now = if self.time.is_manual() { self.sample_or_last().map(|sample| sample.now) } else { Some(0) };
         if let Some(now) = now {
             let left = self.state.lock().remove_fast(&self.rovers, place.as_mut(), now);
@@ -353,15 +354,15 @@ impl Core {
     #[inline]
     pub(crate) fn release(&self, cost: u64) {
         if self.rovers.release(cost) {
-            self.land();
+            self.serve_after_release();
         }
     }
 
-    /// Serves the waiters after a release. The tokens are released already, and this runs when a grant is dropped,
-    /// perhaps by a panic: so if the clock panics, the last sample is used. What is due by then is served; if the front
-    /// waiter is due later, the driver is woken, and reads the clock again until it answers.
+    /// Serves the waiters after a release. The tokens are released already, and a panic may be dropping the grant: so
+    /// if the clock panics, the last sample is used. Waiters that are due by then are served. If the front waiter is
+    /// due later, the driver is woken, and reads the clock again until the clock does not panic.
     #[cold]
-    fn land(&self) {
+    fn serve_after_release(&self) {
         let mut wakes = Wakes::default();
         let sample = self.sample_with_releases(&mut wakes);
         self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
@@ -400,7 +401,8 @@ impl Core {
         self.resettle_in(ROOT, cost, actual, 0)
     }
 
-    /// The same for a grant made in a class, which holds `word`: the verdict of a dry run, if there is one.
+    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its
+    /// [`Verdict`](crate::observe::Verdict).
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed.

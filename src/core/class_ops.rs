@@ -9,7 +9,7 @@ use crate::observe::ClassLabel;
 use std::sync::Arc;
 
 impl Core {
-    /// The fast path of a class. Under a ceiling there is none.
+    /// The fast path of a class. A class under a ceiling has no fast path.
     #[inline]
     pub(crate) fn claim_in_class(&self, flags: &ClassFlags, cost: u64) -> Option<u64> {
         // Nothing to claim is the most common reason to wait. Then the flags, which are in no cache if there are thousands
@@ -25,7 +25,7 @@ impl Core {
         Some(remaining)
     }
 
-    /// A ceiling was set, or the class was removed, while it claimed.
+    /// Undoes a claim of the fast path: a ceiling was set, or the class was removed, during the claim.
     #[cold]
     fn undo_claim(&self, cost: u64) {
         self.give_back(cost);
@@ -45,7 +45,7 @@ impl Core {
         }
         let sample = self.sample();
         let answer = match self.rovers.denial_of(cost, sample.tail) {
-            // Kept denials are about classes without a ceiling.
+            // A kept denial applies only to classes without a ceiling.
             Some(denial) if flags.is_fast() && sample.now < denial.until => {
                 Err(TryAcquireError::Denied(denial.as_of(sample.now)))
             }

@@ -1,4 +1,4 @@
-//! What is counted of the classes that users see: recent shares, and a histogram of waits.
+//! Statistics of the classes that users make: recent shares, and a histogram of waits.
 //!
 //! A class is counted from when a user makes it until it is removed. Everything is in fixed memory, protected by the
 //! limiter's lock, and read by snapshots and meters.
@@ -17,11 +17,11 @@ use window::Window;
 pub(crate) struct ClassStats {
     /// Classes by number; `None` for those that are not counted.
     classes: Vec<Option<Box<ClassCount>>>,
-    /// What the limiter itself and all its classes received.
+    /// Tokens that the limiter itself and all its classes received.
     root: Received,
 }
 
-/// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
+/// The field order, fixed by `repr(C)`, puts first the fields that each wait reads and writes, as in the tree's nodes.
 #[derive(Debug)]
 #[repr(C)]
 struct ClassCount {
@@ -32,7 +32,7 @@ struct ClassCount {
     label: Arc<ClassLabel>,
 }
 
-/// What a class and the classes in it received lately.
+/// Tokens that a class and the classes in it received lately.
 #[derive(Debug, Default)]
 struct Received {
     recently: Window,
@@ -40,7 +40,7 @@ struct Received {
     weights: u64,
 }
 
-/// A reading of what is counted of a class.
+/// The counts of a class at one instant.
 #[derive(Debug, Default)]
 pub(crate) struct ClassReading {
     pub(crate) window: Duration,
@@ -63,7 +63,7 @@ impl ClassStats {
         self.change_weights(parent, |weights| weights + weight);
     }
 
-    /// Counts a class no more. Its number may be given to another class.
+    /// Ends the counting of a class. Its number may be given to another class.
     pub(crate) fn remove(&mut self, class: ClassId) {
         if let Some(count) = self.classes.get_mut(class as usize).and_then(Option::take) {
             self.change_weights(count.parent, |weights| weights - count.weight);
@@ -109,7 +109,7 @@ impl ClassStats {
         }
     }
 
-    /// Reads what is counted of a class. All zero if it is not counted any more.
+    /// Reads the counts of a class. All of them are zero if the class is not counted any more.
     pub(crate) fn read(&self, class: ClassId, now: u64) -> ClassReading {
         let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_deref);
         let Some(class) = count(class) else { return ClassReading::default() };

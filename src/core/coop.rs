@@ -24,8 +24,8 @@ thread_local! {
     static GIVEN: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Whether a grant without waiting costs no budget, and then counts it. Such a grant is returned even if no budget is left,
-/// so it is never lost.
+/// Returns whether a grant without waiting costs no budget, and counts the grant if so. Such a grant is returned even
+/// if no budget is left, so it is never lost.
 ///
 /// Grants are counted, not tokens: if every 32nd token paid, claims of 32 tokens would pay always or never.
 #[inline(always)]
@@ -39,10 +39,10 @@ pub(crate) fn count_free_grant() -> bool {
     is_free
 }
 
-/// Takes back the count of a free grant: there was none without waiting.
+/// Takes back the count of a free grant, because the claim has to wait.
 ///
-/// Otherwise a task that polls a claim that waits and a claim that is ready in turns could have each payment fall on the
-/// first, which pays nothing.
+/// Without this, in a task that polls a waiting claim and a ready claim in turns, each payment could fall on the
+/// waiting claim, which pays nothing.
 #[inline(always)]
 pub(crate) fn uncount_free_grant() {
     GIVEN.set(GIVEN.get() - 1);

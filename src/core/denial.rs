@@ -1,4 +1,4 @@
-//! The last denial, kept so that the same question gets the same answer without the lock.
+//! The last denial, kept so that the same call can be denied again without the lock.
 //!
 //! A denial depends on four things: the state under the lock, the tail, the count of releases, and the time. It may be
 //! repeated unchanged while the first three are unchanged and the time is before [`Denial::until`], the instant from
@@ -44,6 +44,7 @@ impl Denial {
 pub(crate) struct LastDenial {
     /// Odd while there is no denial to read.
     version: AtomicU64,
+    /// From here on: the fields of the [`Denial`]. Written under the owner's lock, and valid only with an even version.
     cost: AtomicU64,
     tail: AtomicU64,
     released: AtomicU64,

@@ -4,8 +4,8 @@
 //! front waiter is due. The others are **backups**: if all of them woke at that instant, each grant would cost a
 //! wake-up per driver. A backup sleeps [`DELAY`] longer for each driver that is to wake before it, the lead included.
 //! The lead may be on a runtime that is alive and not driven; the first backup that wakes then finds the lead missing
-//! and takes its place. So drivers that are not driven cost the queue one delay of `DELAY` each, once: grants are made
-//! in virtual time, and the claims that fell due meanwhile are delivered together.
+//! and takes its place. So each driver that is not driven delays the queue by `DELAY`, once: grants are made in virtual
+//! time, and the claims that fell due meanwhile are delivered together.
 //!
 //! A lead that is a blocked thread is always driven. Then all backups sleep as long as the last one would, so that
 //! threads that come and go do not wake as backups at all.
@@ -57,21 +57,22 @@ struct Backups {
 
 #[derive(Debug)]
 pub(crate) struct Driver {
+    /// Unique among all drivers of all queues, except that a driver of many queues has one id in all of them.
     id: u64,
     kind: Kind,
-    /// Wakes the driver when its alarm must be set earlier. `None` before its first turn, and between being woken and
-    /// its turn.
+    /// Wakes the driver when its alarm must be set earlier. `None` before the first turn, and from a wake-up until the
+    /// next turn.
     waker: Option<Waker>,
     /// The instant of its next turn, in nanoseconds; 0 while it is about to take a turn anyway.
     alarm: u64,
-    /// How many drivers were to wake before it when it set its alarm; 0 for the lead.
+    /// How many drivers were due to wake before this one when it set its alarm; 0 for the lead.
     rank: u32,
     notes: Notes,
 }
 
-/// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
-/// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
-/// cache.
+/// Notes of a driver of many queues: which entries for this queue its own data structures have. Stored here, next to
+/// the queue's other driver fields, because every access to the queue reads those, and a queue among a hundred thousand
+/// is in no cache.
 #[derive(Debug, Default)]
 struct Notes {
     /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
@@ -87,7 +88,7 @@ pub(crate) enum Kind {
     /// polled, it is polled too.
     Hired(Handle),
     /// A replenisher that the user holds, and may keep without polling it. Only waiters outside of all runtimes rely on
-    /// it: the documentation tells their callers to have one.
+    /// it: the documentation asks their callers to run one.
     ByHand,
     /// A thread that blocks in the queue. Only that thread relies on it.
     Thread(ThreadId),
@@ -99,26 +100,26 @@ impl Driver {
     }
 
     /// Whether the driver must take a turn before its alarm, now that the queue is due at `due`. A driver of one queue
-    /// finds out by itself, at an alarm that is not needed any more, that no claim waits. A driver of many queues is
-    /// woken for that: otherwise it would keep an entry for each queue that was ever waited on, which takes memory.
+    /// keeps an alarm that is not needed any more, and then finds that no claim waits. A driver of many queues is woken
+    /// at once: otherwise it would keep an entry in memory for each queue that ever had a waiter.
     fn is_late(&self, due: u64, now: u64) -> bool {
         let is_needless = || due == u64::MAX && (now.saturating_add(1)..due).contains(&self.alarm);
         self.good_from() > due || (self.id >= OF_MANY && is_needless())
     }
 
-    /// The earliest due instant for which its alarm is early enough. A backup may be late by twice its delay, so that a
-    /// due instant that moves back and forth does not wake it each time.
+    /// The earliest due instant for which the alarm of this driver is early enough. A backup may be late by twice its
+    /// delay, so that a due instant that moves back and forth does not wake the backup each time.
     fn good_from(&self) -> u64 {
         self.alarm.saturating_sub(2 * delay(self.rank))
     }
 
-    /// Whether it should have taken a turn by now and has not: its runtime is not driven, or is busy. A driver that was
-    /// woken and has not come yet counts as missing at once.
+    /// Whether this driver should have taken a turn by now and has not, because its runtime is not driven or is busy. A
+    /// driver that was woken and has not taken its turn yet counts as missing at once.
     fn is_missing(&self, now: u64) -> bool {
         self.alarm == 0 || self.alarm.saturating_add(DELAY) <= now
     }
 
-    /// Marks it as about to take a turn, and returns the waker with which the caller must wake it.
+    /// Marks this driver as about to take a turn, and returns the waker with which the caller must wake it.
     fn call(&mut self) -> Option<Waker> {
         self.alarm = 0;
         self.waker.take()

@@ -52,7 +52,7 @@ impl Core {
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
-            None => !self.is_driven(state, host) || state.is_unkept(),
+            None => !self.is_driven(state, host) || state.source_task_is_gone(),
         }
     }
 
@@ -152,9 +152,9 @@ impl Core {
         let state = self.state.lock();
         let sample = sample.unwrap_or_else(|| state.last_sample());
         let slept = self.serve_turn(state, sample, |state, due| {
-            let crowd = state.queue.len() > 1;
+            let several_wait = state.queue.len() > 1;
             let (alarm, old) = state.drivers.sleep(id, due, sample.now, waker);
-            (Drive::Until { alarm, crowd }, old)
+            (Drive::Until { alarm, several_wait }, old)
         });
         slept.map_or(Drive::Yield, |(until, _old)| until)
     }
@@ -290,7 +290,7 @@ mod tests {
         let mut queue: Vec<_> = (0..3).map(|_| spawn(limiter.consume(1))).collect();
         let crowds = queue.iter_mut().map(|claim| {
             assert!(claim.poll().is_pending());
-            matches!(limiter.core().drive(id, Waker::noop()), Drive::Until { crowd: true, .. })
+            matches!(limiter.core().drive(id, Waker::noop()), Drive::Until { several_wait: true, .. })
         });
         assert_eq!(crowds.collect::<Vec<_>>(), [false, true, true]);
     }

@@ -12,9 +12,8 @@
 //!
 //! The simulated queue is first come, first served, and its claims have no callers. So the wait of an arriving claim is
 //! known at once: it is the instant at which the claim passes behind all claims in the queue. `ahead` keeps the supply
-//! as it will be once the last claim has been granted, so that an arrival takes a few steps per quota. Where the number
-//! of the tokens before it decides alone, no step per claim is ever needed; see `state/forecast.rs`, which has the same
-//! three cases.
+//! as it will be once the last claim has been granted, so that an arrival takes a few steps per quota. If the position
+//! alone decides, no step per claim is needed; see `state/forecast.rs`, which has the same three cases.
 //!
 //! # What is simulated, and what is not
 //!
@@ -42,7 +41,7 @@ const MOST_WAITING: usize = 1 << 16;
 /// An entry of the simulated queue.
 #[derive(Clone, Debug)]
 enum Entry {
-    /// `count` successive claims of one cost, whose callers passed at once.
+    /// `count` successive claims of one cost that the limiter itself granted at once.
     Passed { cost: u64, count: usize },
     /// A claim that also waits in the limiter's own queue, where it ends at `ticket`: an enforced quota, the cap or a
     /// pause holds it back there.
@@ -71,7 +70,7 @@ pub(crate) struct DryRun {
     waiting: usize,
     /// The tokens of all entries of the queue.
     tokens: u64,
-    /// An upper bound for the cost of each claim in the queue.
+    /// An upper bound for the cost of any claim in the queue, in tokens.
     largest: u64,
     ahead: Ahead,
     /// A copy of the supply that is minted ahead of time, kept to be reused.
@@ -83,7 +82,7 @@ pub(crate) struct DryRun {
     pub(crate) totals: DryTotals,
 }
 
-/// What the calls that passed would have got.
+/// Counts of the verdicts on the calls that passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DryTotals {
     pub(crate) would_wait: u64,
@@ -94,7 +93,7 @@ pub(crate) struct DryTotals {
     pub(crate) longest: u64,
 }
 
-/// How a call asks.
+/// Whether and how long a call may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     /// `try_acquire`.
@@ -238,7 +237,7 @@ impl DryRun {
             Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) if !self.supply.is_straight() => *cost,
             _ => return self.supply.scheduled(end),
         };
-        if self.supply.may_go_by_number(self.largest) {
+        if self.supply.may_use_position(self.largest) {
             let mut scratch = self.scratch.take().unwrap_or_else(|| self.supply.clone());
             scratch.clone_from(&self.supply);
             let at = scratch.scheduled_behind(self.supply.claimed().wrapping_add(front), self.largest, end);
@@ -313,8 +312,8 @@ impl DryRun {
         self.held.remove(&ticket).map(|(_, verdict)| verdict)
     }
 
-    /// A claim left the limiter's own queue at `now` without a grant: it leaves the simulation too. If it was granted
-    /// here, its tokens come back.
+    /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
+    /// simulation had granted it, its tokens are refunded here.
     pub(crate) fn leave(&mut self, ticket: u64, now: u64) {
         self.serve(now);
         let held = self.held.remove(&ticket);
@@ -335,7 +334,7 @@ impl DryRun {
         }
     }
 
-    /// Counts a call that was let through, or that waits for other reasons.
+    /// Counts the verdict on a call that passed, or that waits for another reason.
     pub(crate) fn count(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) } => {}

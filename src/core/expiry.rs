@@ -1,4 +1,4 @@
-//! Claims whose deadline has come, and the bounds that held them back.
+//! Claims that have reached their deadline, and the bounds that held them back.
 
 use super::{Core, drop_quietly};
 use crate::core::classes::ClassId;
@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 impl Core {
-    /// The claim of `cost` in `place` has reached its deadline: it leaves the queue, unless it has an outcome by now, which
-    /// counts. The error is `TimedOut` after `waited`.
+    /// The claim of `cost` in `place` has reached its deadline: it leaves the queue, unless it has an outcome by now:
+    /// then the outcome counts. The error is `TimedOut` after `waited`.
     pub(crate) fn give_up(
         &self,
         mut place: Pin<&mut Place>,

@@ -1,8 +1,8 @@
 //! A timer finer than tokio's, which has steps of a millisecond (feature `fine-timer`).
 //!
-//! It only wakes the replenisher, which then reads the limiter's clock as always: nothing but lateness depends on it.
-//! The coarse timer stays armed behind it, and takes over where this one is missing: on systems without it, when no
-//! file can be opened for it, and while time is paused.
+//! This timer only wakes the replenisher, which then reads the limiter's clock as always: nothing but lateness depends
+//! on the timer. Tokio's timer (the coarse timer) stays armed for a later instant. It takes over on systems without the
+//! fine timer, when no file can be opened for it, and while time is paused.
 
 #[cfg_attr(all(feature = "fine-timer", target_os = "linux"), path = "fine/file.rs")]
 #[cfg_attr(not(all(feature = "fine-timer", target_os = "linux")), path = "fine/none.rs")]
@@ -13,8 +13,8 @@ use std::time::Duration;
 use timer::Timer;
 use tokio::time::Instant;
 
-/// How far behind this timer the coarse one is set. It is moved on before it fires; but tokio wakes up to find that
-/// out, and does so once in this time. At a millisecond, every turn would cost two wake-ups.
+/// How far behind this timer the coarse one is set. Each turn moves the coarse timer on before it fires, but tokio
+/// wakes up at its old instant all the same: once in this time. At a millisecond, every turn would cost two wake-ups.
 pub(crate) const BEHIND: Duration = Duration::from_millis(20);
 
 /// The least time from one turn to the next while several claims wait. Claims that fall due in between are served
@@ -28,7 +28,7 @@ pub(crate) enum Fine {
     /// Not needed yet.
     Unset,
     Open(Timer),
-    /// This system or runtime has none.
+    /// This system or runtime has no fine timer.
     Missing,
 }
 

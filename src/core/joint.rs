@@ -12,19 +12,20 @@
 //! | word | means | leads to |
 //! |---|---|---|
 //! | some ready bits | waiting for the others | more or fewer bits, all bits, dead |
-//! | all ready bits | committed: granted in every queue, at sight | nothing else |
-//! | dead | turned away in every queue, at sight | nothing else |
+//! | all ready bits | committed: each queue grants its part as soon as it sees this | nothing else |
+//! | dead | each queue turns its part away as soon as it sees this | nothing else |
 //!
-//! The caller that commits or kills a claim must have the other queues serve themselves: `members`, after it has
+//! The caller that commits or kills a claim must have the other queues (`members`) serve themselves, after it has
 //! released its own lock.
 //!
 //! A claim can also wait in one queue and, once it is at the front there and ready, enter another queue with a *parent
-//! ticket* (see `core/parent.rs`): then the second queue alone decides, and the first one can only withdraw the ticket.
+//! ticket* (see `core/parent.rs`): the second queue alone then decides, and the first one can only withdraw the ticket.
 //!
 //! The instant of the grant is the latest of the instants at which the queues became ready, counted from the moment the
-//! claim entered them all. Queues on different clocks have no instants in common: there each of them counts the grant
-//! from when it sees it. The instant of a death is not kept: a queue that learns of it reads the time again. So only a
-//! clock that steps back and forth between the two can let the claims behind pass as of an earlier time.
+//! claim entered them all. Queues on different clocks have no instants in common, so each of them counts the grant from
+//! the instant at which it sees the commit. The instant at which a claim became dead is not kept: a queue that learns
+//! of it reads the time again. So the claims behind can pass as of an earlier time only if the clock steps back between
+//! the two readings.
 
 use crate::core::outcome::{CutOff, Outcome};
 use crate::core::wakes::{LastDecision, Peer, TiedClaim};
@@ -52,13 +53,14 @@ pub(crate) const MAX_QUEUES: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct JointClaim {
-    /// Of two claims that share a queue, the one that entered first has the lower number.
+    /// If two claims share a queue, the one that entered first has the lower number.
     number: u64,
     /// One bit for each queue in which no claim is ahead of this one any more.
     arrived: AtomicU64,
     /// For each queue the instant at which it can grant its part, in nanoseconds since the claim entered;
     /// [`UNKNOWN`] if no clock can tell.
     dues: Box<[AtomicU64]>,
+    /// The state of the claim: see the table in the head of this file.
     word: AtomicU64,
     /// The latest instant at which a queue became ready, in nanoseconds since the claim entered.
     ready_at: AtomicU64,
@@ -66,6 +68,7 @@ pub(crate) struct JointClaim {
     one_clock: bool,
     /// Whether one of the limiters has classes, in which the claim waits for its turn.
     has_turns: bool,
+    /// The ready bits of all queues.
     all: u64,
     /// The limiters that must serve their queues when the claim is decided.
     members: Box<[Weak<dyn Peer>]>,
@@ -75,10 +78,11 @@ pub(crate) struct JointClaim {
 #[derive(Debug)]
 pub(crate) struct JointPart {
     pub(crate) joint: Arc<JointClaim>,
+    /// The bit of this queue in `word` and `arrived`.
     bit: u64,
     /// When the claim entered, in this queue's time. Negative if the clock stepped back to before its own beginning.
     entered: i128,
-    /// This part waits here for a claim that is ready everywhere else: this queue alone decides.
+    /// This part is a parent ticket: the claim is ready everywhere else, so this queue alone decides.
     parent_ticket: bool,
 }
 
@@ -132,7 +136,7 @@ impl JointClaim {
         }
     }
 
-    /// The latest of the dues, except those of the queues in `but`.
+    /// The latest of the due instants, without those of the queues with bits in `but`.
     fn latest_due(&self, but: u64) -> u64 {
         let others = self.dues.iter().enumerate().filter(|(index, _)| but & (1 << index) == 0);
         others.map(|(_, due)| due.load(Ordering::SeqCst)).max().unwrap_or(0)
@@ -294,7 +298,7 @@ impl JointPart {
     /// This queue has been ready to grant its part since `at`. The first call counts: a later one may only know that
     /// the queue became ready before it was last served.
     pub(crate) fn ready(&self, at: u64) -> JointState {
-        // Only this queue sets this bit, under its lock.
+        // Only this queue sets its own bit, under its own lock.
         if self.joint.word.load(Ordering::Acquire) & self.bit == 0 {
             // Stored before the bit is set, so that a queue that sees all bits also sees the latest instant.
             self.joint.ready_at.fetch_max(clamp(at as i128 - self.entered), Ordering::AcqRel);

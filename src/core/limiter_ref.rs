@@ -28,7 +28,7 @@ pub(crate) trait LimiterRef: Deref<Target = Core> {
         None
     }
 
-    /// What reports of claims are about.
+    /// The observers, the clock and the class for reports about claims.
     #[inline]
     fn observed_here(&self) -> Observed<'_> {
         Observed { class: self.label(), ..self.observed() }
@@ -39,10 +39,10 @@ impl LimiterRef for &Core {}
 
 impl LimiterRef for Arc<Core> {}
 
-/// What the handles of a limiter share, or those of a class: claims are made in it. The trait cannot be named outside
-/// of this crate.
+/// The state that all handles of a limiter, or of a class, share, and in which their claims are made. The trait cannot
+/// be named outside of this crate.
 pub trait ClaimScope: fmt::Debug + 'static {
-    /// What a caller may know of the class without the lock; `None` for the limiter itself.
+    /// The flags of the class, which can be read without the lock; `None` for the limiter itself.
     fn flags(&self) -> Option<&Arc<ClassFlags>> {
         None
     }

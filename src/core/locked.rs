@@ -23,7 +23,8 @@ pub(crate) struct Locked<'a> {
     pub(crate) core: &'a Core,
     pub(crate) sample: Sample,
     pub(crate) state: MutexGuard<'a, State>,
-    /// More is due, and the drivers will serve it. Only where a single queue is locked, for a caller that allows it.
+    /// More is due, and the drivers will serve the rest. Only set where a single queue is locked, and if the caller
+    /// allows it.
     is_behind: bool,
     /// If the queue has to be served again after the action: the sample, and whether the queue is behind.
     rest: Option<(Sample, bool)>,
@@ -61,8 +62,8 @@ fn act_on<'a, const N: usize, R>(
         let awaited = queues.each_mut().map(|queue| queue.state.awaited_child());
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
-        // After a ticket, wakers are collected until the batch is full: one that calls this limiter would otherwise serve
-        // the next ticket from within, and so on.
+        // After a ticket, wakers are collected until the batch is full: otherwise a waker that calls this limiter would
+        // serve the next ticket, wake the next waker, and so on recursively.
         if is_full || awaited.iter().all(Option::is_none) {
             wakes.wake_all();
         }
@@ -115,7 +116,7 @@ impl<'a> Locked<'a> {
         self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
     }
 
-    /// The locks are about to be released before the action, or before the queue is served up to its sample.
+    /// Call before the locks are released although the action has not run, or the queue is not served up to its sample.
     pub(super) fn interrupt(&mut self) -> Sample {
         self.state.leave_unfinished(&self.core.rovers);
         self.sample
@@ -217,7 +218,8 @@ impl Core {
         let mut wakes = Wakes::default();
         let state = self.state.lock();
         if state.queue.parts().is_some() {
-            // No action follows that belongs to now. So joint claims that are served late are served as they were due.
+            // No action at the present time follows, so joint claims that are served late are granted as of their own
+            // instants.
             self.serve_locked(state, sample, false, &mut wakes);
         } else {
             act_on([Locked::new(self, sample, state)], &mut wakes, (Reach::Held, CatchUp::Batch), |_| (), |_, _| ());
@@ -306,7 +308,7 @@ mod tests {
     use std::task::{Context, Wake, Waker};
     use std::time::Duration;
 
-    /// Notes, whenever it is woken, which of the queues are in the middle of being served.
+    /// A waker that records, at each wake-up, which of the queues are in the middle of being served.
     struct Witness {
         limiters: [Limiter; 2],
         unfinished: Mutex<Vec<[bool; 2]>>,

@@ -33,12 +33,12 @@ impl Outcome {
     }
 }
 
-/// The reason why a source of tokens grants none, for which claims fail.
+/// The reason why a source of tokens grants none. Claims fail with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutOff {
-    /// The store cannot be reached, and the limiter is set to fail its waiters then.
+    /// The store cannot be reached, and the limiter is configured to fail its waiters in this case.
     Unreachable,
-    /// The store has another quota.
+    /// The store has a different quota.
     QuotaConflict(QuotaConflict),
 }
 

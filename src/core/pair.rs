@@ -1,4 +1,5 @@
-//! A child and its parent, both locked: what the front of the child's queue does in the parent's. See `core/parent.rs`.
+//! Operations on a child and its parent, both locked: the front of the child's queue acts in the parent's queue. See
+//! `core/parent.rs`.
 
 use super::Core;
 use crate::core::classes::ROOT;
@@ -52,7 +53,7 @@ impl Core {
         let Some(parent_link) = self.parent_link() else { return };
         let mut before = None;
         for round in 0.. {
-            // The first round finds the grant, the second has read the time since.
+            // The first round finds the grant; the second round uses a reading of the time made after it.
             if wakes.is_full() || round > 1 {
                 wakes.wake_all();
             }
@@ -85,7 +86,7 @@ impl Core {
         act: impl FnOnce(&mut Both<'_, '_>, &mut Wakes) -> R,
     ) -> R {
         let cores = [self, &*parent_link.parent.limiter];
-        // If a clock panics, use the last sample: callers rely on this being completed.
+        // If a clock panics, use the last sample: the callers rely on this function to run to its end.
         let samples = cores.map(Self::sample_or_last);
         let align = |[child, parent]: &mut [Locked<'_>; 2]| {
             if parent_link.one_clock {
@@ -120,7 +121,8 @@ impl Both<'_, '_> {
         Some(self.child.state.admit(&self.child.core.rovers, cost).expect(FITS))
     }
 
-    /// Under a ceiling a claim is granted in turn only, which charges the ceiling.
+    /// Takes `cost` tokens from the parent if no claim waits there. Never under a ceiling: claims under a ceiling must
+    /// go through the queue, which charges the ceiling.
     fn admit_in_parent(&mut self, cost: u64) -> bool {
         let Parent { group, flags, .. } = &self.parent_link.parent;
         !self.parent.state.is_closed(*group)
@@ -186,7 +188,8 @@ impl Both<'_, '_> {
         let is_awaited = self.parent.state.awaits(self.child.core);
         while let Some(cost) = self.child.state.ready_front() {
             if is_awaited && self.is_ahead(before) {
-                // Not yet ready at the instant up to which the parent has been served. It enters once the parent is.
+                // The claim is not ready yet at the instant up to which the parent has been served. It enters once the
+                // parent has been served further.
                 break;
             }
             if wakes.is_full() {
@@ -220,9 +223,9 @@ impl Both<'_, '_> {
         }
     }
 
-    /// Whether the front of the child became ready later than the instant up to which the parent has been served. A child
-    /// that stood at a later instant `before` it was asked does not count: other callers had served it while the parent
-    /// was behind, as `settle` does, and its next claim has waited since.
+    /// Whether the front of the child became ready later than the instant up to which the parent has been served. False
+    /// if the child had been served up to that later instant already, `before` the parent asked it: other callers
+    /// served it while the parent was behind, as `settle` does, and its next claim has waited since.
     fn is_ahead(&self, before: u64) -> bool {
         let synced = self.child.state.supply.synced();
         let seen = self.parent.core.time.translate(&self.child.core.time, synced);
@@ -232,7 +235,7 @@ impl Both<'_, '_> {
     /// Enters a ticket for the front claim, in the place of the last one.
     fn enter_parent_queue(&mut self, cost: u64) {
         let (own, parent) = (&self.child.core.time, &self.parent.core.time);
-        // The parent may be behind. With classes the claim has been there since its key was ready.
+        // The parent may be behind. With classes, the claim counts as waiting in the parent since its key was ready.
         let entered =
             if self.parent.core.has_classes { self.child.state.supply.synced() } else { self.child.sample.now };
         let entered_parent =
@@ -248,7 +251,7 @@ impl Both<'_, '_> {
             let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
             let weight = self.parent_link.weight.load(Ordering::Relaxed).max(1);
             let class = *class.get_or_insert_with(|| state.join_key(group, key, weight));
-            // If the parent awaits this child, the caller says when all is said.
+            // If the parent awaits this child, the caller lets the parent go on once the child has answered.
             let is_awaited = state.awaits(self.child.core);
             state.withdraw_ticket(rovers, place.as_mut(), class, self.child.core.weak());
             state.enter_class(rovers, place, class, cost, waker, Some(Box::new(ticket_part)));

@@ -1,20 +1,21 @@
 //! A queue with a parent: another limiter that must grant whatever this one grants. Both grant, or neither does.
 //!
-//! Of the waiters in the child's queue only the front one also waits in the parent's queue, and only once the child has
-//! its tokens ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a
-//! queue with a front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent
-//! ticket is one part of a `JointClaim`, and the front waiter holds the other part: the parent alone decides.
-//! Whatever removes the claim first, a cancelled future or a quota that was lowered, kills the joint claim.
+//! Only the front waiter of the child's queue also waits in the parent's queue, and only once the child has its tokens
+//! ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a queue with a
+//! front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent ticket is one
+//! part of a `JointClaim`, and the front waiter holds the other part: the parent alone decides. Whatever removes the
+//! claim first, a cancelled future or a quota that was lowered, kills the joint claim.
 //!
 //! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
 //! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the
 //! caller that changed the front last is done.
 //!
 //! In a parent with classes each key has a class, from its first ticket on until the key's queue is gone. The scheduler
-//! orders these classes as any others. But a class here never has a second claim in line, so when a ticket leaves, the
-//! scheduler would take the class for idle and serve its siblings, whatever their weights are. Therefore the parent
-//! serves nothing further until the child has *answered*: entered its next claim, or said that there is none. Any caller
-//! that finds the parent waiting has the child answer (see `answer_parent` in `core/pair.rs`), so it waits for no thread.
+//! orders these classes as any others. But the class of a key never has a second claim in its queue. When a ticket
+//! leaves, the scheduler would therefore treat the class as idle and serve its siblings, whatever their weights are.
+//! So the parent serves nothing further until the child has *answered*: it has entered its next claim, or reported that
+//! it has none. Any caller that finds the parent waiting has the child answer (see `answer_parent` in `core/pair.rs`),
+//! so the parent waits for no thread.
 //!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
@@ -41,15 +42,15 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(crate) struct Parent {
     pub(crate) limiter: Arc<Core>,
-    /// With classes, each key has one in this class.
+    /// The class in which the classes of the keys are made, if the limiter has classes.
     pub(crate) group: ClassId,
-    /// What a caller may know of `group` without the lock; `None` if it is the limiter itself.
+    /// The flags of `group`, which can be read without the lock; `None` if `group` is the limiter itself.
     pub(super) flags: Option<Arc<ClassFlags>>,
     _handle: Arc<dyn Any + Send + Sync>,
 }
 
 impl Parent {
-    /// `handle` keeps the class alive.
+    /// `handle` is kept to keep the class alive.
     pub(crate) fn new(
         limiter: Arc<Core>,
         group: ClassId,
@@ -110,8 +111,9 @@ impl Parent {
         })
     }
 
-    /// Changes the cost of a grant of a key from `cost` to `actual`, as a step of something that has begun: if the clock
-    /// panics, the last sample is used. Returns the new cost. `key` is the key, and its weight.
+    /// Changes the cost of a grant of a key from `cost` to `actual`. The operation that calls this has begun and must
+    /// be completed: if the clock panics, the last sample is used. Returns the new cost. `key` is the key, and its
+    /// weight.
     pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
         if actual <= cost || !self.limiter.has_classes {
             return self.limiter.resettle_anyway_in(self.group, cost, actual, 0);
@@ -243,7 +245,8 @@ impl Core {
         self.rovers.try_claim(cost).is_some() || self.fast_admit(cost, sample).is_some()
     }
 
-    /// The same in a class. The flags are written under the lock, so they hold until the tokens are taken.
+    /// The same in a class. The flags are written under the lock only, so they cannot change before the tokens are
+    /// taken.
     fn admit_now_in(&self, flags: &ClassFlags, cost: u64, sample: Sample) -> bool {
         if !flags.is_fast() {
             return false;
@@ -279,7 +282,7 @@ mod tests {
         let children = [(); 3].map(|()| Arc::new(Keys::default()));
         assert!(children.iter().all(|child| add_child(&limiter, child)));
         assert!((0..100).all(|_| add_child(&limiter, &Arc::default())));
-        // The last one was dropped, which is found when the next child is added.
+        // The child added last was dropped, which the list notices when the next child is added.
         assert_eq!(limiter.core().state.lock().rare().children.len(), 4);
         limiter.close();
         assert!(children.iter().all(|child| child.0.load(Ordering::Relaxed)));

@@ -2,7 +2,9 @@
 //!
 //! A waiter may be dropped at any moment: before it is first polled, while it waits in the queue, or after it was
 //! granted but before it saw the grant. Its node in the queue, the [`Place`], lives inside its future. So the queue
-//! must never keep a link to a place that no longer exists.
+//! must never keep a link to a place that no longer exists. The *line* is the list of these nodes, in the order of
+//! service. Parts of joint claims also belong to the queue while they wait *aside*, outside of the line; see
+//! `queue/parts.rs`.
 //!
 //! `pin-list` ensures this without any `unsafe` code in this crate. A place is pinned. It is linked and read only under
 //! the lock that owns the [`Queue`]. And it aborts the process if it is dropped while it is still linked or still holds
@@ -26,7 +28,7 @@ pub(crate) use parts::{Parts, Reservation, Stand};
 use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
-use crate::core::supply::Stretch;
+use crate::core::supply::Span;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -58,8 +60,8 @@ impl Waiter {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
     }
 
-    pub(crate) fn stretch(&self) -> Stretch {
-        Stretch { start: self.start(), cost: self.cost, skip: self.skip }
+    pub(crate) fn stretch(&self) -> Span {
+        Span { start: self.start(), cost: self.cost, skip: self.skip }
     }
 }
 
@@ -115,12 +117,12 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Queue {
     list: PinList<Types>,
     tokens: u64,
-    /// In 32 bits, as `most`: every limiter has these fields, and a test holds its size. The futures of so many waiters
-    /// would take more than 300 GB.
+    /// How many claims wait. In 32 bits, like `most`, because every limiter has these fields, and a test bounds the
+    /// size of a limiter. The futures of so many waiters would take more than 300 GB.
     len: u32,
-    /// The most waiters that may wait.
+    /// The most claims that may wait.
     most: u32,
-    /// An upper bound for the cost of each waiter in the line.
+    /// An upper bound for the cost of any waiter in the line, in tokens.
     largest: u64,
     /// The parts of joint claims, if there are any.
     parts: Option<Box<Parts>>,
@@ -243,7 +245,7 @@ impl Queue {
         }
     }
 
-    /// Records that the front waiter does not wait for another queue any more.
+    /// Records that the front waiter no longer waits for another queue.
     pub(crate) fn unjoin_front(&mut self) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = None;
@@ -344,7 +346,7 @@ impl Queue {
         self.tokens -= cost;
     }
 
-    /// Notes a debt behind the last waiter. Returns false if no claim waits here.
+    /// Records a debt behind the last waiter. Returns false if no claim waits here.
     pub(crate) fn note_debt(&mut self, tokens: u64) -> bool {
         let mut cursor = self.list.cursor_back_mut();
         let last = cursor.protected_mut();

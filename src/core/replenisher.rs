@@ -1,8 +1,8 @@
 //! The background task: sleeps until the front waiter is due, serves the queue, sleeps again.
 //!
 //! No caller has to start one: the first waiter of each runtime does. While no claim waits it is parked without a
-//! timer. It holds the limiter weakly and ends with it. When its runtime shuts down it hands over: all waiters are
-//! woken and poll again, and the first of them that still has a runtime starts the next one.
+//! timer. It holds a `Weak` of the limiter, and ends when the limiter is dropped. When its runtime shuts down, all
+//! waiters are woken and poll again, and the first of them that still has a runtime starts the next driver.
 
 use crate::core::alarm::Alarm;
 use crate::core::drivers::Kind;
@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 /// A future that serves a limiter's queue whenever it is due, to be spawned by the user; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
 ///
-/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where
-/// the waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is
-/// driven, it serves the whole queue, wherever the waiters are.
+/// A limiter spawns a replenisher by itself on each runtime that has waiters, and spawning another is harmless. One is
+/// needed where the waiters' own runtime is not driven, or where waiters are outside of all runtimes: on a runtime that
+/// is driven, a replenisher serves the whole queue, wherever the waiters are.
 ///
 /// # Cancel safety
 ///
@@ -65,11 +65,11 @@ impl Future for Replenisher {
         loop {
             let alarm = match core.drive(registration.id, cx.waker()) {
                 Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
-                Drive::Until { alarm, crowd } => {
+                Drive::Until { alarm, several_wait } => {
                     let at = core.time.instant_or_retry(alarm);
                     // A clock other than tokio's may stand still with little time left: without a gap this would become
                     // a busy loop.
-                    let gap = if crowd || !core.time.is_tokios() { GAP } else { Duration::ZERO };
+                    let gap = if several_wait || !core.time.is_tokios() { GAP } else { Duration::ZERO };
                     if core.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }
                 }
                 Drive::Yield => {
@@ -82,7 +82,7 @@ impl Future for Replenisher {
     }
 }
 
-/// A driver's entry in its limiter. Dropping it hands the queue over to other drivers.
+/// The entry of a driver in its limiter. Dropping the entry hands the queue over to other drivers.
 #[derive(Debug)]
 pub(crate) struct Registration {
     core: Weak<Core>,
@@ -109,8 +109,8 @@ impl Drop for Registration {
 }
 
 impl Core {
-    /// Spawns a driver on `host`, unless this queue has one there, and the task of a source, unless that runs on
-    /// some runtime already.
+    /// Spawns a driver on `host`, unless this queue has one there, and the task of the source, unless the task runs
+    /// already, on any runtime.
     pub(super) fn hire(&self, host: &Handle) -> Hired {
         self.start_source_task(host);
         let mut state = self.state.lock();

@@ -70,7 +70,7 @@ struct Claims {
 #[derive(Debug)]
 #[repr(C)]
 struct Supply {
-    /// Published too: the answer for a caller that finds nothing to claim.
+    /// Published too: the denial for a caller that finds nothing to claim.
     denial: LastDenial,
     published: AtomicU64,
     /// The earliest of all heads and the ceiling, even while it is not published. Grants report their remaining tokens
@@ -118,7 +118,8 @@ impl Rovers {
         ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
-    /// Whether [`try_claim`](Self::try_claim) is worth a try.
+    /// Whether `n` tokens seem to be published, by relaxed loads: cheaper than a [`try_claim`](Self::try_claim) that
+    /// fails.
     #[inline]
     pub(crate) fn may_claim(&self, n: u64) -> bool {
         let published = self.supply.published.load(Ordering::Relaxed);
@@ -173,7 +174,7 @@ impl Rovers {
         self.claims.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
     }
 
-    /// Lets claims go up to `to`, under the owner's lock. Never takes back a position that is already published.
+    /// Lets claims go up to `to`. Called under the owner's lock. Never takes back a position that is already published.
     #[inline]
     pub(crate) fn publish(&self, to: u64, limit: u64) {
         self.supply.limit.store(limit, Ordering::Relaxed);
@@ -197,7 +198,7 @@ impl Rovers {
         0
     }
 
-    /// Hands `n` tokens back. Returns true if a waiter waits for releases, so that the owner must look.
+    /// Hands `n` tokens back. Returns true if a waiter waits for releases, so that the owner must serve the queue.
     #[inline]
     pub(crate) fn release(&self, n: u64) -> bool {
         self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
@@ -213,7 +214,8 @@ impl Rovers {
         Self::count_since(self.claims.released.load(Ordering::Acquire), seen)
     }
 
-    /// Makes every release from now on report, and returns the number of tokens released before.
+    /// Makes [`release`](Self::release) return true from now on, and returns the number of tokens released since
+    /// `seen`.
     pub(crate) fn watch_releases(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
     }

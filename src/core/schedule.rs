@@ -6,19 +6,21 @@
 //! beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting rounds
 //! down, waiting rounds up, and the two agree.
 //!
-//! While the head stands at its limit, time burns: a full bucket earns no credit for idle time. The remainder survives
-//! only if the last token arrived in this very nanosecond.
+//! While the head stands at its limit, the tokens that would be minted *burn*: they are discarded, and a full bucket
+//! earns no credit for idle time. The remainder is kept only if the last token arrived in this very nanosecond.
 
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
 use crate::quota::{MAX_BURST, Quota, Refill};
 use std::ops::Rem;
 
-/// The quota is the last field: it is read only when a caller asks for it.
+/// The quota is the last field because it is read only when a caller asks for it.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Schedule {
+    /// The most tokens that may be kept: the burst of the quota, or less for external tokens.
     pub(crate) burst: u64,
+    /// The position up to which tokens are minted.
     pub(crate) head: u64,
     mint: Mint,
     pub(crate) quota: Quota,
@@ -26,20 +28,21 @@ pub(crate) struct Schedule {
 
 #[derive(Clone, Debug)]
 enum Mint {
-    /// `amount` per `period`, in lowest terms. `rem < period` counts 1/period-ths of a token. Minted up to `stamp`.
+    /// `amount` tokens per `period` nanoseconds, in lowest terms. `rem < period` is the fraction of the next token, in
+    /// `1/period` tokens. Minted up to the instant `stamp`.
     Continuous { amount: u64, period: u64, rem: u64, stamp: u64 },
-    /// `amount` at the end of each period. `next` is the end of the current period, `None` if it is beyond the end of
-    /// time. The ends of periods never drift.
+    /// `amount` tokens at the end of each period of `period` nanoseconds. `next` is the end of the current period,
+    /// `None` if it is beyond the end of time. The ends of periods never drift.
     Stepped { amount: u64, period: u64, next: Option<u64> },
-    /// Nothing by itself.
+    /// No tokens by time.
     Manual,
-    /// All that there is space for, at any time: the quota is in dry run and holds back no claim.
+    /// As many tokens as there is space for, at any time: the quota is in dry run and holds back no claim.
     Open,
     /// The tokens that a source outside of this limiter has promised.
     External(Box<dyn Source>),
 }
 
-/// The level of a quota at an instant, apart from all positions and clocks.
+/// The level of a quota at an instant, without positions or clock readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SavedLevel {
     /// Whole tokens; negative for a debt.
@@ -298,10 +301,10 @@ impl Schedule {
         schedule
     }
 
-    /// Creates the schedule of a limiter whose time begins now, from one that stood at `saved` some `offline`
-    /// nanoseconds ago, when everything claimed so far ended at `claimed`.
+    /// Creates the schedule of a limiter that is built now, from one that was at `saved` some `offline` nanoseconds
+    /// ago, when everything claimed so far ended at `claimed`.
     pub(crate) fn restored(quota: Quota, saved: SavedLevel, claimed: u64, offline: u64) -> Self {
-        // Time continues from the instant of saving, and its origin is then moved to now.
+        // The schedule is created as of the instant of saving, and then advanced to now, which becomes the new origin.
         let mut schedule = Self::new(quota, claimed, 0);
         schedule.head = claimed.wrapping_add_signed(saved.tokens);
         match &mut schedule.mint {
@@ -328,7 +331,7 @@ impl Schedule {
             _ => None,
         };
         if tokens > full {
-            // Saved up for the front waiter, which is not saved.
+            // The tokens above the burst were saved up for the front waiter, which is not a part of the saved state.
             return SavedLevel { tokens: full, fraction: 0, step_in };
         }
         SavedLevel { tokens, fraction: self.fraction(), step_in }

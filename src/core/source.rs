@@ -37,8 +37,8 @@ pub(crate) trait Source: Any + Debug + Send {
     /// A copy with the same promised tokens, to try out the future. The copy requests nothing.
     fn copy(&self) -> Box<dyn Source>;
 
-    /// Mints the tokens that came by `now` and returns their number: at most `room`, or what the front `lacks` if it
-    /// was promised in one piece.
+    /// Mints the tokens that came by `now` and returns their number: at most `room`, or the tokens that the front
+    /// `lacks` if these were promised in one piece.
     fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64;
 
     /// The instant at which the front passes, if it needs `need` more tokens and `room` tokens can be kept until the

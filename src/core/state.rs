@@ -1,4 +1,4 @@
-//! The state under the limiter's lock: the queue of waiters, the supply of tokens, and what else a limiter has.
+//! The state under the limiter's lock: the queue of waiters, the supply of tokens, and the rest of a limiter's data.
 //!
 //! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
@@ -66,20 +66,20 @@ pub(crate) struct Sample {
     pub(crate) now: u64,
 }
 
-/// What distinguishes a limiter from a plain one, in one byte: a plain limiter pays for one check.
+/// The optional features of a limiter, as bits of one byte: a limiter without any of them pays for one check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Role(u8);
 
 impl Role {
-    /// It grants nothing alone: its parent must grant it too.
+    /// The limiter grants nothing alone: its parent must grant each claim too.
     const CHILD: u8 = 1;
-    /// It was built with classes, which are in `rare`.
+    /// The limiter was built with classes, which are in `rare`.
     const CLASSES: u8 = 2;
-    /// The tokens of one of its quotas come from a source.
+    /// The tokens of one of the quotas come from a source.
     const SOURCE: u8 = 4;
-    /// A child has not said yet which of its claims is next.
+    /// A child has not answered yet which of its claims is next.
     const AWAITS: u8 = 8;
-    /// One of its quotas is in dry run; the simulation is in `rare`.
+    /// One of the quotas is in dry run; the simulation is in `rare`.
     const DRY_RUN: u8 = 16;
 
     fn add(&mut self, role: u8) {
@@ -153,7 +153,7 @@ pub(crate) struct Rare {
     dry_run: Option<Box<DryRun>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
-    /// While a caller acts on a queue that is behind: the time it read from the clock.
+    /// The time that the present caller read from the clock, while it acts on a queue that is behind.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
@@ -167,8 +167,10 @@ pub(crate) struct Totals {
     /// Positions that the tail passed and that were granted to no claim: cancelled claims and retracted tokens.
     pub(crate) skipped: u64,
     /// The part of `skipped` that still forms gaps in the queue: cancelled claims behind a waiter.
-    pub(crate) holes: u64,
+    pub(crate) gaps: u64,
+    /// Granted tokens that came back unused.
     pub(crate) refunded: u64,
+    /// Callers that wanted to wait and were refused.
     pub(crate) refused: u64,
     /// The longest time, in nanoseconds, between the instant that the schedule gave a grant and its delivery.
     pub(crate) lateness: u64,
@@ -196,10 +198,10 @@ impl State {
 
     /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
     pub(crate) fn serves(&self, host: &Handle) -> bool {
-        self.drivers.serve(host) && !self.is_unkept()
+        self.drivers.serve(host) && !self.source_task_is_gone()
     }
 
-    /// This becomes the queue of a child: nothing is granted here that the parent does not grant.
+    /// Makes this the queue of a child: nothing is granted here that the parent does not grant.
     pub(crate) fn set_parent(&mut self) {
         self.role.add(Role::CHILD);
     }
@@ -224,8 +226,8 @@ impl State {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
-    /// The waiter for whose claim tokens above the burst may be saved. With classes only a held part of a joint claim: no
-    /// installment is larger than the burst.
+    /// The waiter for which tokens above the burst may be saved. With classes this is only the held part of a joint
+    /// claim, because no installment is larger than the burst.
     #[inline]
     fn front(&self) -> Option<&Waiter> {
         if self.role.has_classes() { self.queue.held().map(|held| &held.waiter) } else { self.queue.front() }
@@ -245,7 +247,7 @@ impl State {
             return self.class_due();
         }
         let due = self.queue.front().and_then(|front| self.supply.due(front.ticket));
-        // Due and still in the queue: another queue holds the claim, and will have this queue look.
+        // A claim that is due and still in the queue is held back by another queue, which will notify this queue.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::core::rovers::ahead;
 
-/// In place of a reading: later than any other reading.
+/// The value of `now` if the stride is fixed: later than any reading of the time.
 const FIXED: u64 = u64::MAX;
 
 /// How far beyond the tail claims may go without a reading of the time.
@@ -12,6 +12,7 @@ const FIXED: u64 = u64::MAX;
 /// that is a test's clock, and tests must see exact numbers.
 #[derive(Debug)]
 pub(crate) struct Stride {
+    /// The present stride, in tokens.
     pub(crate) tokens: u64,
     /// The end of all claims when the time was last read, and that reading: `FIXED` if the stride must not adapt.
     tail: u64,
@@ -43,8 +44,8 @@ impl Stride {
     /// Adapts the stride to a reading of the time, `now`, with claims up to `tail` then or since. `most` is the longest
     /// stride.
     pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
-        // A caller with a later reading was here before, or this is the same reading again: neither tells anything
-        // about the pace since.
+        // The stride was adapted to a later reading, or to this one, before: nothing is known about the pace since
+        // then.
         if self.now == FIXED || now < self.now || (tail, now) == (self.tail, self.now) {
             return;
         }

@@ -40,11 +40,11 @@ use std::slice;
 pub(crate) struct Supply {
     /// The position at which the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
-    /// Tokens of debts behind waiters. They are in flight already, although no grant has passed their positions.
+    /// Tokens of debts behind waiters. They count as in flight already, although no grant has passed their positions.
     debts: u64,
-    /// No claim passes before this instant.
+    /// The end of the pause: no claim passes before this instant, in nanoseconds. 0 if there was no pause.
     gate: u64,
-    /// The instant at which all of this stands. Never moves back, even if the clock does.
+    /// The instant, in nanoseconds, up to which everything here is advanced. Never moves back, even if the clock does.
     synced: u64,
     /// Claims up to this position are known to be granted by `synced`; see the invariant above.
     claimed: u64,
@@ -97,7 +97,7 @@ impl DerefMut for Quotas {
 
 /// A claim in the queue, and the gap after it: `skip` tokens of cancelled claims.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct Span {
     pub(crate) start: u64,
     pub(crate) cost: u64,
     pub(crate) skip: u64,
@@ -141,7 +141,7 @@ impl Supply {
         self.claimed
     }
 
-    /// The field `changes`.
+    /// The number of changes so far that invalidate forecasts; see the field.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -232,8 +232,8 @@ impl Supply {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
-    /// The instant, not before `synced`, at which a claim of `cost` passes that comes to the front now, where a line begins
-    /// at `start`. `debt` of the tokens that are missing there are debts that the claim does not wait for.
+    /// The instant, not before `synced`, at which a claim of `cost` passes if it comes to the front of a line that
+    /// begins at `start` now. `debt` of the tokens that are missing there are debts that the claim does not wait for.
     pub(crate) fn due_in_front(&self, start: u64, cost: u64, debt: u64) -> Option<u64> {
         let end = start.wrapping_add(cost);
         if self.is_capped_below(end) { None } else { self.scheduled(end.wrapping_sub(debt)) }
@@ -256,7 +256,7 @@ impl Supply {
         self.quotas.iter().try_fold(start, |at, quota| Some(at.max(start.checked_add(quota.time_to_mint(cost)?)?)))
     }
 
-    /// The same by the quotas and the pause alone, as if there were no ceiling.
+    /// Like [`due`](Self::due), by the quotas and the pause alone, as if there were no ceiling.
     #[inline]
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
@@ -282,7 +282,7 @@ impl Supply {
         if self.is_capped_below(ticket) { Bound::InFlight } else { self.scheduled_obstacle(ticket) }
     }
 
-    /// The same of the quotas and the pause alone, as if there were no ceiling.
+    /// Like [`obstacle`](Self::obstacle), by the quotas and the pause alone, as if there were no ceiling.
     pub(crate) fn scheduled_obstacle(&self, ticket: u64) -> Bound {
         let mut longest = (self.synced, Bound::Pause);
         for (index, quota) in self.quotas.iter().enumerate() {
@@ -297,20 +297,20 @@ impl Supply {
 
     /// The front claim was granted. The next claim begins at `next`, after the gap that cancelled claims left, and
     /// after debts; this call charges those debts.
-    pub(crate) fn pass(&mut self, front: Stretch, next: u64) {
+    pub(crate) fn pass(&mut self, front: Span, next: u64) {
         self.move_on(front, next);
         self.jump(front.skip);
     }
 
     /// The front claim was cancelled or turned away: it becomes a part of the gap after it.
-    pub(crate) fn drop_front(&mut self, front: Stretch, next: u64) {
+    pub(crate) fn drop_front(&mut self, front: Span, next: u64) {
         self.note_change();
         self.move_on(front, next);
         self.jump(front.cost + front.skip);
         self.cut(None);
     }
 
-    fn move_on(&mut self, front: Stretch, next: u64) {
+    fn move_on(&mut self, front: Span, next: u64) {
         let distance = next.wrapping_sub(front.start);
         self.claimed = self.claimed.wrapping_add(distance);
         self.debts -= distance - front.cost - front.skip;
@@ -341,7 +341,7 @@ impl Supply {
         self.shift(n.wrapping_neg());
     }
 
-    /// A claim has come to the front, and `n` tokens of debts that had been charged are now behind it.
+    /// Moves `n` tokens of debts that had been charged behind a claim that has come to the front.
     pub(crate) fn put_debt_behind(&mut self, n: u64) {
         self.claimed = self.claimed.wrapping_sub(n);
         self.debts += n;
@@ -470,14 +470,14 @@ impl Supply {
     }
 
     /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause
-    /// alone: something else holds it back, which forecasts do not know.
+    /// alone: something that forecasts do not include holds it back.
     pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
         if self.scheduled(ticket).is_some_and(|at| at <= now) {
             self.note_change();
         }
     }
 
-    /// True if the wait for a ticket depends on its number alone, not on the claims before it.
+    /// True if the wait for a ticket depends on its position alone, not on the claims before it.
     pub(crate) fn is_straight(&self) -> bool {
         !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
     }

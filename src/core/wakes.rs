@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use tokio::runtime::Handle;
 
-/// A limiter, as the queues that are tied to it see it: queues in which the same joint claim waits, and the children of
-/// a parent. It is called while no lock is held.
+/// The interface of a limiter for the queues that are *tied* to its queue: queues in which the same joint claim waits,
+/// and the queues of a parent and its children. Called while no lock is held.
 pub(crate) trait Peer: Send + Sync {
     /// Handles an update about a claim that also waits in this queue, as of `at` nanoseconds after the claim entered: it
     /// was granted or turned away, or another queue will be ready at another instant. Looks at the claim, and serves the
@@ -19,10 +19,10 @@ pub(crate) trait Peer: Send + Sync {
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
     fn poll_parent(&self, wakes: &mut Wakes);
-    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. Any caller that finds
-    /// the parent waiting may ask, so it waits for no thread.
+    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. Any caller that
+    /// finds the parent waiting may call this, so the parent waits for no thread.
     fn answer_parent(&self, wakes: &mut Wakes);
-    /// Drops a reference that was held for a moment.
+    /// Drops a short-lived reference; see [`QueueDriver::let_go`](crate::core::QueueDriver::let_go).
     fn let_go(self: Arc<Self>);
     /// Mints what is due and serves the queue.
     fn tick(&self);
@@ -65,7 +65,7 @@ pub(crate) struct Wakes {
     for_peers: Option<Box<ForPeers>>,
     /// How many parts of joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
     pub(crate) looks: usize,
-    /// The last decision made elsewhere that the caller has learned of. It has read the time since.
+    /// The last decision of another queue that the caller has learned of. The caller has read the time since then.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
@@ -76,8 +76,8 @@ pub(crate) struct Wakes {
 struct ForPeers {
     /// Claims about which their queues must [receive an update](Peer::receive_update), with its instant.
     updates: VecDeque<(Arc<dyn TiedClaim>, u64)>,
-    /// Queues to be served once all updates are delivered: a queue that was served past the instant of an update cannot
-    /// go back to it.
+    /// Queues to be served once all updates are delivered. Not before, because a queue that was served past the instant
+    /// of an update cannot go back to that instant.
     unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<dyn Peer>>,
@@ -89,7 +89,7 @@ struct ForPeers {
 pub(crate) struct LastDecision(Option<(Arc<dyn TiedClaim>, u64)>);
 
 impl LastDecision {
-    /// True if the last decision was another one. Records this one.
+    /// Records this decision. Returns true if it differs from the last one recorded.
     pub(crate) fn is_new<C: TiedClaim + 'static>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
         let is_known = self.0.as_ref().is_some_and(|(known, known_bit)| {
             std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(claim)) && *known_bit == bit
@@ -104,7 +104,9 @@ impl LastDecision {
 /// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
 #[derive(Debug, Default)]
 pub(crate) struct ReleaseMark {
+    /// The address of the rovers.
     core: usize,
+    /// The count of releases, as [`Rovers::release_mark`] returns it.
     count: u64,
 }
 
@@ -177,8 +179,8 @@ impl Wakes {
         self.for_peers.get_or_insert_default()
     }
 
-    /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. These are
-    /// taken one after the other from lists, so that a chain of joint claims does not grow the stack.
+    /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. The queues are
+    /// taken from lists, one after the other, so that a chain of joint claims does not grow the stack.
     #[inline]
     pub(crate) fn run(&mut self) {
         self.wake_all();

@@ -163,7 +163,7 @@ pub enum ConfigError {
     /// A quota of this limiter cannot be in dry run.
     #[error("dry run is not supported together with `{setting}`: {}", instead_of_dry_run(setting))]
     DryRunUnsupported {
-        /// What the limiter has that a dry run does not simulate.
+        /// The setting of the limiter that a dry run does not simulate.
         setting: &'static str,
     },
     /// A class was asked of a limiter that was built without classes.

@@ -7,7 +7,7 @@ use crate::grant::OwnedGrant;
 use crate::pacer::Pacer;
 use std::task::{Context, Poll, ready};
 
-/// The default chunk is the burst divided by this: this many connections can start at the same instant.
+/// The default chunk is the burst divided by this number, so that this many connections can start at the same instant.
 const PER_BURST: u64 = 16;
 /// The largest default chunk: about the amount that a socket takes in one call.
 const MOST: u64 = 64 << 10;

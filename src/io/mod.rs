@@ -46,8 +46,8 @@
 //!   The limiter's guarantee therefore holds for the bytes that pass, and not only for the grants.
 //! * Neither `flush` nor `shutdown` waits for tokens: everything that was reported as written has been paid for.
 //! * Futures that read or write can be dropped at any time: the wrapper keeps the bytes that were read, and its place
-//!   in the queue. A write that kept its place leaves the queue at `shutdown`, or when the wrapper is dropped; until
-//!   then up to a chunk may be granted to it and unused.
+//!   in the queue. A write that kept its place leaves the queue at `shutdown`, or when the wrapper is dropped. Until
+//!   then, up to a chunk of tokens may be granted to it and stay unused.
 //! * If the limiter refuses (it is closed, or its queue is full), the call returns an [`io::Error`]. Its
 //!   [`get_ref`](std::io::Error::get_ref) is a [`ConsumeError`]. No byte is lost: bytes that were read and not
 //!   returned are in [`into_parts`](PacedIo::into_parts).

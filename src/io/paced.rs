@@ -63,7 +63,7 @@ impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
         let Self { inner, reading: before, writing, chunk } = self;
         let reading = Reading::new(limiter, chunk);
         let reading = Some(match before {
-            Some(before) => reading.go_on_from(before),
+            Some(before) => reading.continue_from(before),
             None => reading,
         });
         PacedIo { inner, reading, writing, chunk }
@@ -98,8 +98,8 @@ impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
         &self.inner
     }
 
-    /// Returns the inner reader or writer. Bytes that pass through it directly are unpaced, and miss the bytes read
-    /// ahead.
+    /// Returns the inner reader or writer. Bytes that pass through it directly are unpaced, and a direct read skips the
+    /// bytes that the wrapper has read ahead.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }

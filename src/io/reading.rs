@@ -1,8 +1,9 @@
 //! The reading direction: read, pay, return.
 //!
 //! Bytes go straight into the caller's buffer, and stay there if their tokens are available at once. Otherwise the
-//! read must return pending, and the caller may come back with another buffer or not at all, so the bytes move aside
-//! first. Nothing more is read before they are returned, so this struct never holds more than a chunk.
+//! read must return pending, and the caller may come back with another buffer or not at all, so the bytes first move to
+//! a buffer of this struct. No further bytes are read until these are returned, so this struct never holds more than a
+//! chunk.
 
 use super::chunks::Chunks;
 use crate::as_limiter::AsLimiter;
@@ -27,7 +28,7 @@ impl<L: AsLimiter> Reading<L> {
     }
 
     /// Takes over the bytes that `before` read, and how many of them are paid for.
-    pub(super) fn go_on_from(self, before: Reading<impl AsLimiter>) -> Self {
+    pub(super) fn continue_from(self, before: Reading<impl AsLimiter>) -> Self {
         let Reading { aside, start, paid, .. } = before;
         Self { aside, start, paid, ..self }
     }
@@ -73,7 +74,7 @@ impl<L: AsLimiter> Reading<L> {
         }
     }
 
-    /// Pays for the bytes that lie aside, and returns those that are paid for.
+    /// Pays for the bytes in the internal buffer, and returns those that are paid for.
     fn poll_hand_out(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));

@@ -76,8 +76,8 @@ fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SL
     parts.take(MAX_SLICES).collect()
 }
 
-/// Refunds the tokens of bytes that were not taken. If the wrapper kept them until the peer reads again, many such
-/// peers could together pass more than the limiter's burst when they wake.
+/// Refunds the tokens of bytes that were not taken. If the wrapper kept the tokens until the peer reads again, many
+/// such wrappers together could exceed the limiter's burst when their peers read at one instant.
 fn settled(mut grant: OwnedGrant<impl AsLimiter>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
     // The bytes are written: a panic here could not undo that.

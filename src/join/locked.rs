@@ -16,7 +16,7 @@ use tokio::runtime::Handle as Runtime;
 
 /// The queues of a joint claim in the order in which all joint claims lock them: by address.
 pub(super) struct LockOrder<'a, const N: usize> {
-    /// Each with its index in the caller's order.
+    /// Each queue, with the index of its limiter in the caller's array.
     order: [(usize, &'a Core); N],
 }
 
@@ -54,7 +54,7 @@ impl<'a, const N: usize> LockOrder<'a, N> {
 
 /// All queues of a joint claim, locked and brought up to date, with their fast paths closed.
 pub(super) struct LockedQueues<'l, 'a> {
-    /// The index of each in the caller's order.
+    /// The index of each queue's limiter in the caller's array.
     indices: &'l [usize],
     queues: &'l mut [Locked<'a>],
 }
@@ -135,8 +135,8 @@ impl<'a> LockedQueues<'_, 'a> {
         wakers: &mut Vec<Waker>,
     ) {
         // Use one reading of the clock for all queues: a thread that is delayed between two readings would make the
-        // queues disagree. Use the reading of the oldest limiter, because that one becomes negative last if the clock
-        // steps back.
+        // queues disagree. Use the reading of the limiter that was built first: if the clock steps back, its time is
+        // the last to fall below zero.
         let oldest = self.queues.iter().max_by_key(|queue| queue.sample.now);
         let Some((reference, entered)) = oldest.map(|queue| (queue.core, queue.sample.now)) else { return };
         for (index, Locked { core, state, sample, .. }) in self.iter_mut() {
@@ -159,8 +159,8 @@ impl<'a> LockedQueues<'_, 'a> {
         }
     }
 
-    /// Of the limiters that refuse, returns the one with the longest wait: first those that never grant, then those
-    /// with an unknown wait, then by time, then by index.
+    /// Returns the refusing limiter with the longest wait. Limiters that never grant come first, then those with an
+    /// unknown wait, then the others by time and by index.
     pub(super) fn worst_refusal<L: Handle>(&mut self, members: &[Member<'a, L>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
         for (index, queue) in self.iter_mut() {

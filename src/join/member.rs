@@ -24,7 +24,8 @@ pub(super) struct Member<'a, L: Handle = Limiter> {
     pub(super) granted: Option<u64>,
     /// The number of the joint claim while this part is in the queue, or has an outcome there.
     pub(super) number: Option<u64>,
-    /// Stands for the part in the queue of its class, if the limiter has classes. Emptied before it is dropped.
+    /// The place that represents the part in the queue of its class, if the limiter has classes. Emptied before it is
+    /// dropped.
     place: Option<Pin<Box<Place>>>,
     pub(super) queue_info: QueueInfo,
     pub(super) wait_record: WaitRecord,
@@ -51,7 +52,7 @@ impl<'a, L: Handle> Member<'a, L> {
         self.scope.class()
     }
 
-    /// What reports of the part are about.
+    /// The observers, the clock and the class for reports about the part.
     pub(super) fn observed(&self) -> Observed<'a> {
         let scope = self.scope;
         Observed { class: scope.label(), ..scope.core().observed() }
@@ -62,7 +63,7 @@ impl<'a, L: Handle> Member<'a, L> {
         Grant::new(Permit::new(ScopeRef(self.scope), self.cost, remaining))
     }
 
-    /// The place that stands for the part in the queue of its class.
+    /// The place that represents the part in the queue of its class.
     pub(super) fn place(&mut self) -> Pin<&mut Place> {
         self.place.get_or_insert_with(|| Box::pin(Place::new())).as_mut()
     }

@@ -1,4 +1,4 @@
-//! The settings of a keyed limiter. `builder/build.rs` checks them and builds it.
+//! The settings of a keyed limiter. `builder/build.rs` checks the settings and builds the limiter.
 
 mod build;
 
@@ -125,8 +125,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Asks `quota_by` for the quotas of each key, whenever a key comes that is not in memory. It returns a [`Quota`],
-    /// an array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
+    /// Asks `quota_by` for the quotas of a key whenever a key that is not in memory is used. It returns a [`Quota`], an
+    /// array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
     /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
     /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
@@ -159,10 +159,10 @@ impl<K, S> KeyedBuilder<K, S> {
     /// there is an [`overflow`](Self::overflow). The default is 1,000,000 keys;
     /// [`unbounded_keys`](Self::unbounded_keys) removes the bound.
     ///
-    /// A new key that finds the map full looks for a key to forget, in the shards that may contain one that owes
-    /// nothing any more. After a change of the common quota, or after many cancelled waits, these may be all shards:
-    /// one call visits some thousand keys at most, and is refused if it finds none; the next call continues with the
-    /// rest.
+    /// The call of a new key that finds the map full searches the shards that may contain a key that owes nothing any
+    /// more, and forgets such a key. After a change of the common quota, or after many cancelled waits, these may be
+    /// all shards. One call visits some thousand keys at most, and is refused if none of them can be forgotten; the
+    /// next call continues with the rest.
     ///
     /// Debts from [`KeyedGrant::settle`](super::KeyedGrant::settle) are always recorded, even if this exceeds
     /// `max_keys`: at most one extra key per outstanding grant.
@@ -171,23 +171,24 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Keeps as many keys in memory as owe tokens at the same time, however many those are. For keys that are not chosen
-    /// by clients, or are bounded elsewhere: otherwise a client that uses a new key for each request fills the memory.
+    /// Removes the bound on the number of keys in memory: all keys that owe tokens are kept. Use it only if clients
+    /// cannot choose their keys, or the keys are bounded elsewhere: a client that uses a new key for each request would
+    /// fill the memory.
     pub fn unbounded_keys(self) -> Self {
         self.max_keys(u64::MAX)
     }
 
     /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing
     /// them. Such a key gets a
-    /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
-    /// more than this quota on top.
+    /// bucket of its own once there is space again. One key can therefore use both buckets. All new keys together get
+    /// at most this quota in addition to their own buckets.
     pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
         self.set_twice.set("overflow", &mut self.overflow, quotas.into());
         self
     }
 
-    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). It can
-    /// stand alone, without a quota. A key with tokens in flight takes some 750 bytes instead of 16.
+    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). The
+    /// cap can be used without a quota. A key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
@@ -249,9 +250,9 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Chooses the weight of each key, from 1 to 1,000,000, among all keys and classes with the same parent, which must
-    /// have [classes](crate::Builder::classes). Keys have the weight 1 if this is not set. Other weights count as the
-    /// nearest one in the range.
+    /// Chooses the weight of each key among all keys and classes with the same parent, which must have
+    /// [classes](crate::Builder::classes). A weight is from 1 to 1,000,000, and one outside of this range counts as the
+    /// nearest weight in it. Keys have the weight 1 if this is not set.
     ///
     /// `weight_by` is called when a key begins to wait, and when a grant is settled for more than its cost; never while
     /// a lock is held.
@@ -288,9 +289,9 @@ impl<K, S> KeyedBuilder<K, S> {
     /// keys that are rarely seen, use `consume(..).within(..)`, which sends a request.
     ///
     /// **[`settle`](super::KeyedGrant::settle)** above the cost charges a debt of the key, which the key's limiter pays
-    /// to the store; it is made if there is none, even beyond `max_keys`. Below the cost, the difference goes to the
-    /// key's limiter as far as its allowance permits. If the key has no limiter, or the allowance is used, the
-    /// difference is lost: the store has promised the following tokens to other nodes.
+    /// to the store; if the key has no limiter, one is created, even beyond `max_keys`. Below the cost, the difference
+    /// goes to the key's limiter as far as its allowance permits. If the key has no limiter, or the allowance is used,
+    /// the difference is lost: the store has promised the following tokens to other nodes.
     ///
     /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
     /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
@@ -324,7 +325,7 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
-    /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
+    /// one quota. `name` is called outside of all locks, whenever a key is used that has no limiter in this process.
     #[cfg(feature = "distributed")]
     pub fn distributed_by(mut self, stores: impl Stores, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
         let stores: Arc<dyn Stores> = Arc::new(stores);
@@ -335,14 +336,14 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Puts the quotas of all keys in dry run: they hold back no caller, and report what they would have done.
     ///
-    /// Each key is simulated as [`Builder::dry_run`](crate::Builder::dry_run) describes. A key whose simulated queue is
-    /// not empty takes as much memory as one with a waiter, and 24 bytes for each run of calls of one cost in that queue;
-    /// [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward [`max_keys`](Self::max_keys),
-    /// which stays enforced, as `max_in_flight` and pauses do.
+    /// Each key is simulated as [`Builder::dry_run`](crate::Builder::dry_run) describes. While the simulated queue of a
+    /// key is not empty, the key takes as much memory as a key with a waiter, and 24 bytes for each run of calls of one
+    /// cost in that queue; [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward
+    /// [`max_keys`](Self::max_keys), which stays enforced, as `max_in_flight` and pauses do.
     ///
     /// A keyed limiter that is distributed ([`DistributedKeyed`](crate::ConfigError::DistributedKeyed)) or has a parent
-    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)) cannot be in dry run: try the quota on one that
-    /// is neither.
+    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)) cannot be in dry run: try the quota on a keyed
+    /// limiter that is neither.
     ///
     /// # Examples
     ///
@@ -399,11 +400,11 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Counts which keys are granted, refused and made to wait most, for [`KeyedLimiter::top`](crate::KeyedLimiter::top), within about the last
-    /// `window`. Off by default, and then it costs nothing.
+    /// `window`. The default is not to count, which costs nothing.
     ///
     /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
     /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for each
-    /// 384 keys and rank. What a grant costs more is in docs/BENCHMARKS.md.
+    /// 384 keys and rank. docs/BENCHMARKS.md has the additional cost of a grant.
     pub fn top(mut self, window: Duration) -> Self {
         self.set_twice.set("top", &mut self.top, window);
         self

@@ -170,7 +170,7 @@ fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
 
 #[pinned_drop]
 impl<H: KeyRef> PinnedDrop for KeyedClaim<H> {
-    /// The queued claim leaves the queue when it is dropped; the live entry may then not be needed any more.
+    /// A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
         if let Stage::Queued { .. } = *this.stage {
@@ -198,8 +198,8 @@ impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
 /// granted again at once.
 ///
 /// One case differs: a distributed limiter sends a request for a key that has no
-/// limiter on this node. While that request is under way, the store may have granted its tokens already: then they are
-/// lost.
+/// limiter on this node. If the future is dropped while that request is under way, the store may have granted its
+/// tokens already, and these tokens are lost.
 ///
 /// # Panics
 ///
@@ -223,9 +223,10 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     /// # Distributed limiters
     ///
     /// The first caller of a key that has no limiter on this node learns after a round trip that the wait would be too
-    /// long. All others learn it at once, without a request, until the tokens can be available. That request is not cut
-    /// short, because its tokens may already be granted: so the result can be late by a round trip, or by the
-    /// `answer_timeout` of an unreachable `RedisStore`. With `Duration::ZERO` the caller waits for that answer only.
+    /// long. All others learn it at once, without a request, until the tokens can be available. The deadline does not
+    /// cut the request of the first caller short, because its tokens may already be granted: so its result can be late
+    /// by a round trip, or by the `answer_timeout` of an unreachable `RedisStore`. With `Duration::ZERO` the caller
+    /// waits for that answer only.
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
     }

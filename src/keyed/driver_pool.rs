@@ -16,8 +16,8 @@
 //! * The waker of a queue puts entries into the mailbox, and the driver takes all of them out at once. No task's waker
 //!   is cloned, woken or dropped under the mailbox's lock.
 //! * A driver closes its mailbox by setting `ended`, and then removes its entries from all queues. A thread that adds
-//!   an entry checks `ended` afterwards and removes its own entry if it is set. Whichever runs last sees the other, so
-//!   no queue is left with an entry of a closed mailbox.
+//!   an entry checks `ended` afterwards and removes its own entry if it is set. The one that runs last sees what the
+//!   other did, so no queue is left with an entry of a closed mailbox.
 
 mod driver;
 
@@ -39,15 +39,15 @@ const SMALL: usize = 64;
 /// The next mailbox number, across all maps.
 static NUMBERS: AtomicU64 = AtomicU64::new(OF_MANY);
 
-/// The map, as the drivers see it.
+/// The interface of the map for its drivers.
 pub(super) trait EntryOwner: Send + Sync {
     /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the map any
     /// more.
     fn retire(&self, live: *const Core, hash: u64, now: u64) -> bool;
     /// All live entries.
     fn live_entries(&self) -> Vec<Arc<Core>>;
-    /// Tells the map that an `Arc` of a live entry with this hash was held for a moment: a sweep meanwhile may have
-    /// found the entry in use.
+    /// Notifies the map that a short-lived `Arc` of a live entry with this hash was dropped: a sweep may have found the
+    /// entry in use meanwhile.
     fn let_go(&self, hash: u64);
 }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for DriverPool {
 /// The queue of live entries that the driver of one runtime has to look at.
 #[derive(Debug)]
 struct Mailbox {
-    /// The number of its driver in all queues. Distinct from the numbers that queues give to drivers of their own.
+    /// The id of the mailbox's driver in all queues. It differs from all ids that queues give to their own drivers.
     number: u64,
     /// The runtime of its driver; `None` for a manual driver.
     host: Option<Handle>,
@@ -85,7 +85,7 @@ struct Inbox {
     kept: usize,
     /// The waker of the driver, while it sleeps.
     waker: Option<Waker>,
-    /// The driver is gone.
+    /// Set when the driver is dropped: the mailbox is closed.
     ended: bool,
 }
 
@@ -198,7 +198,7 @@ impl DriverPool {
         }
     }
 
-    /// Wakes all drivers after the map is gone: they find that out and end.
+    /// Wakes all drivers after the map was dropped, so that they end.
     pub(super) fn close(&self) {
         let mailboxes = std::mem::take(&mut *self.mailboxes.lock());
         wake_each(mailboxes.iter().filter_map(|mailbox| mailbox.inbox.lock().waker.take()));

@@ -1,9 +1,9 @@
-//! Dry run of all keys: whether it is on, and what it has counted.
+//! Dry run of all keys: whether it is on, and its counts.
 //!
-//! A key that gets its tokens at once is the same with and without dry run: its levels are packed. A call that would wait
-//! or be refused makes a [live entry](super::live), whose core simulates the queue of the key; see
-//! [`core::dry_run`](crate::core::dry_run). The entry stays until the last claim would have been granted. Then its levels
-//! are those of a key without waiters, and it is packed again, exactly.
+//! A key that gets its tokens at once is the same with and without dry run: its levels are packed. A call that would
+//! wait or be refused makes a [live entry](super::live), with a core that simulates the queue of the key; see
+//! [`core::dry_run`](crate::core::dry_run). The entry stays until the last claim would have been granted. Then its
+//! levels are those of a key without waiters, and it is packed again, exactly.
 
 use crate::observe::Verdict;
 use crate::sync::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl KeyedDryRun {
         self.is_on.store(is_on, Ordering::Release);
     }
 
-    /// Counts a grant that holds `word`.
+    /// Counts a grant with the verdict in `word`.
     pub(super) fn count(&self, word: u64) {
         let counter = match Verdict::of_word(word) {
             None | Some(Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) }) => return,

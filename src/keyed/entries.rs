@@ -15,7 +15,7 @@ use std::vec;
 pub struct KeyedEntry<K> {
     /// The key.
     pub key: K,
-    /// Tokens that the key's own bucket could grant now: 0 while the key has waiters. Does not take a parent limiter
+    /// Tokens that the key's own bucket could grant now: 0 while the key has waiters. A parent limiter is not taken
     /// into account.
     pub available: u64,
     /// The number of tokens by which the claims on the key exceed the tokens in its bucket.

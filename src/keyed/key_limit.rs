@@ -1,9 +1,9 @@
 //! The bound on the number of keys in memory, and where to look for a key to forget when it is reached.
 //!
-//! For each shard, `idle` is an instant before which no key of the shard can be full. It is never too late: everything
-//! that may let a key be full earlier lowers it. So if no shard's instant has come, every key owes tokens, and a new
-//! key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again before its
-//! instant has come.
+//! For each shard, `idle` is an instant before which no key of the shard can be full. It is never too late, because
+//! every event that can make a key full earlier lowers it. So if no shard's instant has come, every key owes tokens,
+//! and a new key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again
+//! before its instant has come.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -43,7 +43,7 @@ pub(super) struct Request<'a, K> {
     pub(super) allowed: Allowed,
 }
 
-/// What a claim on a key of a distributed limiter does next.
+/// The next step of a claim on a key of a distributed limiter.
 pub(super) enum Step {
     /// Waits for the answer of the store.
     Ask(Asking),
@@ -52,10 +52,10 @@ pub(super) enum Step {
     Done(Result<Taken, ConsumeError>),
 }
 
-/// A request to a store, which ends with the next step.
+/// The future of a request to a store, which resolves to the next step of the claim.
 pub(super) type Asking = Pin<Box<dyn Future<Output = Step> + Send>>;
 
-/// The keys of a distributed limiter, as the limiter, its claims and its grants see them.
+/// The interface of a distributed limiter's keys for the limiter, its claims and its grants.
 pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn hash(&self, key: &K) -> u64;
 

@@ -331,17 +331,17 @@ where
     /// bytes, for as long as a handle to its limiter exists.
     ///
     /// Changes that are made through the handle hold for this key. A pause lasts until its end, as with
-    /// [`pause_for`](Self::pause_for). `set_quota` and `close` are undone at some time after the last handle was dropped and
-    /// the key has neither waiters nor tokens in flight: the quota that
-    /// [`set_one_quota_for`](Self::set_one_quota_for) sets lasts.
+    /// [`pause_for`](Self::pause_for). `set_quota` and `close` are undone some time after the last handle was dropped
+    /// and the key has neither waiters nor tokens in flight. For a lasting quota, use
+    /// [`set_one_quota_for`](Self::set_one_quota_for).
     ///
-    /// Of a distributed limiter, it is an ordinary node of the key's store.
+    /// The limiter of a key of a distributed limiter is an ordinary node of the key's store.
     ///
     /// # Errors
     ///
     /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
-    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. A key whose last handle
-    ///   was dropped is forgotten up to a second later.
+    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. After its last handle
+    ///   was dropped, a key is forgotten up to a second later.
     /// * [`KeyTooLong`](ConfigError::KeyTooLong) if the limiter is distributed and the key's name is too long.
     /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
     ///   [parent](KeyedBuilder::parent), which has to grant each claim too.

@@ -28,7 +28,7 @@ use crate::sync::{AtomicU64, Ordering::Acquire};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What all live entries of a map have in common.
+/// The settings that all live entries of a map share.
 #[derive(Debug)]
 pub(super) struct LiveTemplate {
     pub(super) time: Time,
@@ -38,7 +38,8 @@ pub(super) struct LiveTemplate {
     pub(super) driver: Arc<dyn QueueDriver>,
     /// The parent of all keys.
     pub(super) parent: Option<Parent>,
-    /// The number of the keyed limiter, which tells its keys apart from those of others under the same parent.
+    /// The number of the keyed limiter, which distinguishes its keys from those of other keyed limiters with the same
+    /// parent.
     pub(super) number: u64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
@@ -87,11 +88,11 @@ impl LiveTemplate {
     }
 }
 
-/// What remains of a live entry that is no longer needed.
+/// The state of a live entry that is no longer needed.
 pub(super) struct Idle {
-    /// As of the requested instant, or of the later one that the live entry has reached.
+    /// The levels at the requested instant, or at the later instant that the live entry has reached.
     pub(super) levels: Levels,
-    /// Tokens that the live entry has granted, and how many of them came back.
+    /// Tokens that the live entry has granted. `refunded`: how many of these tokens came back.
     pub(super) granted: u64,
     pub(super) refunded: u64,
 }
@@ -107,9 +108,9 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     fence(Ordering::Acquire);
     let mut state = live.state.lock();
     let mut wakes = Wakes::default();
-    let flying = state.in_flight(&live.rovers).map_or(0, |(tokens, _)| tokens);
-    // Includes what is owed for grants that were forgotten.
-    if !state.queue.is_empty() || flying > 0 {
+    let in_flight = state.in_flight(&live.rovers).map_or(0, |(tokens, _)| tokens);
+    // Includes the tokens of forgotten grants that are not released yet.
+    if !state.queue.is_empty() || in_flight > 0 {
         return None;
     }
     // There are no waiters, so no waker is collected.
@@ -131,7 +132,7 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
         levels_of(rates)
     } else {
-        // A panic of the clock kept a quota change from reaching this live entry.
+        // The clock panicked when a quota change was to be applied to this live entry.
         let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect());
         rates.adopt(&own, &levels_of(&own))
     };
@@ -184,8 +185,8 @@ pub(super) fn refresh_dry_run(live: &Core, template: &LiveTemplate) {
     live.set_dry_run_of_all(|| template.dry_run.is_on());
 }
 
-/// Gives `live` the in-flight cap that `template` has now. Whichever of several changes comes here last, the entry
-/// gets the last cap: it is read under the entry's lock.
+/// Gives `live` the in-flight cap that `template` has now. The cap is read under the entry's lock, so after several
+/// concurrent changes the entry has the last cap.
 pub(super) fn refresh_cap(live: &Core, template: &LiveTemplate) {
     live.with(|state, rovers, _| {
         if let Some(cap) = template.cap() {

@@ -1,4 +1,4 @@
-//! The map: selects the shard of a key, and handles what a shard cannot handle alone.
+//! The map: selects the shard of a key, and handles the cases that a shard cannot handle alone.
 //!
 //! Every call takes the same steps:
 //!
@@ -53,7 +53,7 @@ const LEAST_SLOTS: usize = 64;
 pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 /// The user's function that chooses the weight of a key among the keys under a parent.
 pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
-/// The same as [`QuotasBy`] for a distributed limiter, whose keys have one quota.
+/// The same as [`QuotasBy`] for a distributed limiter, in which each key has one quota.
 #[cfg(feature = "distributed")]
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> NamedQuota + Send + Sync>;
 
@@ -72,11 +72,11 @@ pub(super) struct Map<K, S> {
     /// The parent of all keys, which has to grant each call too.
     pub(super) parent: Option<Parent>,
     weight_by: Option<WeightBy<K>>,
-    /// The number of common quotas that were set.
+    /// The version of the common quotas: how many times they were set.
     versions: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
-    beside: Beside,
+    extras: GrantExtras,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
 }
@@ -87,20 +87,20 @@ impl<K, S> fmt::Debug for Map<K, S> {
     }
 }
 
-/// What a grant from a packed level does beside taking the tokens of its key. One value, so that a limiter pays for one
-/// check of all that it does not have.
+/// The actions of a grant from a packed level in addition to taking the tokens of its key. In one value, so that a
+/// limiter without any of them pays for one check.
 #[derive(Clone, Copy)]
-enum Beside {
+enum GrantExtras {
     Nothing,
-    /// It takes tokens of the parent.
+    /// Takes tokens of the parent.
     Parent,
-    /// It is counted in the [ranks](super::top), and takes tokens of the parent, if there is one.
+    /// Counts the grant in the [ranks](super::top), and takes tokens of the parent, if there is one.
     Ranks,
-    /// There is a cap: only a live entry grants.
+    /// Packed levels grant nothing, because there is an in-flight cap: only a live entry grants.
     Cap,
 }
 
-impl Beside {
+impl GrantExtras {
     fn of(template: &LiveTemplate, top: Option<Duration>) -> Self {
         match (&template.cap, top, &template.parent) {
             (Some(_), ..) => Self::Cap,
@@ -170,7 +170,7 @@ impl<K, S> Map<K, S> {
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
             template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
         };
-        let (beside, now) = (Beside::of(&template, top), template.time.now());
+        let (extras, now) = (GrantExtras::of(&template, top), template.time.now());
         let shard = |_| {
             let shard = Locked::new(Arc::clone(&rates), by_key);
             if let Some(window) = top {
@@ -191,7 +191,7 @@ impl<K, S> Map<K, S> {
             pool,
             versions: AtomicU64::new(0),
             most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
-            beside,
+            extras,
             is_ranked: top.is_some(),
         }
     }
@@ -273,8 +273,7 @@ where
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Live(live)) => return Entered::Live(live),
                 Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)),
-                // By the shard's time: after a clock stepped back, `now` would be an instant at which keys still owed
-                // tokens.
+                // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => return self.overflow.clone().map_or(Entered::Full, Entered::Live),
             }
@@ -296,7 +295,7 @@ where
         self.rates(quotas)
     }
 
-    /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as they are remembered.
+    /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as these are in `known`.
     fn rates(&self, quotas: Quotas) -> Arc<Rates> {
         const REMEMBERED: usize = 16;
         let mut known = self.known.lock();
@@ -341,7 +340,8 @@ where
                 shard.retire(hash, live, now, context, deferred)
             })
         };
-        // `Hash` of a key may panic when the shard catches up. That must not end the driver: it tries again later.
+        // `Hash` of a key may panic when the shard catches up. The panic must not end the driver, which tries again
+        // later.
         catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
     }
 

@@ -27,7 +27,7 @@
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
 //! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
-//! | `keys.rs` | where the keys are: in a map in memory, or in a store |
+//! | `keys.rs` | whether the keys are in a map in memory, or in a store |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `packed_levels.rs`, `live_entries.rs`, `groups.rs` | the tables of a shard |

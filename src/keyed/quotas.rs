@@ -36,10 +36,10 @@ impl Quotas {
         self.and((None, quota))
     }
 
-    /// Adds a quota with a name, which tells the quotas apart where a refusal is reported.
+    /// Adds a quota with a name, by which reports of refusals distinguish the quotas.
     ///
     /// Each distinct name stays in memory for the life of the process, once, however often it is used: name the kind of
-    /// quota (`day`), and never the key, also where `quota_by` returns the quotas of a key.
+    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key.
     #[must_use = "this returns the changed quotas"]
     pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.and((Some(name.into()), quota))

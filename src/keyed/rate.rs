@@ -57,7 +57,7 @@ pub(super) struct Level {
 /// locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// Or the word of a [`Verdict`], if `unit` is 0.
+    /// The units that remain, or the word of a [`Verdict`] if `unit` is 0.
     units: u64,
     unit: u64,
 }
@@ -67,7 +67,7 @@ impl Left {
         Self { units: tokens, unit: 1 }
     }
 
-    /// What a grant of a core left: tokens, or the verdict of a dry run.
+    /// The tokens that a grant of a core left, or the verdict of a dry run.
     pub(super) fn of_word(word: u64) -> Self {
         if Verdict::of_word(word).is_some() { Self { units: word, unit: 0 } } else { Self::whole(word) }
     }
@@ -123,7 +123,8 @@ impl Rate {
         self.full
     }
 
-    /// True for a level that equals that of a new key. A level with a fraction on top does not, until the next tick.
+    /// True for a level that equals that of a new key. False for a level with a fraction of a token above the burst,
+    /// until the next tick.
     pub(super) fn is_full(&self, units: i128) -> bool {
         units == self.full
     }
@@ -153,8 +154,8 @@ impl Rate {
         (-i128::from(self.unit) + 1..=most).contains(&missing)
     }
 
-    /// Removes what is above a full bucket, except for the fraction of the next token if the last token arrived in this
-    /// very tick.
+    /// Cuts a level at a full bucket, but keeps the fraction of the next token if the last token arrived in this very
+    /// tick.
     pub(super) fn clip(&self, units: i128) -> i128 {
         let spare = self.amount.min(self.unit) as i128;
         if units >= self.full + spare { self.full } else { units }
@@ -222,12 +223,12 @@ impl Rate {
     /// A packed level that is full at `at` and from then on.
     pub(super) fn packed_full(&self, at: u64) -> NonZeroU64 {
         let full = self.minted(at).wrapping_sub(self.full as u64);
-        // What is above a full bucket by that much is read as full too.
+        // A level that is above a full bucket by that much is also read as full.
         let above = self.amount.min(self.unit).wrapping_neg();
         NonZeroU64::new(full).or(NonZeroU64::new(above)).expect("no quota has an amount or a unit of 0")
     }
 
-    /// Reads `packed` at `at`, an instant inside the window. The result still contains what is above a full bucket; see
+    /// Reads `packed` at `at`, an instant inside the window. The result can be above a full bucket; see
     /// [`clip`](Self::clip).
     #[inline]
     pub(super) fn of_packed(&self, packed: NonZeroU64, at: u64) -> i64 {

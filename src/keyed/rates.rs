@@ -1,6 +1,6 @@
 //! All quotas of a key as arithmetic on levels. Integers only; no keys, no locks, no clock.
 //!
-//! Each quota has a bucket of its own, whose level follows [`Rate`]. A call takes its cost from all buckets or from
+//! Each quota has a bucket of its own, and [`Rate`] computes its level. A call takes its cost from all buckets or from
 //! none. A key without waiters has no other state, apart from a pause.
 //!
 //! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
@@ -30,7 +30,7 @@ pub(super) struct Rates {
 /// The levels of a key's buckets at an instant, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels {
-    /// In units, one level for each quota; 0 beyond.
+    /// One level for each quota, in units; the rest is 0.
     units: [i128; MAX_QUOTAS],
     pub(super) at: u64,
     /// The key is paused: no call takes tokens before this instant.
@@ -136,7 +136,7 @@ impl Rates {
     }
 
     /// True for levels that are full, with or without a fraction of a token on top.
-    pub(super) fn is_brimful(&self, levels: &Levels) -> bool {
+    pub(super) fn is_full_or_above(&self, levels: &Levels) -> bool {
         !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| units >= rate.full())
     }
 
@@ -153,8 +153,8 @@ impl Rates {
         rates.try_fold(gate, |latest, (index, rate)| Some(latest.max(rate.reached(levels.level(index), tokens)?)))
     }
 
-    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If it is full but for a
-    /// fraction of a token on top, that is the next instant.
+    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If only a fraction of
+    /// a token above the burst keeps it from being full, that is the next instant.
     pub(super) fn full_at(&self, levels: &Levels) -> u64 {
         if self.is_full(levels) {
             return levels.at;
@@ -228,14 +228,14 @@ impl Rates {
         Levels { gate: levels.gate, ..adopted }
     }
 
-    /// Whether both limit alike, quota by quota.
+    /// Whether both have the same quotas, in the same order.
     #[cfg(feature = "state")]
     pub(super) fn is_same_limit(&self, other: &Self) -> bool {
         self.len() == other.len()
             && self.quotas.iter().zip(other.quotas.iter()).all(|(own, other)| own.is_same_limit(&other))
     }
 
-    /// The same levels under the quotas of `self`; those of `old` if both limit alike.
+    /// Levels of `old` as levels of `self`: unchanged if both have the same quotas.
     #[cfg(feature = "state")]
     pub(super) fn continued(&self, old: &Self, levels: &Levels) -> Levels {
         if self.is_same_limit(old) { *levels } else { self.adopt(old, levels) }
@@ -247,7 +247,8 @@ impl Rates {
         self.iter().zip(levels.units).map(|(rate, units)| rate.full() - units)
     }
 
-    /// The levels at `at` that are `missing` so much; `None` if no call can have left them.
+    /// The levels at `at` that have `missing` units less than full ones; `None` if no sequence of calls can lead to
+    /// them.
     #[cfg(feature = "state")]
     pub(super) fn with_missing(&self, at: u64, mut missing: impl FnMut() -> Option<i128>) -> Option<Levels> {
         let mut is_possible = true;

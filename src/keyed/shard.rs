@@ -66,15 +66,15 @@ use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
 const SMALL: usize = 64;
-/// How long after a look at a shard whose keys users may hold it is looked at again, in nanoseconds, if a new key finds
-/// the map full.
+/// If a new key finds the map full, a shard with handles in the hands of users is swept again after this time, in
+/// nanoseconds.
 const NEXT_LOOK: u64 = 1_000_000_000;
 /// Slots per group: with 8-byte keys a group is four neighbouring cache lines.
 const CUSTOM_PER_GROUP: usize = 5;
 
 /// The fields a call writes come first: with the lock's byte in front they share one cache line, and the fields that a
-/// call only reads are on the next line. Where threads contend for one key, each line that is written moves between
-/// cores.
+/// call only reads are on the next line. When threads contend for one key, each cache line that is written moves
+/// between cores.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shard<K> {
@@ -86,11 +86,11 @@ pub(super) struct Shard<K> {
     window: u64,
     /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
-    /// The fast path is closed: the limiter is closed or paused.
-    is_barred: bool,
-    /// The limiter is closed: calls are refused.
+    /// True while the limiter is closed or paused: the fast path then grants nothing.
+    is_fast_path_closed: bool,
+    /// True once the limiter is closed: calls are refused.
     closed: bool,
-    /// The quotas of a new key come from `quota_by`.
+    /// Whether the quotas of a new key come from `quota_by`.
     by_key: bool,
     /// Which grants the [ranks](top) count.
     sampling: u8,
@@ -126,7 +126,8 @@ struct RareFields<K> {
     pending: Vec<Change>,
     /// The number of custom entries that have a live core.
     custom_live: usize,
-    /// A user may hold the limiter of a key. Dropping it tells the map nothing, so the shard has to look.
+    /// Whether users may hold limiters of keys. The map is not notified when such a handle is dropped, so the shard has
+    /// to be swept to find out.
     has_handles: bool,
     /// The ranks of the keys, if the limiter was built with them.
     ranks: Option<Ranks<K>>,
@@ -146,7 +147,7 @@ struct CustomEntry<K> {
     hash: u64,
     rates: Arc<Rates>,
     entry_state: EntryState,
-    /// The user gave this key its quotas: the entry must not be forgotten.
+    /// True if a user set the quotas of this key: the entry must not be forgotten.
     pinned: bool,
 }
 
@@ -163,12 +164,12 @@ enum EntryState {
     Live(Arc<Core>),
 }
 
-/// A call on `key`, as a shard sees it.
+/// The part of a call on `key` that a shard needs.
 pub(super) struct EntryRequest<'a, K> {
     pub(super) key: &'a K,
     pub(super) hash: u64,
     pub(super) now: u64,
-    /// The answer of `quota_by` for the key, once the map has asked.
+    /// The rates that `quota_by` returned for the key, once the map has called it.
     pub(super) offered: Option<Arc<Rates>>,
     /// The key has to be stored even if the map is full.
     pub(super) forced: bool,
@@ -285,7 +286,7 @@ impl<K> Shard<K> {
             swept: 0,
             window,
             calls_left: SMALL as u32,
-            is_barred: false,
+            is_fast_path_closed: false,
             closed: false,
             sampling: top::NOT_RANKED,
             refused: 0,
@@ -384,8 +385,8 @@ impl<K> Shard<K> {
             self.sweep(context, deferred);
             self.shrink(context);
         }
-        if self.is_barred {
-            self.is_barred = self.closed || self.synced < self.gate();
+        if self.is_fast_path_closed {
+            self.is_fast_path_closed = self.closed || self.synced < self.gate();
         }
         self.synced
     }
@@ -401,7 +402,7 @@ impl<K> Shard<K> {
     }
 
     pub(super) fn close(&mut self) {
-        (self.closed, self.is_barred) = (true, true);
+        (self.closed, self.is_fast_path_closed) = (true, true);
     }
 }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
-    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. Of a
-    /// distributed limiter, the keys that have a limiter on this node: with frequent
-    /// requests, with waiters, or until recently.
+    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. For a
+    /// distributed limiter, the keys that have a limiter on this node: with frequent requests, with waiters, or until
+    /// recently.
     pub keys: usize,
     /// Keys that have waiters.
     pub keys_waiting: usize,
@@ -43,13 +43,14 @@ pub struct KeyedSnapshot<K> {
     pub would_wait: u64,
     /// Calls that passed because of a dry run and would have been refused.
     pub would_refuse: u64,
-    /// Of a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
+    /// For a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
     pub cached: usize,
-    /// Of a distributed limiter: tokens kept on this node unused, over all keys.
+    /// For a distributed limiter: tokens kept on this node unused, over all keys.
     pub kept: u64,
-    /// Of a distributed limiter: how many callers were refused by a cached reply, without a request.
+    /// For a distributed limiter: how many callers were refused by a cached reply, without a request.
     pub spared: u64,
-    /// Of a distributed limiter: the counters of all requests, over all keys. `None` if it is not distributed.
+    /// For a distributed limiter: the counters of all requests, over all keys. `None` if the limiter is not
+    /// distributed.
     #[cfg(feature = "distributed")]
     pub store: Option<crate::distributed::StoreSnapshot>,
 }
@@ -107,21 +108,21 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     /// Adds the core that serves one key.
     pub(super) fn add(&mut self, live: &Core) {
-        let (waiting, tokens, flying, lateness, totals) = live.look_at(|state, rovers, _| {
-            let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
+        let (waiting, tokens, in_flight, lateness, totals) = live.look_at(|state, rovers, _| {
+            let in_flight = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
-            (state.queue.len(), state.queue.tokens(), flying, state.totals.lateness, totals)
+            (state.queue.len(), state.queue.tokens(), in_flight, state.totals.lateness, totals)
         });
         self.count(totals);
         self.keys_waiting += usize::from(waiting > 0);
         self.waiting_tasks += waiting;
         self.waiting_tokens += tokens;
-        self.in_flight = self.in_flight.map(|sum| sum + flying);
+        self.in_flight = self.in_flight.map(|sum| sum + in_flight);
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
     }
 
-    /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; those of the
-    /// entries that are held here are not among them.
+    /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; the totals of the
+    /// entries that this snapshot holds are not included in them.
     pub(super) fn count(&mut self, (granted, refunded): (u64, u64)) {
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);

@@ -14,7 +14,7 @@ const MAX_SPARE: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct TimerWheel<T> {
-    /// The slots by number, the instant divided by the length of a slot. None of them is empty.
+    /// The slots by number, the instant divided by the length of a slot. No slot is empty.
     slots: BTreeMap<u64, Vec<(u64, T)>>,
     /// The memory of an emptied slot, so that a new slot each millisecond does not have to grow each time.
     spare: Vec<(u64, T)>,

@@ -144,7 +144,7 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     }
 }
 
-/// What is counted.
+/// The event that is counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rank {
     Granted,
@@ -187,7 +187,7 @@ impl<K> Ranks<K> {
         // After so many fadings nothing is left of any count.
         let factor = FADING.powi(times.min(1_000) as i32);
         self.ranks.iter_mut().for_each(|rank| rank.fade(factor));
-        // As if as many grants as before came again.
+        // Assume that as many grants as before come again.
         while self.sampling > 0 && u64::from(self.samples) < times.saturating_mul(u64::from(SAMPLES / 2)) {
             self.sampling -= 1;
             self.samples = self.samples.saturating_mul(2).max(1);
@@ -246,7 +246,7 @@ pub struct KeyedTop<K> {
     pub granted: Vec<TopKey<K>>,
     /// The keys with the most refused calls, with their number.
     pub refused: Vec<TopKey<K>>,
-    /// The keys of which the most claims entered the queue, with their number.
+    /// The keys with the most claims that entered the queue, with the number of those claims.
     pub waited: Vec<TopKey<K>>,
 }
 
@@ -257,7 +257,8 @@ pub struct KeyedTop<K> {
 pub struct TopKey<K> {
     /// The key.
     pub key: K,
-    /// The count: the true one or, by `error` at most, more. Of tokens on a busy limiter, an estimate of that.
+    /// The count. It exceeds the true count by `error` at most, and is never below it. For the tokens of a busy
+    /// limiter, both are estimates.
     pub count: u64,
     /// By how much `count` may exceed the truth; 0 for a key that always had a counter.
     pub error: u64,

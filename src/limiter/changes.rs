@@ -53,14 +53,14 @@ impl Limiter {
 
     /// Puts a quota in [dry run](crate::Builder::dry_run), or enforces it again. `which` is its index or its name.
     ///
-    /// A quota that goes into dry run lets its waiters pass at once, as far as it is concerned. Its level and its queue
-    /// go on in the simulation.
+    /// A quota that goes into dry run holds back no waiter from then on. Its level and its queue go on in the
+    /// simulation.
     ///
     /// A quota that is enforced again has the level of the simulation. All calls that passed in the meantime count,
     /// also those that would still wait: then the level is below zero, and new callers wait for as long as they would
-    /// have waited, had the quota been enforced all the time. [`deficiency`](Self::deficiency) tells how many tokens
-    /// that is, and [`replenish`](Self::replenish) with that number makes the bucket empty instead. The simulated queue
-    /// holds at most `max_waiting` callers.
+    /// have waited, had the quota been enforced all the time. [`deficiency`](Self::deficiency) returns how many tokens
+    /// are missing, and [`replenish`](Self::replenish) with that number cancels the debt, so that the bucket is empty.
+    /// The simulated queue holds at most `max_waiting` callers.
     ///
     /// # Errors
     ///

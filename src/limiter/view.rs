@@ -1,4 +1,4 @@
-//! What a limiter says about itself.
+//! The methods that read the state of a limiter.
 
 use crate::handle::Limiter;
 use crate::snapshot::Snapshot;

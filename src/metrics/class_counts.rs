@@ -1,4 +1,4 @@
-//! What a meter counts of the classes of its limiter.
+//! The counts that a meter keeps of the classes of its limiter.
 
 use super::names::{self, OTHERS, RESULTS};
 use crate::core::state::ClassLine;
@@ -14,7 +14,7 @@ const NAMES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct ClassTallies(Mutex<BTreeMap<Arc<str>, Arc<ClassCounts>>>);
 
-/// What a meter counts of the classes of one path.
+/// The counts that a meter keeps of the classes of one path.
 #[derive(Debug)]
 pub(crate) struct ClassCounts {
     pub(super) name: SharedString,
@@ -28,13 +28,13 @@ pub(crate) struct ClassCounts {
 #[derive(Debug, Default)]
 struct Served {
     total: u64,
-    /// The present class, by address, and what it had been served when it was last seen.
+    /// The present class, by address, and how many tokens it had been served when it was last read.
     present: usize,
     seen: u64,
 }
 
 impl ClassTallies {
-    /// The counts of a path; those of all others if there are too many.
+    /// The counts of a path; the counts of `(others)` if the meter has named too many paths.
     pub(super) fn of(&self, key: &SharedString, path: &Arc<str>) -> Arc<ClassCounts> {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = named.get(path) {
@@ -73,8 +73,8 @@ impl ClassCounts {
         &self.waits
     }
 
-    /// Counts what a class of this path was served since it was last seen. Not for all others together: many classes
-    /// are among them at once.
+    /// Counts the tokens that a class of this path was served since it was last read. Never called for `(others)`,
+    /// which stands for many classes at once.
     pub(super) fn count_served(&self, line: &ClassLine) {
         if &*self.name == OTHERS {
             return;

@@ -1,4 +1,4 @@
-//! What a series measures, in the terms of the `metrics` facade and of OpenTelemetry.
+//! The description of a series, in the terms of the `metrics` facade and of OpenTelemetry.
 
 use metrics::Unit;
 
@@ -14,11 +14,11 @@ pub struct Instrument {
     pub name: &'static str,
     /// The name for OpenTelemetry, for example `rate_limit.acquire.duration`.
     pub otel_name: &'static str,
-    /// What values it takes.
+    /// The kind of values it takes.
     pub kind: InstrumentKind,
     /// The unit of the values in the Unified Code for Units of Measure, for example `s` or `{token}`.
     pub unit: &'static str,
-    /// What it measures.
+    /// A sentence about the values.
     pub description: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub enum InstrumentKind {
     Counter,
     /// A sum that grows and shrinks, and that makes sense added up over limiters and machines. A gauge of the facade.
     UpDownCounter,
-    /// A value whose sum over limiters or machines has no meaning.
+    /// A value that has no meaningful sum over limiters or machines.
     Gauge,
     /// The distribution of single values.
     Histogram,

@@ -12,7 +12,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How keys are named, and the names given so far.
+/// The user's function that names keys, and the names given so far.
 struct Named<K> {
     name: Box<dyn Fn(&K) -> String + Send + Sync>,
     most: usize,

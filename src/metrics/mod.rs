@@ -56,25 +56,25 @@
 //! `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
-//! together as `(others)`. Of a keyed limiter there is only `rate_limit_quota_refusals_total`. It is told apart by name,
-//! since keys may have different quotas, and a quota has a series from its first refusal on.
+//! together as `(others)`. A keyed limiter has only `rate_limit_quota_refusals_total` of them. Its quotas are
+//! distinguished by name, since keys may have different quotas, and a quota has a series from its first refusal on.
 //!
-//! Of a [dry run](crate::Builder::dry_run):
+//! For a [dry run](crate::Builder::dry_run):
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
 //! | `rate_limit_would_wait_seconds` | | histogram | what calls would have waited, of those that would |
 //! | `rate_limit_would_refuse_total` | `reason` | counter | calls that would have been refused |
-//! | `rate_limit_quota_would_refuse_total` | `quota` | counter | the part of each quota; not of a keyed limiter |
+//! | `rate_limit_quota_would_refuse_total` | `quota` | counter | the part of each quota; not for a keyed limiter |
 //!
-//! Of a keyed limiter; the last two only of the most refused keys, if `Meter::naming` names them:
+//! For a keyed limiter; the last two only for the most refused keys, if `Meter::naming` names them:
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
 //! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | keys in memory, and keys with waiters |
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | refusals and tokens of a key |
 //!
-//! Of classes:
+//! For classes:
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
@@ -84,12 +84,12 @@
 //! | `rate_limit_class_waiting_tokens` | `class` | gauge | the tokens they wait for |
 //! | `rate_limit_class_acquire_duration_seconds` | `class`, `result` | histogram | time in the queue of the class |
 //!
-//! They show a part of what the other series show of the whole limiter. `class` is the path of the class: its name
-//! after those of the classes around it, with `/` between them. A meter names the first 64 paths that it sees. All
-//! other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its path
+//! These series show the part of single classes in the series of the whole limiter. `class` is the path of the class:
+//! its name after those of the classes around it, with `/` between them. A meter names the first 64 paths that it sees.
+//! All other classes are `(others)`, without `rate_limit_class_served_total`. A class that is made again under its path
 //! continues the series of the removed one.
 //!
-//! Of a distributed quota:
+//! For a distributed quota:
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
@@ -106,7 +106,7 @@
 //! | `rate_limit_store_losses_total` | | counter | limiters that found the store's state lost |
 //! | `rate_limit_store_excess_tokens_total` | | counter | tokens by which that may exceed the quota |
 //!
-//! Of an [`AdaptiveMeter`]; the reasons are `accepted`, `probe_refused` and `limit_fell`:
+//! For an [`AdaptiveMeter`]; the reasons are `accepted`, `probe_refused` and `limit_fell`:
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|

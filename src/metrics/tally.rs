@@ -1,8 +1,8 @@
 //! Counts what the limiter's positions do not show: refusals, and the durations of waits.
 //!
-//! Refusals are counted here and passed to the recorder on request: a refusal, which an attacker can cause at will, is
-//! then an addition to a word of the thread's own and calls no recorder. A wait is recorded when it ends; it has taken
-//! about a millisecond anyway.
+//! Refusals are counted here and passed to the recorder on request: an attacker can cause refusals at will, so a
+//! refusal only adds to a word that few threads share, and calls no recorder. A wait is recorded when it ends: compared
+//! with the wait, which takes about a millisecond, the record is cheap.
 
 use super::class_counts::{ClassCounts, ClassTallies};
 use super::names::{self, METADATA, OTHERS, RESULTS};
@@ -30,14 +30,16 @@ pub(crate) struct Tally {
     stripes: [CachePadded<Stripe>; STRIPES],
     /// Calls that would have been refused but for a dry run, by reason.
     would_refuse: [AtomicU64; REASONS.len()],
-    /// The part of them that each of the first [`QUOTAS`] quotas would have refused, and all others together.
+    /// How many of these calls each of the first [`QUOTAS`] quotas would have refused; the last word counts for all
+    /// others.
     quotas_would_refuse: [AtomicU64; QUOTAS + 1],
     /// The series of waits that calls would have had.
     would_wait: Key,
     /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
     pub(super) classes: ClassTallies,
-    /// Of a keyed limiter, whose keys may have different quotas: the quotas that have refused, in this order.
+    /// For a keyed limiter, which may have different quotas for each key: the quotas that have refused, in the order of
+    /// their first refusal.
     labels: Option<[OnceLock<QuotaLabel>; QUOTAS]>,
 }
 
@@ -65,7 +67,7 @@ struct Stripe {
 }
 
 impl Tally {
-    /// `is_keyed`: quotas are told apart by name, since an index may stand for a different quota of each key.
+    /// `is_keyed`: quotas are distinguished by name, since an index may stand for a different quota of each key.
     pub(super) fn new(name: SharedString, is_keyed: bool) -> Self {
         let waits = RESULTS.map(|result| {
             let labels = vec![Label::new("key", name.clone()), Label::new("result", result)];
@@ -103,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// What is counted of a class.
+    /// The counts of a class.
     pub(super) fn counts_of<'a>(&self, class: &'a ClassLabel) -> &'a ClassCounts {
         class.counts.get_or_init(|| self.classes.of(&self.name, &class.path))
     }
@@ -118,8 +120,8 @@ impl Tally {
         self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
     }
 
-    /// Of a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the last
-    /// one stands for all others.
+    /// For a keyed limiter, returns how many calls were refused by each quota that has refused, by name or index; the
+    /// last number is for all other quotas.
     #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "meters of keyed limiters publish it"))]
     pub(super) fn refused_by_label(&self) -> impl Iterator<Item = (SharedString, u64)> {
         let known = self.labels.iter().flatten().map_while(OnceLock::get);
@@ -141,7 +143,8 @@ impl Tally {
         reasons.into_iter().map(|reason| (reason, self.would_refuse[reason as usize].load(Ordering::Relaxed)))
     }
 
-    /// The same of the quota with this index; from [`QUOTAS`] on, of all further quotas.
+    /// Returns how many calls the quota with this index would have refused but for a dry run; from [`QUOTAS`] on, all
+    /// further quotas.
     pub(super) fn would_be_refused_by(&self, quota: usize) -> u64 {
         self.quotas_would_refuse[quota.min(QUOTAS)].load(Ordering::Relaxed)
     }
@@ -178,7 +181,7 @@ impl Observer for Arc<Tally> {
                 }
             }
             Verdict::AtOnce { .. } | Verdict::Waits { .. } => {
-                // Where no clock can tell, there is no number to record.
+                // If the wait is unknown, there is no number to record.
                 let Some(wait) = verdict.wait() else { return };
                 metrics::with_recorder(|recorder| recorder.register_histogram(&self.would_wait, &METADATA))
                     .record(wait);

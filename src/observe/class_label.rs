@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 pub struct ClassLabel {
     /// The names of the classes around it and its own, with `/` between them.
     pub(crate) path: Arc<str>,
-    /// What the limiter's meter counts of it, from its first report on.
+    /// The counts that the limiter's meter keeps of the class; set by the first report about the class.
     #[cfg(feature = "metrics")]
     pub(crate) counts: OnceLock<Arc<ClassCounts>>,
 }

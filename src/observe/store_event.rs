@@ -1,4 +1,4 @@
-//! What happens to the store of a distributed quota. Reported to the global observer, because many limiters share a store.
+//! Events of the store of a distributed quota. Reported to the global observer, because many limiters share a store.
 
 use super::{GLOBAL, quietly};
 use crate::distributed::{Store, StoreError};

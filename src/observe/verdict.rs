@@ -1,11 +1,11 @@
-//! What a call would have got, and how a grant carries it.
+//! The verdict of a dry run on a call, and its encoding in a grant.
 
 use super::{REASONS, Reason};
 use crate::core::denial;
 use crate::error::Bound;
 use std::time::Duration;
 
-/// What a call would have got if all quotas of its limiter were enforced.
+/// The result that a call would have had if all quotas of its limiter had been enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A grant at once, with so many tokens left.

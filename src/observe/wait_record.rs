@@ -4,7 +4,7 @@ use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observers, Que
 use crate::error::ConsumeError;
 use std::sync::Arc;
 
-/// A claim's record of its wait, from entering the queue to the end of the wait, if an observer wants one.
+/// A claim's record of its wait, from entering the queue to the end of the wait. Empty if no observer wants it.
 ///
 /// In builds without observers the array is empty and takes no space at all.
 #[derive(Debug, Default)]

@@ -86,7 +86,7 @@ pub(crate) fn read_frame(from: &mut impl io::Read) -> Result<Vec<u8>, StateError
     let mut length = [0; size_of::<u32>()];
     read_exactly(from, &mut length)?;
     let (length, mut contents) = (u32::from_le_bytes(length), Vec::new());
-    // Grows with what is there: a damaged length allocates nothing.
+    // Allocates for the bytes that are read, and not for `length`, which may be damaged.
     let read = from.by_ref().take(length.into()).read_to_end(&mut contents);
     read.map_err(unreadable)?;
     let mut sum = [0; size_of::<u64>()];

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 pub struct LimiterState {
     saved_at: WallTime,
     saved: Saved,
-    /// Whether it may be restored to other quotas.
+    /// Whether the state may be restored to other quotas.
     converts: bool,
 }
 
@@ -113,7 +113,7 @@ impl LimiterState {
     }
 }
 
-/// Checks that both limit alike, quota by quota.
+/// Checks that both have the same quotas, apart from how full a bucket starts.
 pub(crate) fn check_quotas(saved: &[Quota], built: &[Quota]) -> Result<(), StateError> {
     for index in 0..saved.len().max(built.len()) {
         let (saved, built) = (saved.get(index), built.get(index));
@@ -142,7 +142,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns [`StateError::Distributed`] for a distributed limiter, whose store keeps the tokens.
+    /// Returns [`StateError::Distributed`] for a distributed limiter: its store keeps the tokens.
     pub fn state(&self) -> Result<LimiterState, StateError> {
         self.state_at(SystemTime::now())
     }

@@ -7,8 +7,8 @@
 //!
 //! * **What is saved**: for each quota its level, to the fraction of a token, or its debt; pauses; and the quotas. The
 //!   waiters and the grants in flight end with the process, and so do counters and the state of classes.
-//! * **The time between** refills the buckets by the wall clock, up to the burst. A clock that has stepped back, or
-//!   forward by more than 366 days, gives nothing.
+//! * **The time between** refills the buckets by the wall clock, up to the burst. If the clock has stepped back, or
+//!   forward by more than 366 days, nothing is refilled.
 //! * **The rate law holds** over saving, the time between and restoring: the restored limiter never grants more than
 //!   the saved one would have. Grants made after the state was saved are not in it, so save when no more are made.
 //! * **All or nothing**: a state that is truncated, damaged, or that belongs to other quotas is a [`StateError`], and
@@ -50,7 +50,7 @@ pub use limiter::LimiterState;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest time between saving and restoring that refills buckets: a longer one is rather a clock that was wrong.
+/// The longest time between saving and restoring that refills buckets. A longer time is more likely a wrong clock.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 /// An instant of the wall clock: nanoseconds since 1970.

@@ -24,11 +24,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A hasher that is the same in every execution.
 type Keyed = KeyedLimiter<u8, BuildHasherDefault<DefaultHasher>>;
 
-/// A token per second with a burst of one, for at most `max_keys` keys, in `rooms` shards.
-fn keyed(max_keys: u64, rooms: usize) -> (Keyed, ManualClock) {
+/// A token per second with a burst of one, for at most `max_keys` keys, in `shards` shards.
+fn keyed(max_keys: u64, shards: usize) -> (Keyed, ManualClock) {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).max_keys(max_keys);
-    let builder = builder.clock(clock.clone()).shards(rooms).hasher(BuildHasherDefault::default());
+    let builder = builder.clock(clock.clone()).shards(shards).hasher(BuildHasherDefault::default());
     (builder.build().expect("valid"), clock)
 }
 
@@ -166,11 +166,11 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
 }
 
 /// A token per second with a burst of one, for each key and for their parent.
-fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
+fn under_a_limiter(shards: usize) -> (Keyed, Limiter, ManualClock) {
     let clock = ManualClock::new();
     let second = Quota::per_second(1).burst(1);
     let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).shards(rooms).parent(&global);
+    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).shards(shards).parent(&global);
     (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
 }
 

@@ -19,7 +19,7 @@ const BURST: u32 = 36_000_000;
 
 type Governor = governor::RateLimiter<u64, DashMapStateStore<u64, RandomState>, DefaultClock>;
 
-/// So slow that every key stays in debt, with a burst that is never used up.
+/// A limiter with a quota so slow that every key still owes tokens at the end, and with a burst that is never used up.
 fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> KeyedLimiter<u64, S> {
     let builder =
         KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).unbounded_keys().hasher(hasher);

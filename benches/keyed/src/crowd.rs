@@ -26,9 +26,9 @@ pub struct Options {
     /// The number of rounds, in which the contenders take turns
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// The number of tables for the keys, instead of the default
+    /// The number of shards, instead of the default
     #[arg(long)]
-    rooms: Option<usize>,
+    shards: Option<usize>,
     /// Only this contender: keyed, one or floor
     #[arg(long)]
     only: Option<String>,
@@ -36,12 +36,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys: 100_000, tasks_per_key: 2, seconds: 10.0, rounds: 1, rooms: None, only: None }
+        Self { keys: 100_000, tasks_per_key: 2, seconds: 10.0, rounds: 1, shards: None, only: None }
     }
 }
 
 #[derive(Default)]
-struct Line {
+struct QueueRecord {
     asked: u64,
     served: u64,
     out_of_order: u64,
@@ -67,7 +67,7 @@ pub fn report(options: &Options) {
     for _ in 0..rounds {
         if wanted("keyed") {
             let builder = KeyedLimiter::<usize>::builder().quota(Quota::per_second(per_key).burst(1));
-            let builder = options.rooms.into_iter().fold(builder, |builder, rooms| builder.shards(rooms));
+            let builder = options.shards.into_iter().fold(builder, |builder, shards| builder.shards(shards));
             let keyed = builder.build().expect("valid");
             let ours = watch(options, keys, per_key as f64, move |key| {
                 let keyed = keyed.clone();
@@ -120,32 +120,32 @@ fn print(name: &str, outcome: &Outcome, prices: &mut Vec<f64>) {
 
 fn watch<F: Future<Output = ()> + 'static>(
     options: &Options,
-    lines: usize,
+    queues: usize,
     rate: f64,
     ask: impl Fn(usize) -> F + Clone + 'static,
 ) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
-    let state: Rc<RefCell<Vec<Line>>> = Rc::new(RefCell::new((0..lines).map(|_| Line::default()).collect()));
-    let others = if lines == 1 { options.keys } else { 1 };
+    let state: Rc<RefCell<Vec<QueueRecord>>> = Rc::new(RefCell::new((0..queues).map(|_| QueueRecord::default()).collect()));
+    let others = if queues == 1 { options.keys } else { 1 };
     // The cost of measuring must be the same: with one queue the records of the keys would not be spread in memory, so
     // other memory is touched instead.
     let elsewhere: Rc<RefCell<Vec<[u64; 9]>>> = Rc::new(RefCell::new(vec![[0; 9]; others]));
     let total = options.keys * options.tasks_per_key;
     let (cpu, grants) = local.block_on(&runtime, async {
         for task in 0..total {
-            let (state, ask, line) = (state.clone(), ask.clone(), task % lines);
+            let (state, ask, queue) = (state.clone(), ask.clone(), task % queues);
             let (elsewhere, other) = (elsewhere.clone(), task % others);
             tokio::task::spawn_local(async move {
                 loop {
                     let number = {
-                        let own = &mut state.borrow_mut()[line];
+                        let own = &mut state.borrow_mut()[queue];
                         own.asked += 1;
                         own.asked
                     };
-                    ask(line).await;
+                    ask(queue).await;
                     elsewhere.borrow_mut()[other][0] += 1;
-                    let own = &mut state.borrow_mut()[line];
+                    let own = &mut state.borrow_mut()[queue];
                     own.served += 1;
                     own.out_of_order += u64::from(own.served != number);
                     let now = Instant::now();
@@ -168,15 +168,15 @@ fn watch<F: Future<Output = ()> + 'static>(
         let grants: u64 = state.borrow().iter().map(|own| own.counted).sum();
         (cpu.elapsed(), grants)
     });
-    let lines = state.borrow();
-    let achieved = |own: &Line| match (own.first, own.last) {
+    let queues = state.borrow();
+    let achieved = |own: &QueueRecord| match (own.first, own.last) {
         (Some(first), Some(last)) if last > first => (own.counted - 1) as f64 / (last - first).as_secs_f64() / rate,
         _ => 0.0,
     };
     Outcome {
         cpu,
         grants,
-        out_of_order: lines.iter().map(|own| own.out_of_order).sum(),
-        worst: lines.iter().map(achieved).fold(f64::INFINITY, f64::min),
+        out_of_order: queues.iter().map(|own| own.out_of_order).sum(),
+        worst: queues.iter().map(achieved).fold(f64::INFINITY, f64::min),
     }
 }

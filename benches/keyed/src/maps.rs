@@ -14,9 +14,9 @@ use std::time::Instant;
 const KEYS: u64 = 1_000_000;
 
 /// A claim as a limiter makes it: read the time, then change the packed level.
-fn swap(word: &AtomicU64) {
-    let mut old = word.load(Relaxed);
-    while let Err(now) = word.compare_exchange_weak(old, old + 1, AcqRel, Relaxed) {
+fn swap(packed: &AtomicU64) {
+    let mut old = packed.load(Relaxed);
+    while let Err(now) = packed.compare_exchange_weak(old, old + 1, AcqRel, Relaxed) {
         old = now;
     }
 }
@@ -63,7 +63,7 @@ impl Linear {
             }
         }
         match self.slot(hash, key) {
-            Some((_, word)) => *word = word.saturating_add(1),
+            Some((_, packed)) => *packed = packed.saturating_add(1),
             free => {
                 *free = Some((key, NonZeroU64::MIN));
                 self.len += 1;
@@ -83,11 +83,11 @@ impl Linear {
 }
 
 /// The limiter's own table.
-type Words = Groups<(u64, NonZeroU64), 7>;
+type PackedLevels = Groups<(u64, NonZeroU64), 7>;
 
-fn claim_in_groups(table: &mut Words, hash: u64, key: u64, hasher: &RandomState) {
+fn claim_in_groups(table: &mut PackedLevels, hash: u64, key: u64, hasher: &RandomState) {
     match table.find_mut(hash, |(own, _)| *own == key) {
-        Some((_, word)) => *word = word.saturating_add(1),
+        Some((_, packed)) => *packed = packed.saturating_add(1),
         None => {
             table.make_space(|(key, _)| hasher.hash_one(key));
             table.insert(hash, (key, NonZeroU64::MIN));
@@ -141,7 +141,7 @@ fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
         (
             "960 x parking_lot Mutex<groups of seven>",
             Box::new(|| {
-                let map = Sharded::new(960, || parking_lot::Mutex::new(Words::new()));
+                let map = Sharded::new(960, || parking_lot::Mutex::new(PackedLevels::new()));
                 Box::new(move |keys| {
                     for &key in keys {
                         black_box(Instant::now());
@@ -159,7 +159,7 @@ fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
                     for &key in keys {
                         black_box(Instant::now());
                         match map.get(&key) {
-                            Some(word) => swap(&word),
+                            Some(packed) => swap(&packed),
                             None => drop(map.entry(key).or_default()),
                         }
                     }
@@ -185,7 +185,7 @@ fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
                 Box::new(move |keys| {
                     for &key in keys {
                         black_box(Instant::now());
-                        if map.read_sync(&key, |_, word| swap(word)).is_none() {
+                        if map.read_sync(&key, |_, packed| swap(packed)).is_none() {
                             let _ = map.insert_sync(key, AtomicU64::default());
                         }
                     }

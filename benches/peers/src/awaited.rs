@@ -19,7 +19,7 @@ const BURST: u32 = 1_000_000;
 
 /// After this time a turn has hung: two tasks at once have lost leaky-bucket's wake-up, though there were enough
 /// tokens.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 type MakeJob = Box<dyn Fn(u64) -> Job + Sync>;
@@ -82,7 +82,7 @@ pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
         for (name, make) in &contenders {
             let hung = AtomicBool::new(false);
             let work = async || {
-                if timeout(PATIENCE, make(extent.operations)).await.is_err() {
+                if timeout(TURN_TIMEOUT, make(extent.operations)).await.is_err() {
                     hung.store(true, Relaxed);
                 }
             };

@@ -1,6 +1,6 @@
 //! 10,000 waiters, half of which are cancelled in random order.
 
-use crate::job::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, run_in_child};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::{Results, quantile};
 use crate::{Failure, Plan};
@@ -17,14 +17,14 @@ const RATE: u32 = 10_000;
 pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
     for round in 0..plan.child_rounds {
         for peer in Peer::ALL.into_iter().filter(|peer| plan.wants(CASE) && plan.invites(*peer, round)) {
-            have_done(results, CASE, peer.name(), &Job::Cancel { peer }, plan.limit())?;
+            run_in_child(results, CASE, peer.name(), &Job::Cancel { peer }, plan.limit())?;
         }
     }
     Ok(())
 }
 
 /// The number of queues in each process: cancelling half of one takes less than a millisecond.
-const LINES: usize = 20;
+const QUEUES: usize = 20;
 
 struct HalfLeave<'a> {
     runtime: &'a Runtime,
@@ -41,7 +41,7 @@ pub fn measure(peer: Peer) -> Outcome {
         present(peer, RATE, WAITERS as u32, scenario)
     };
     let drops: Vec<f64> =
-        (0..LINES).flat_map(|_| half_leave(false).remove("ns per drop").unwrap_or_default()).collect();
+        (0..QUEUES).flat_map(|_| half_leave(false).remove("ns per drop").unwrap_or_default()).collect();
     let mut outcome = half_leave(true);
     outcome.insert("ns per drop".into(), vec![quantile(&drops, 0.5)]);
     if peer == Peer::Tollgate {
@@ -55,11 +55,11 @@ impl Scenario for HalfLeave<'_> {
 
     fn run<W: Waits>(self, limiter: W) -> Outcome {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut line: Vec<_> = (0..WAITERS).map(|_| Box::pin(limiter.acquire(1))).collect();
+        let mut queue: Vec<_> = (0..WAITERS).map(|_| Box::pin(limiter.acquire(1))).collect();
         // A task that is served while others still arrive leaves at once; there are few.
-        line.retain_mut(|waiter| waiter.as_mut().poll(&mut cx).is_pending());
-        fastrand::Rng::with_seed(7).shuffle(&mut line);
-        let leaving = line.split_off(line.len() / 2);
+        queue.retain_mut(|waiter| waiter.as_mut().poll(&mut cx).is_pending());
+        fastrand::Rng::with_seed(7).shuffle(&mut queue);
+        let leaving = queue.split_off(queue.len() / 2);
         let (count, begin) = (leaving.len(), Instant::now());
         for waiter in leaving {
             drop(waiter);
@@ -69,7 +69,7 @@ impl Scenario for HalfLeave<'_> {
         if !self.to_the_end {
             return Outcome::from([each]);
         }
-        self.runtime.block_on(async { line.into_iter().collect::<FuturesUnordered<_>>().count().await });
+        self.runtime.block_on(async { queue.into_iter().collect::<FuturesUnordered<_>>().count().await });
         // All that were served, without the cancelled ones.
         let ideal = (WAITERS - count) as f64 / f64::from(RATE);
         Outcome::from([each, ("rest finished / ideal".into(), vec![self.start.elapsed().as_secs_f64() / ideal])])
@@ -81,11 +81,11 @@ fn tokens_lost(runtime: &Runtime) -> f64 {
     let limiter = Limiter::new(Quota::per_second(RATE.into()).burst(1_000_000).initial(0)).expect("valid");
     let started = Instant::now();
     let mut cx = Context::from_waker(Waker::noop());
-    let mut line: Vec<_> = (0..WAITERS).map(|_| Box::pin(limiter.consume(1))).collect();
-    line.retain_mut(|waiter| waiter.as_mut().poll(&mut cx).is_pending());
-    fastrand::Rng::with_seed(11).shuffle(&mut line);
-    line.truncate(line.len() / 2);
-    runtime.block_on(async { line.into_iter().collect::<FuturesUnordered<_>>().count().await });
+    let mut queue: Vec<_> = (0..WAITERS).map(|_| Box::pin(limiter.consume(1))).collect();
+    queue.retain_mut(|waiter| waiter.as_mut().poll(&mut cx).is_pending());
+    fastrand::Rng::with_seed(11).shuffle(&mut queue);
+    queue.truncate(queue.len() / 2);
+    runtime.block_on(async { queue.into_iter().collect::<FuturesUnordered<_>>().count().await });
     // The limiter was started before the stopwatch, and is read after it.
     let minted = started.elapsed().as_nanos() as u64 * u64::from(RATE) / 1_000_000_000;
     let snapshot = limiter.snapshot();

@@ -1,6 +1,6 @@
 //! One task with large claims among tasks with small ones, and one task alone.
 
-use crate::job::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, run_in_child};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::Results;
 use crate::waiting::two_workers;
@@ -19,7 +19,7 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
             let seconds = plan.seconds;
             for (case, job) in [(FAIR, Job::Fair { peer, seconds }), (ALONE, Job::Alone { peer, seconds })] {
                 if plan.wants(case) {
-                    have_done(results, case, peer.name(), &job, plan.limit())?;
+                    run_in_child(results, case, peer.name(), &job, plan.limit())?;
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! Seastar's test of its token bucket: how much of the rate is kept, and how evenly, beside threads or tasks that burn
-//! all CPU.
+//! Seastar's test of its token bucket: how much of the rate is kept, and how evenly, while other threads or tasks use
+//! all of the CPU.
 //!
 //! Each worker takes 10 tokens, works for a millisecond, and starts again. Hogs are threads, or tasks that keep the
 //! runtime from checking its timers for some milliseconds. A cap that loses the tokens minted while it is reached
 //! (seastar's) loses rate here, since releases come late and together. A cap that only delays claims does not.
 
-use crate::job::{Contender, Hogs, Job, Outcome, have_done};
+use crate::job::{Contender, Hogs, Job, Outcome, run_in_child};
 use crate::results::Results;
 use crate::waiting::two_workers;
 use crate::{Failure, Plan};
@@ -24,8 +24,8 @@ const COST: u64 = 10;
 const BURST: u64 = 200;
 const CAP: u64 = 160;
 const WORK: Duration = Duration::from_millis(1);
-/// How long a hog burns CPU before it yields. A runtime may check its timers this late, or twice that with two hogs on
-/// a worker.
+/// How long a hog computes before it yields. A runtime may check its timers this late, or twice that with two hogs on a
+/// worker.
 const HOG: Duration = Duration::from_millis(6);
 pub const BURNING: &str = "seastar's rule for caps";
 
@@ -46,7 +46,7 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
             for (contender, name) in contenders.iter().filter(|_| plan.wants(&case)) {
                 let hogs = Hogs { count, tasks };
                 let job = Job::Hogs { contender: *contender, hogs, seconds: plan.seconds };
-                have_done(results, &case, name, &job, plan.limit())?;
+                run_in_child(results, &case, name, &job, plan.limit())?;
             }
         }
     }

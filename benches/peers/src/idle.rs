@@ -1,6 +1,6 @@
 //! 1,000 limiters that had a waiter once: their cost when no claim waits any more.
 
-use crate::job::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, run_in_child};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::Results;
 use crate::waiting::two_workers;
@@ -18,7 +18,7 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
         let peers = [None].into_iter().chain(Peer::ALL.map(Some));
         for peer in peers.filter(|peer| plan.wants(CASE) && peer.is_none_or(|peer| plan.invites(peer, round))) {
             let job = Job::Idle { peer, seconds: plan.seconds };
-            have_done(results, CASE, peer.map_or(NOTHING, Peer::name), &job, plan.limit())?;
+            run_in_child(results, CASE, peer.map_or(NOTHING, Peer::name), &job, plan.limit())?;
         }
     }
     Ok(())
@@ -58,7 +58,7 @@ pub fn measure(peer: Option<Peer>, seconds: f64) -> Outcome {
     ])
 }
 
-/// Of all threads but this one.
+/// The voluntary context switches of all threads except this one.
 fn worker_switches() -> u64 {
     let own = std::process::id().to_string();
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

@@ -42,7 +42,7 @@ pub struct Hogs {
 }
 
 /// In the parent: runs `job` in a child process and records the outcome.
-pub fn have_done(results: &mut Results, case: &str, name: &str, job: &Job, limit: Duration) -> Result<(), Failure> {
+pub fn run_in_child(results: &mut Results, case: &str, name: &str, job: &Job, limit: Duration) -> Result<(), Failure> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--child", &serde_json::to_string(job)?])
         .stdout(Stdio::piped())

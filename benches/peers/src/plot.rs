@@ -112,7 +112,7 @@ fn lateness(results: &Results, case: &str, path: &Path) -> Result<(), Failure> {
     let names: Vec<&str> = curves.iter().map(|curve| curve.0).collect();
     let page = page
         .margin(6, 0, 0, 0)
-        .titled("10,000 tasks in line for 100,000 tokens/s: how late grants arrive", style(17))?;
+        .titled("10,000 tasks waiting for 100,000 tokens/s: how late grants arrive", style(17))?;
     let (left, beside) = page.split_horizontally(720);
     let mut chart = ChartBuilder::on(&left)
         .margin(12)
@@ -169,7 +169,7 @@ fn cpu(results: &Results, path: &Path) -> Result<(), Failure> {
         .configure_mesh()
         .light_line_style(WHITE)
         .bold_line_style(FLOOR.mix(0.6))
-        .x_desc("tasks in line (log)")
+        .x_desc("waiting tasks (log)")
         .y_desc("microseconds of CPU per grant (log)")
         .x_label_formatter(&|tasks| format!("{tasks}"))
         .y_label_formatter(&|micros| format!("{micros}"))

@@ -58,7 +58,7 @@ fn short(results: &Results) -> Table {
         "granted, 1 / 2 threads",
         "refused, 1 / 2 threads",
         "awaited, 1 / 2 tasks",
-        "10,000 in line: CPU, rate kept",
+        "10,000 waiting: CPU, rate kept",
         "share of a large asker",
         "cancellation leaks tokens",
         "1,000 idle: wake-ups/s",

@@ -39,7 +39,7 @@ pub fn measure(results: &mut Results, case: &str, contenders: &[Contender], thre
 #[derive(Clone, Copy, Default)]
 pub struct Turn {
     pub took: Duration,
-    /// How often the system took the core away: then the other threads ran alone, and looked fast.
+    /// How often the system preempted the thread: the other threads then ran without contention and looked too fast.
     pub preempted: u64,
 }
 

@@ -1,6 +1,6 @@
 //! A long queue: tasks that claim again as soon as they are served.
 
-use crate::job::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, run_in_child};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::{Results, quantile};
 use crate::{Failure, Plan};
@@ -28,13 +28,13 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
         for round in 0..plan.child_rounds {
             for peer in Peer::ALL.into_iter().filter(|peer| plan.invites(*peer, round)) {
                 let job = Job::Waiting { peer, tasks, rate, seconds: plan.seconds };
-                have_done(results, &case, peer.name(), &job, plan.limit())?;
+                run_in_child(results, &case, peer.name(), &job, plan.limit())?;
             }
         }
     }
     let case = "order, 1,000 tasks, 100000 tokens/s, 1 worker";
     for peer in Peer::ALL.into_iter().filter(|_| plan.wants(case)) {
-        have_done(results, case, peer.name(), &Job::Order { peer }, plan.limit())?;
+        run_in_child(results, case, peer.name(), &Job::Order { peer }, plan.limit())?;
     }
     Ok(())
 }
@@ -141,7 +141,8 @@ struct Order<'a> {
     runtime: &'a Runtime,
 }
 
-/// How many are served before a task that claimed earlier. On one worker, where the order of the claims is known.
+/// Counts the tasks that are served before a task that claimed earlier. On one worker, where the order of the claims is
+/// known.
 pub fn order(peer: Peer) -> Outcome {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();

@@ -1,8 +1,8 @@
 //! Takes part in tokio's cooperative scheduling.
 //!
 //! A task that awaits one ready future after the other never returns to its runtime, which then cannot run the driver
-//! of the limiter that the task waits for. The futures of tollgate pay one unit of the task's budget for each result;
-//! so do the futures of this crate that do not consist of one of those.
+//! of the limiter that the task waits for. The futures of tollgate pay one unit of the task's budget for each result.
+//! The futures of this crate either poll one of those, or pay a unit themselves.
 
 use std::task::{Context, Poll, ready};
 use tokio::task::coop::poll_proceed;

@@ -13,7 +13,7 @@ use tollgate::{AsLimiter, ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refus
 /// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
-    /// As long as it takes.
+    /// Without a limit.
     Endless,
     /// At most this long; see [`Consume::within`](tollgate::Consume::within).
     AtMost(Duration),
@@ -36,9 +36,9 @@ impl Default for MaxWait {
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
 /// A [`Limiter`] or a [`Class`](tollgate::Class) is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
-/// limiter or key. Implement this trait for any other limiter. The future must take nothing before it is polled, and
-/// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](tollgate::Denied::new), which
-/// the feature `http` answers with status 429.
+/// limiter or key. Implement this trait for any other limiter. The future must take no tokens before it is polled, and
+/// must refund the tokens that it was granted if it is dropped. A refusal for now is a
+/// [`Denied::new`](tollgate::Denied::new), which the feature `http` answers with status 429.
 pub trait Gate<Request> {
     /// The grant, held while the request is in flight.
     type Pass;
@@ -58,8 +58,8 @@ impl<Request, L: AsLimiter> Gate<Request> for L {
     }
 }
 
-/// A [`Gate`] that computes from each request what it takes: created by [`LimitLayer::cost`](super::LimitLayer::cost),
-/// [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
+/// A [`Gate`] that computes from each request the limiter or key to ask, and the cost: created by
+/// [`LimitLayer::cost`](super::LimitLayer::cost), [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
 ///
 /// | `L` | the function returns | created by |
 /// |---|---|---|
@@ -73,12 +73,12 @@ pub struct By<L, F> {
     choose: Arc<F>,
 }
 
-/// In a [`By`]: each request names its limiter.
+/// The limiter of a [`By`] with a function that chooses the limiter, or the class, of each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyLimiter;
 
 impl<L, F> By<L, F> {
-    /// Creates a gate. `choose` returns what a request takes.
+    /// Creates a gate. `choose` returns the cost of a request, and its limiter or key: see [`By`].
     pub fn new(limiter: L, choose: F) -> Self {
         Self { limiter, choose: Arc::new(choose) }
     }
@@ -128,8 +128,8 @@ impl<L: fmt::Debug, F> fmt::Debug for By<L, F> {
     }
 }
 
-/// A limiter from which a [`By`] takes what its function has chosen. It cannot be named outside of this crate:
-/// implement [`Gate`] for other limiters.
+/// A limiter from which a [`By`] takes the tokens that its function has chosen. The trait cannot be named outside of
+/// this crate: implement [`Gate`] for other limiters.
 pub trait Acquire<T>: Clone {
     /// The grant.
     type Pass;
@@ -139,11 +139,11 @@ pub trait Acquire<T>: Clone {
     /// Waits for the grant, for at most `allowed` if that is set.
     fn claim(self, chosen: T, allowed: Option<Duration>) -> Self::Claim;
 
-    /// Takes the grant if it is there.
+    /// Takes the tokens if they are available now.
     fn try_acquire(self, chosen: T) -> Result<Self::Pass, TryAcquireError>;
 
-    /// True if only a request over the network can tell whether the grant is there: then even a request that may not
-    /// wait in the queue waits for that answer.
+    /// True if a request over the network is needed to learn whether the tokens are available. A request that must not
+    /// wait in the queue waits for this answer all the same.
     fn is_remote(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Refusals as gRPC statuses.
 //!
 //! A refusal is a "trailers-only" response of the [gRPC protocol]: the status stands in the header fields, and there is
-//! no body. When to retry is told twice: as server pushback, which the retry policies of gRPC clients obey, and as
+//! no body. The time to retry is sent twice: as server pushback, which the retry policies of gRPC clients obey, and as
 //! `google.rpc.RetryInfo` in the status details, which programs read.
 //!
 //! [gRPC protocol]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
@@ -99,7 +99,7 @@ fn code(refused: Refused) -> u64 {
     }
 }
 
-/// Whether the same call is refused at any time.
+/// Whether the same call would be refused at any later time too.
 fn is_final(refused: Refused) -> bool {
     matches!(
         refused,

@@ -4,7 +4,7 @@ use super::body::HeldBody;
 
 /// Attaches the grant to the response, or drops it.
 ///
-/// Implement this trait for other kinds of responses, which end elsewhere.
+/// Implement this trait for responses that end neither with their head nor with their body.
 pub trait Hold<Response, Pass> {
     /// The response of the limited service.
     type Response;
@@ -15,7 +15,7 @@ pub trait Hold<Response, Pass> {
 
 /// Keeps the request in flight until the response's body has yielded its last frame, has failed, or is dropped.
 ///
-/// When a connection is upgraded, its response has ended.
+/// The response that upgrades a connection ends with the upgrade.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToBody;
 

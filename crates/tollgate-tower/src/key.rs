@@ -158,7 +158,7 @@ pub fn forwarded_for<B>(
 pub struct NoTrustedProxies;
 
 /// Keys requests by the address from which the client connected, as axum's
-/// [`ConnectInfo`](axum::extract::ConnectInfo) tells it.
+/// [`ConnectInfo`](axum::extract::ConnectInfo) has it.
 ///
 /// # Panics
 ///

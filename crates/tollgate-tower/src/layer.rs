@@ -13,9 +13,9 @@ use tower_layer::Layer;
 
 /// Puts services behind a limiter. See the [module](super) for the settings and their defaults.
 ///
-/// Of [`within`](Self::within), [`wait_without_limit`](Self::wait_without_limit) and [`refuse`](Self::refuse), the last call
-/// counts. How long requests are in flight and how refusals are answered can each be chosen once: a second choice does not
-/// compile.
+/// If several of [`within`](Self::within), [`wait_without_limit`](Self::wait_without_limit) and
+/// [`refuse`](Self::refuse) are called, the last call counts. How long requests are in flight and how refusals are
+/// answered can each be chosen once: a second choice does not compile.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {

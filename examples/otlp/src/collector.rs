@@ -30,9 +30,9 @@ pub struct Point {
     /// `counter`, `up-down counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     pub unit: String,
-    /// Of a histogram the sum.
+    /// The value; for a histogram, the sum of its values.
     pub value: f64,
-    /// Of a histogram the number of values; otherwise 0.
+    /// The number of values of a histogram; otherwise 0.
     pub count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A service with a limiter, whose metrics and spans go to an OpenTelemetry collector.
+//! A service with a limiter that sends its metrics and spans to an OpenTelemetry collector.
 //!
 //! `cargo run -p otlp -- http://localhost:4318` exports to that collector. Without an
 //! address a stand-in for a collector runs in the same process, and the program prints what has arrived there.

@@ -3,7 +3,7 @@
 /// The largest cost of one call that a limiter accepts.
 pub const MAX_COST: u64 = 1 << 48;
 
-/// A call: when, by which key, for how many tokens.
+/// A call: its instant, its key and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds since the origin of the trace's clock.

@@ -1,4 +1,4 @@
-//! What is good enough.
+//! The goal: how long calls may wait, and how many may be refused.
 
 use crate::share::Share;
 use humantime::format_duration;

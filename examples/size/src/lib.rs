@@ -3,8 +3,8 @@
 //! The binary's `--help` and README.md say how to use it. The modules, in reading order:
 //!
 //! * [`event`], [`trace`], [`read`], [`demo`]: where the calls come from;
-//! * [`replay`]: the calls against a real limiter in simulated time, and what each of them waits;
-//! * [`summary`], [`goal`], [`search`]: what the waits mean, and the smallest quota that is good enough;
+//! * [`replay`]: makes the calls on a real limiter in simulated time, and returns how long each of them waits;
+//! * [`summary`], [`goal`], [`search`]: the waits in a few numbers, and the smallest quota that meets the goal;
 //! * [`outcome`], [`report`], [`table`], [`timeline`], [`picture`]: what is printed and drawn.
 
 use std::error::Error;

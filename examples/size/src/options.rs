@@ -29,10 +29,10 @@ pub struct Options {
     /// The format of the trace [default: what its first line looks like]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// What instants that are bare numbers count
+    /// The unit of instants that are numbers
     #[arg(long, value_enum, default_value = "s")]
     pub unit: Unit,
-    /// Leave the calls of an access log where the log has them: at the beginnings of whole seconds
+    /// Do not spread the calls of an access log over their seconds: keep them at the whole second that the log gives
     #[arg(long)]
     pub no_spread: bool,
     /// Fail if a line is malformed, instead of leaving it out
@@ -78,7 +78,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "s")]
     pub per: Per,
 
-    /// Where the picture goes, as SVG
+    /// The file for the picture, an SVG
     #[arg(long, default_value = "target/size.svg")]
     pub picture: PathBuf,
 }

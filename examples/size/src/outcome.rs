@@ -1,4 +1,4 @@
-//! One quota, and how the trace fares with it.
+//! The result of a replay with one quota.
 
 use crate::goal::Goal;
 use crate::replay::{Candidate, Replay, Setting};

@@ -1,11 +1,11 @@
-//! A trace against a real limiter, in simulated time.
+//! Replays a trace on a real limiter, in simulated time.
 //!
-//! Each call arrives at its instant, whatever the calls before it waited. So no call has to be parked: `estimate` is
-//! the wait in FIFO order, and a grant of cost 0 that is settled for the real cost leaves the claim as a debt, which
-//! later calls wait for as they would wait for a parked call. With one continuous quota of at most one token per
-//! nanosecond, the wait depends on the tokens claimed before it alone, so both give the same instants.
-//! `tests/parked.rs` compares them. With a stepped quota they differ: a step is cut to the burst for the first parked
-//! call, and for a debt it is not.
+//! Each call arrives at its instant, however long the calls before it wait. So no future has to be kept waiting
+//! (*parked*): `estimate` is the wait in FIFO order, and a grant of cost 0 that is settled for the real cost turns the
+//! cost into a debt. Later calls wait for the debt as they would wait for a parked call. With one continuous quota of
+//! at most one token per nanosecond, the wait depends on the tokens claimed before it alone, so both give the same
+//! instants. `tests/parked.rs` compares them. With a stepped quota they differ: a step is cut to the burst for the
+//! first parked call, and for a debt it is not.
 
 use crate::Failure;
 use crate::event::Event;

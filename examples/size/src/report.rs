@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write, stdin};
 use std::path::Path;
 
-/// Whether the program succeeded; see the exit codes in [`Options`].
+/// The outcome of the program; [`Options`] lists the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Done,
@@ -39,7 +39,7 @@ pub fn run(options: &Options, output: &mut dyn Write, remarks: &mut dyn Write) -
     }
 }
 
-/// `None` if a line is malformed and must not be.
+/// Reads or generates the trace. `None` if a line is malformed under `--strict`.
 fn load(options: &Options, remarks: &mut dyn Write) -> Result<Option<Trace>, Failure> {
     if let Some(demo) = options.demo() {
         return demo.trace().map(Some);
@@ -92,7 +92,7 @@ fn find(options: &Options, trace: &Trace, goal: Goal, output: &mut dyn Write) ->
     let search = Search { events: &trace.events, setting: options.setting(), goal, per: options.per };
     let max_burst = options.max_burst.unwrap_or_else(|| trace.busiest_second(options.per_key).max(1));
     let Some(TradeOff { burst, rate: Some(rate) }) = search.choose(max_burst) else {
-        table::hopeless(output, max_burst)?;
+        table::no_quota_found(output, max_burst)?;
         return conclude(output, None);
     };
     let trade_offs = search.trade_offs(max_burst, rate);
@@ -122,7 +122,7 @@ fn draw(
 fn conclude(output: &mut dyn Write, chosen: Option<&Outcome>) -> Result<Verdict, Failure> {
     match chosen {
         Some(outcome) => table::last_line(output, outcome).map(|()| Verdict::Done),
-        None => table::no_last_line(output).map(|()| Verdict::GoalNotMet),
+        None => table::last_line_without_quota(output).map(|()| Verdict::GoalNotMet),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The smallest quota that meets a goal.
 //!
-//! Many pairs of a rate and a burst meet it: a larger burst allows a smaller rate. The pair that is chosen has the
-//! smallest rate that does with the largest burst allowed, and of the bursts that do at that rate, the smallest.
+//! Many pairs of a rate and a burst meet the goal: a larger burst allows a smaller rate. The chosen pair has the
+//! smallest rate that meets the goal with the largest burst allowed, and the smallest burst that meets it at that rate.
 //!
 //! Rates are whole numbers of tokens per period. The search assumes that more tokens never make the result worse. This
-//! is so without a longest wait. With one, a call that a smaller quota refuses can be granted late by a larger one, and
-//! a large call that is granted can cause smaller ones to be refused. Then the pair found meets the goal, and the next
-//! smaller rate or burst does not, but one far below could.
+//! holds without a longest wait. With one, a larger quota can grant, late, a call that a smaller quota refuses, and a
+//! large granted call can cause smaller ones to be refused. The pair that is found then still meets the goal, and the
+//! next smaller rate or burst does not, but one far below could.
 
 use crate::event::Event;
 use crate::goal::Goal;

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Summary {
     pub granted: usize,
     pub refused: usize,
-    /// Of the granted calls, as are `p99` and `max`.
+    /// The median wait of the granted calls. `p99` and `max` are also those of the granted calls.
     pub p50: Duration,
     pub p99: Duration,
     pub max: Duration,

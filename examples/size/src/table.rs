@@ -1,4 +1,4 @@
-//! What is printed.
+//! Prints the results as text.
 
 use crate::Failure;
 use crate::goal::Goal;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 use tollgate::Quota;
 
-/// The trace and the goal.
+/// Prints the trace, the limit and the goal.
 pub fn head(output: &mut dyn Write, trace: &Trace, options: &Options, goal: Option<Goal>) -> Result<(), Failure> {
     let (tokens, seconds) = (trace.tokens(), trace.span().as_secs_f64());
     let (calls, keys) = (trace.events.len(), trace.keys.len());
@@ -20,20 +20,20 @@ pub fn head(output: &mut dyn Write, trace: &Trace, options: &Options, goal: Opti
     if seconds > 0.0 {
         write!(output, ": {:.3}/s on average", tokens as f64 / seconds)?;
     }
-    let whose = if options.per_key { " of a key" } else { "" };
+    let of_a_key = if options.per_key { " of a key" } else { "" };
     let busiest = trace.busiest_second(options.per_key);
-    writeln!(output, ", {busiest} in the busiest second{whose}")?;
-    let patience = options.max_wait.map(|most| format!("for {} at most", format_duration(most)));
-    let patience = patience.unwrap_or_else(|| "for as long as it takes".into());
+    writeln!(output, ", {busiest} in the busiest second{of_a_key}")?;
+    let longest_wait = options.max_wait.map(|most| format!("for {} at most", format_duration(most)));
+    let longest_wait = longest_wait.unwrap_or_else(|| "for as long as it takes".into());
     let scope = if options.per_key { "a quota per key" } else { "one quota for all calls" };
-    writeln!(output, "limit: {scope}, callers wait {patience}")?;
+    writeln!(output, "limit: {scope}, callers wait {longest_wait}")?;
     if let Some(goal) = goal {
         writeln!(output, "goal:  {goal}")?;
     }
     Ok(())
 }
 
-/// A line for each quota.
+/// Prints a line for each quota.
 pub fn outcomes(output: &mut dyn Write, outcomes: &[Outcome]) -> Result<(), Failure> {
     let heads = ["quota", "granted", "refused", "refused %", "p50 ms", "p99 ms", "max ms", "queue", "goal"];
     let columns =
@@ -58,13 +58,13 @@ fn row(outcome: &Outcome) -> [String; 9] {
     ]
 }
 
-/// The smallest rate for each of some bursts.
+/// Prints the smallest rate for each of several bursts.
 pub fn trade_offs(output: &mut dyn Write, search: &Search<'_>, rows: &[TradeOff]) -> Result<(), Failure> {
     let rate = |row: &TradeOff| row.rate.map_or("none".into(), |rate| rate_of(search.quota(rate, row.burst)));
     print(output, &["burst", "smallest rate"], rows.iter().map(|row| vec![row.burst.to_string(), rate(row)]))
 }
 
-/// Which of the pairs that meet the goal is chosen.
+/// Prints which of the pairs that meet the goal is chosen, and why.
 pub fn choice(output: &mut dyn Write, search: &Search<'_>, chosen: TradeOff, max_burst: u64) -> Result<(), Failure> {
     let (rate, burst) = (chosen.rate.unwrap_or_default(), chosen.burst);
     let quota = search.quota(rate, burst);
@@ -80,21 +80,21 @@ pub fn choice(output: &mut dyn Write, search: &Search<'_>, chosen: TradeOff, max
     Ok(())
 }
 
-/// No rate meets the goal.
-pub fn hopeless(output: &mut dyn Write, max_burst: u64) -> Result<(), Failure> {
+/// Prints that no rate meets the goal, and what to change.
+pub fn no_quota_found(output: &mut dyn Write, max_burst: u64) -> Result<(), Failure> {
     let advice = "raise --max-burst, --wait-p99, --refuse or --max-wait";
     Ok(writeln!(output, "\nno rate up to 1000000000/s meets the goal with a burst of at most {max_burst}: {advice}")?)
 }
 
-/// The line for machines.
+/// Prints the machine-readable last line.
 pub fn last_line(output: &mut dyn Write, outcome: &Outcome) -> Result<(), Failure> {
     let (quota, summary) = (outcome.candidate.quota(), outcome.summary);
     let (rate, burst, p99) = (rate_of(quota), quota.capacity(), millis(summary.p99));
     Ok(writeln!(output, "size: rate={rate} burst={burst} wait_p99_ms={p99} refused={}", summary.refused)?)
 }
 
-/// The same if no quota meets the goal.
-pub fn no_last_line(output: &mut dyn Write) -> Result<(), Failure> {
+/// Prints the machine-readable last line if no quota meets the goal.
+pub fn last_line_without_quota(output: &mut dyn Write) -> Result<(), Failure> {
     Ok(writeln!(output, "size: rate=none burst=none wait_p99_ms=none refused=none")?)
 }
 
@@ -103,7 +103,7 @@ fn rate_of(quota: Quota) -> String {
 }
 
 fn millis(wait: Duration) -> String {
-    // Integers: the same digits everywhere.
+    // In integers, so that the digits are the same on every machine.
     let micros = wait.as_nanos().div_ceil(1_000);
     format!("{}.{:03}", micros / 1_000, micros % 1_000)
 }

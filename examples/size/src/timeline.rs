@@ -20,8 +20,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// `waits` belong to `events`, one each. What is granted after the last call is left out, unless all calls arrive
-    /// at one instant.
+    /// `waits` belong to `events`, one each. Grants after the last call are left out, unless all calls arrive at one
+    /// instant.
     pub fn new(events: &[Event], waits: &[Option<Duration>]) -> Self {
         let start = events.first().map_or(0, |event| event.at);
         let span = events.last().map_or(0, |event| event.at - start);

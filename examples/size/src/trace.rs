@@ -5,7 +5,7 @@ use crate::event::Event;
 use std::io::Write;
 use std::time::Duration;
 
-/// The most tokens of a whole trace: positions of a limiter stay comparable up to here.
+/// The most tokens that a trace may have: up to this number, the positions of a limiter can be compared.
 const MAX_TOKENS: u128 = 1 << 60;
 
 const SECOND: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// The names of the keys, by their numbers.
     pub keys: Vec<Box<str>>,
-    /// How often a call stood directly behind a later one.
+    /// The number of calls with an earlier instant than the call before them.
     pub disordered: usize,
 }
 
@@ -37,7 +37,7 @@ impl Trace {
         Ok(Self { events, keys, disordered })
     }
 
-    /// Distributes the calls of each second evenly over that second. For traces whose instants are whole seconds.
+    /// Distributes the calls of each second evenly over that second. For traces that have instants in whole seconds.
     pub fn spread_over_seconds(&mut self) {
         for second in self.events.chunk_by_mut(|one, next| one.at == next.at) {
             let count = second.len() as u64;

@@ -179,7 +179,7 @@ fn a_goal_that_no_quota_meets_fails() {
     let output = folder.run(&[&demo[..], &["--quota", "5/s, burst 980"]].concat());
     assert_eq!((output.status.code(), last_line(&output)), (Some(1), none.to_owned()));
 
-    // Of the quotas that meet it, the smallest rate, then the smallest burst.
+    // The last line has the quota with the smallest rate that meets the goal, and then the smallest burst.
     let quotas = ["5/s, burst 980", "2/s, burst 995", "60/min, burst 999", "1/s, burst 992"];
     let quotas: Vec<_> = quotas.into_iter().flat_map(|quota| ["--quota", quota]).collect();
     let output = folder.run(&[&demo[..], &quotas].concat());

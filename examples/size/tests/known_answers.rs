@@ -63,8 +63,8 @@ fn on_and_off() {
     }
 }
 
-/// Poisson arrivals at a bucket with a burst of 1 are a queue with one server and a fixed service time, M/D/1, whose
-/// waits Erlang computed.
+/// Poisson arrivals at a bucket with a burst of 1 are a queue with one server and a fixed service time, M/D/1. Erlang
+/// computed its waits.
 #[test]
 fn poisson() {
     let trace = demo(Shape::Poisson, 100_000, 100);

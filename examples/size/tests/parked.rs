@@ -19,8 +19,8 @@ struct Parked<F> {
     future: Spawn<F>,
 }
 
-/// The waits of calls whose futures are polled at each instant of `instants`, the grants of an instant before its
-/// arrivals. A grant between two of these instants is seen at the later one.
+/// The waits of calls with futures that are polled at each instant of `instants`; at one instant, grants are made
+/// before arrivals. A grant between two of these instants is seen at the later one.
 fn parked_waits<G: Debug, F: Future<Output = Result<G, ConsumeError>>>(
     events: &[Event],
     instants: &BTreeSet<u64>,
@@ -56,8 +56,8 @@ fn parked_waits<G: Debug, F: Future<Output = Result<G, ConsumeError>>>(
     waits
 }
 
-/// The instants at which calls arrive, those at which the replay grants them, and the nanoseconds before those: so a
-/// parked call that is granted earlier or later than in the replay is seen.
+/// The instants at which calls arrive, the instants at which the replay grants them, and the nanoseconds before these
+/// grants. So the test notices a parked call that is granted earlier or later than in the replay.
 fn instants(events: &[Event], waits: &[Option<Duration>]) -> BTreeSet<u64> {
     let granted =
         events.iter().zip(waits).filter_map(|(event, wait)| Some(event.at + wait.as_ref()?.as_nanos() as u64));

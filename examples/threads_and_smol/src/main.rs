@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         (0..10).for_each(|number| drop(scope.spawn(move || thread(number))));
     });
 
-    // On other executors, the limiter needs the timers of a small tokio runtime. Enter it where the futures are polled.
+    // On other executors, the limiter needs the timers of a small tokio runtime. Enter that runtime where the futures
+    // are polled.
     let timers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
     let _entered = timers.enter();
     let executor = LocalExecutor::new();

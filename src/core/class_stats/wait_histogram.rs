@@ -10,14 +10,14 @@ const LEAST_BITS: u32 = 16;
 /// Waits from 2^52 ns (52 days) on are in the last bucket.
 const MOST_BITS: u32 = 52;
 const BUCKETS: usize = 1 + ((MOST_BITS - LEAST_BITS) as usize) * PER_OCTAVE as usize;
-/// When so many waits are counted, all counts are halved: older waits count less.
+/// When this many waits are counted, all counts are halved, so that older waits count less.
 const MOST: u32 = 2_048;
 
-/// Counts waits; of the older ones less and less.
+/// Counts waits. Older waits count less and less.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct WaitHistogram {
-    /// The sum of all buckets. It comes first, next to what else each wait changes.
+    /// The sum of all buckets. It comes first, next to the other fields that each wait changes.
     count: u32,
     buckets: [u16; BUCKETS],
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 /// Half of the longest window, in nanoseconds.
 const HALF: u64 = 5_000_000_000;
 
-/// The sum of what was added in the present half of the window, which is still running, and in the half before it.
+/// The sums of the present half of the window, which is still running, and of the half before it.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// The number of the present half, counted from the limiter's first nanosecond.
     half: u64,
+    /// The sum of the present half, so far.
     present: u64,
+    /// The sum of the half before.
     before: u64,
 }
 
@@ -35,7 +37,7 @@ impl Window {
         present.saturating_add(self.before_half(half))
     }
 
-    /// What was added in the half before number `half`, which is the present one or a later one.
+    /// The sum of the half before number `half`, which is the present half or a later one.
     fn before_half(&self, half: u64) -> u64 {
         match half - self.half {
             0 => self.before,

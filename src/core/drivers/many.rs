@@ -1,4 +1,4 @@
-//! Drivers of many queues: what they record about one of their queues.
+//! Drivers of many queues: their notes about one of their queues.
 
 use super::{Drivers, Notes};
 use std::task::Waker;

@@ -1,4 +1,4 @@
-//! What changes the simulation besides calls and time: refunds and debts, and the calls of the operator.
+//! Changes of the simulation by refunds, debts and the operator.
 
 use super::{Ahead, DryRun, Entry};
 use crate::core::schedule::Schedule;

@@ -1,5 +1,5 @@
-//! Linux's timer file descriptor (timerfd). The runtime's worker that waits for sockets waits for it too. So no other
-//! thread has to be woken for it, nor has to wake a worker in its turn.
+//! Linux's timer file descriptor (timerfd). The worker of the runtime that waits for sockets also waits for this file,
+//! so no additional thread has to wake up, and then wake a worker.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -21,7 +21,7 @@ impl Timer {
     pub(super) fn open() -> Option<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let file = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-        // The functions that replace it are missing in the oldest tokio that this crate supports.
+        // The functions that replace `with_interest` are missing in the oldest tokio that this crate supports.
         #[allow(deprecated, reason = "it accepts types that may not be files; this one is a file")]
         let register = || AsyncFd::with_interest(file, Interest::READABLE);
         Some(Self { file: catch_unwind(register).ok()?.ok()? })
@@ -29,8 +29,7 @@ impl Timer {
 
     /// Wakes the task when `wait` is over, or earlier. Returns false if that is not possible.
     pub(super) fn wake_after(&mut self, wait: Duration, cx: &mut Context<'_>) -> bool {
-        // Clears past events before the new alarm is set: in the other order its event could be taken for the previous
-        // one's.
+        // Clear past events before the new alarm is set: afterwards, an event of the new alarm could be cleared too.
         loop {
             match self.file.poll_read_ready(cx) {
                 Poll::Ready(Ok(mut event)) => event.clear_ready(),
@@ -39,7 +38,7 @@ impl Timer {
                 Poll::Pending => break,
             }
         }
-        // Zero would disarm it.
+        // A wait of zero would disarm the timer.
         let wait = wait.max(Duration::from_nanos(1));
         let Ok(tv_sec) = wait.as_secs().try_into() else { return false };
         let once = Itimerspec {

@@ -5,7 +5,7 @@ use super::{Queue, Waiter};
 use crate::core::classes::ClassId;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::outcome::Outcome;
-use crate::core::supply::Stretch;
+use crate::core::supply::Span;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Moves the held part aside, and returns the positions that it leaves.
-    pub(crate) fn set_held_aside(&mut self, stand: Stand) -> Option<Stretch> {
+    pub(crate) fn set_held_aside(&mut self, stand: Stand) -> Option<Span> {
         let held = self.take_held()?;
         let stretch = held.waiter.stretch();
         if let Some(parts) = &mut self.parts {

@@ -28,7 +28,7 @@ pub(crate) struct Parts {
     /// The parts that wait until the held part leaves.
     blocked: BTreeSet<u64>,
     pub(super) held: Option<Held>,
-    /// How many parts were not called out yet, without those that wait for their turn in a class.
+    /// How many parts have not been called out yet, without those that wait for their turn in a class.
     pub(super) waiting: u32,
     /// How many parts wait for their turn in a class.
     turns: u32,
@@ -43,7 +43,8 @@ pub(crate) struct Parts {
 pub(crate) struct Held {
     pub(crate) waiter: Waiter,
     pub(crate) number: u64,
-    /// It is not set aside any more, whatever updates come: no clock could tell when this queue is ready.
+    /// The part stays at the front, whatever updates come, because the instant at which this queue is ready was
+    /// unknown.
     pub(crate) stays: bool,
     /// The due instant that this queue announced last.
     pub(crate) announced: Option<u64>,
@@ -52,16 +53,16 @@ pub(crate) struct Held {
 /// A part of a joint claim.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// What is taken from the quotas when the part is granted.
+    /// The tokens to take from the quotas when the part is granted.
     pub(crate) cost: u64,
-    /// Where it waits for its turn, in a limiter with classes.
+    /// The class in which the part waits for its turn, in a limiter with classes.
     class: ClassId,
-    /// What was set aside for it in earlier turns: its cost is larger than an installment.
+    /// Tokens that were set aside for the part in earlier turns, if its cost is larger than an installment.
     paid: u64,
     /// [`Parts::charged`] when the part entered.
     pub(crate) charged: u64,
     stand: Stand,
-    /// `None` while the part is held, since the [`Waiter`] has them, and after it was called out.
+    /// `None` while the part is held, because the [`Waiter`] then has the waker, and after the part was called out.
     waker: Option<Waker>,
     part: Option<Box<JointPart>>,
 }
@@ -77,11 +78,11 @@ impl Part {
     }
 }
 
-/// What the class of a part has reserved for it.
+/// The tokens that the class of a part has reserved for the part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
     pub(crate) class: ClassId,
-    /// What was set aside for the part in earlier turns.
+    /// Tokens that were set aside for the part in earlier turns.
     pub(crate) paid: u64,
 }
 
@@ -92,7 +93,7 @@ pub(crate) enum Stand {
     Place,
     /// In the queue of its class, until its turn.
     Turn,
-    /// Aside, until an update.
+    /// Aside, until an update arrives.
     Aside,
     /// Aside, until this instant.
     Alarm(u64),
@@ -133,7 +134,8 @@ impl Parts {
         self.move_to(number, Stand::Aside);
     }
 
-    /// What the class of a part has reserved for it; `None` before its turn, and after the part was called out.
+    /// The tokens that the class of a part has reserved for it; `None` before its turn, and after the part was called
+    /// out.
     pub(crate) fn reservation(&self, number: u64) -> Option<Reservation> {
         let part = self.all.get(&number)?;
         let is_reserved = !matches!(part.stand, Stand::Turn | Stand::Place | Stand::Called(_));
@@ -145,7 +147,7 @@ impl Parts {
         self.waiting + self.turns
     }
 
-    /// A part that is not held waits no more. Returns whether it was counted among those that wait here.
+    /// Removes a part that is not held from the counts. Returns whether it was counted among the parts that wait here.
     fn count_out(&mut self, stand: Stand, cost: u64) -> bool {
         if stand == Stand::Turn {
             self.turns -= 1;

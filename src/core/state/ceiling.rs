@@ -7,17 +7,18 @@ use crate::core::wakes::ReleaseMark;
 /// The in-flight cap. Its position is `Supply::ceiling`.
 #[derive(Debug)]
 pub(crate) struct Cap {
+    /// The cap: the most tokens in flight.
     pub(crate) tokens: u64,
     /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a claim waits, in the line or aside. A part aside counts,
-    /// because a part for which the cap has no space holds the line until its claim is granted: its queue must decide
-    /// that by the cap of the instant.
+    /// True while releases report to this limiter, which is whenever a claim waits, in the line or aside. Parts that
+    /// wait aside count because a part for which the cap has no space is held at the front until its claim is granted,
+    /// and the queue must make this decision by the present state of the cap.
     pub(crate) watching: bool,
 }
 
 impl Cap {
-    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
+    /// The value that the atomic `Rovers::released` has while it holds no release that this state has not read.
     pub(super) fn word(&self) -> u64 {
         self.seen | u64::from(self.watching)
     }
@@ -28,8 +29,8 @@ impl State {
     /// also asks every later release to report, so that each takes effect at its own instant.
     ///
     /// While a claim waits, this counts only releases that had been made before the caller read the time, by
-    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
-    /// caller must read the time anew.
+    /// `release_mark`. Returns `None` if there are only later releases: they may have been made after that reading, so
+    /// the caller must read the time anew.
     #[inline]
     pub(super) fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };

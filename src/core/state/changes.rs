@@ -12,20 +12,21 @@ use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
-/// What remains after a claim has given up its place.
+/// The leftovers of a claim that has left its place.
 #[derive(Debug, Default)]
 pub(crate) struct Departed {
-    /// The outcome with which it had been called out and that its future had not seen.
+    /// The outcome with which the claim was called out, if its future has not taken it.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) waker: Option<Waker>,
-    /// Tokens that the parent had granted it although this queue had not. The caller gives them back to the parent.
+    /// Tokens that the parent has granted to the claim although this queue has not. The caller gives them back to the
+    /// parent.
     pub(crate) parent: u64,
 }
 
 impl State {
     /// Cancels a waiter behind the front, while nothing was known to be due by `now`. Only the waiter's own claim
-    /// moves; the work of `settle` and `finish` can wait. Returns `None`, and does nothing, if these conditions do not
-    /// hold.
+    /// changes, so the work of `settle` and `finish` can be left to the next caller. Returns `None`, and does nothing,
+    /// if these conditions do not hold.
     ///
     /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
     /// claims behind it, which could not have had them before now.
@@ -46,7 +47,7 @@ impl State {
 
     /// A claim behind the front was cancelled: adds its gap to the waiter before it, which begins at `before`.
     fn note_gap(&mut self, waiter: &Waiter, before: u64) {
-        self.totals.holes += waiter.cost;
+        self.totals.gaps += waiter.cost;
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
         self.note_gap_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
     }
@@ -62,7 +63,7 @@ impl State {
             Left::Front(waiter) => {
                 self.leave_dry_run(waiter.ticket);
                 let parent = self.recall_ticket(&waiter);
-                self.totals.holes -= waiter.skip;
+                self.totals.gaps -= waiter.skip;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 self.fill_front(rovers, &waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), parent }
@@ -93,8 +94,8 @@ impl State {
         self.note_refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
-            // No report is needed: we hold the lock, and this release happens at the instant up to which the queue is
-            // served.
+            // The return value is ignored: this caller holds the lock, and the release counts at the instant up to
+            // which the queue is served.
             rovers.release(tokens);
             cap.seen = cap.seen.wrapping_add(tokens << 1);
             self.supply.raise_ceiling(tokens);

@@ -161,7 +161,8 @@ impl State {
     /// Whether the cap leaves space for `cost` tokens behind all waiters.
     pub(super) fn fits_in_flight(&self, rovers: &Rovers, cost: u64) -> bool {
         let in_flight = self.in_flight(rovers);
-        in_flight.is_none_or(|(flying, cap)| flying.saturating_add(self.queue.tokens()).saturating_add(cost) <= cap)
+        in_flight
+            .is_none_or(|(in_flight, cap)| in_flight.saturating_add(self.queue.tokens()).saturating_add(cost) <= cap)
     }
 
     /// Grants at once and returns how many tokens remain, or enters the queue: `Ok(None)` means that `arrival.place`

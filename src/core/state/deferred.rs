@@ -2,8 +2,8 @@
 //! rest.
 //!
 //! The supply then stands at the instant up to which the queue has been served, and the caller's action belongs to a
-//! later instant. A cancelled claim can leave its place to the claims behind it at once: no grant to those claims is
-//! delivered before the cancellation anyway.
+//! later instant. A cancellation can be applied at once: the claims behind it move up, and their grants are delivered
+//! after the cancellation anyway.
 //!
 //! Other actions must not count as earlier ones. A new claim would be granted tokens at an instant before it arrived,
 //! and the bucket would fill up again from that instant on. Tokens that are given back or added would be cut at a burst
@@ -63,7 +63,7 @@ impl State {
 
     /// Does the first noted action, once the queue has been [served up to it](Self::next_deferred).
     pub(super) fn do_deferred(&mut self, rovers: &Rovers) {
-        // Forecasts did not include it.
+        // The forecasts made so far do not include this action.
         self.supply.note_change();
         let Some(first) = self.rare().deferred.pop_front() else { return };
         match first.act {

@@ -31,8 +31,8 @@ impl State {
         rare.dry_run.as_deref_mut().map(|dry_run| (dry_run, now))
     }
 
-    /// Runs `act`, which changes a grant that holds `word`. If the grant took no tokens in the simulation, `act` runs
-    /// without it.
+    /// Runs `act`, which changes a grant with the verdict in `word`. If the grant took no tokens in the simulation,
+    /// `act` runs without the simulation.
     pub(crate) fn with_grant<R>(&mut self, word: u64, act: impl FnOnce(&mut Self) -> R) -> R {
         if !Verdict::is_refused(word) {
             return act(self);
@@ -224,7 +224,7 @@ impl State {
     /// Enforces a quota again. Its level stays: all claims of the simulation count, also those that would still wait.
     fn end_dry_run(&mut self, rovers: &Rovers, index: usize) {
         // The position of the last claim, without the gaps in the queue.
-        let tail = rovers.tail().wrapping_sub(self.totals.holes);
+        let tail = rovers.tail().wrapping_sub(self.totals.gaps);
         let Some((dry_run, now)) = self.dry_run_now() else { return };
         dry_run.serve(now);
         dry_run.set_dry(index, false);
@@ -232,7 +232,7 @@ impl State {
         schedule.head = tail.wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
         self.supply.enforce_quota(index, schedule, self.front_ticket());
-        // Without quotas to enforce it may have grown beyond any limit.
+        // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);
         if !is_needed {
             self.role.remove(Role::DRY_RUN);

@@ -3,9 +3,10 @@
 //! Every arrival with a deadline needs an estimate, so the cost of one must not grow with the queue. The ways to
 //! compute it, from the cheapest to the most expensive:
 //!
-//! 1. The queue is empty, or one continuous quota alone decides: the number of the ticket is the answer.
+//! 1. The queue is empty, or one continuous quota alone decides: the answer follows from the position of the ticket
+//!    alone.
 //! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota without remainders
-//!    ([`Supply::scheduled_behind`]): the latest of the instants that each quota gives for the number of the ticket.
+//!    ([`Supply::scheduled_behind`]): the latest of the instants that the quotas give for this position.
 //! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy,
 //!    and an arrival adds only the waiters that came since. A grant at the front does not change the forecast. A
 //!    cancellation in the middle, a refund, or a change of the limiter does: then the next estimate serves the whole
@@ -24,8 +25,8 @@ pub(super) struct Forecast {
     supply: Supply,
     /// Waiters that begin before this position are covered.
     until: u64,
-    /// The value of [`Supply::changes`] in the limiter's own supply when this was computed. The forecast holds as long
-    /// as the two are equal.
+    /// The value of [`Supply::changes`] in the limiter's own supply when this was computed. The forecast is valid while
+    /// that value has not changed.
     changes: u64,
 }
 
@@ -64,7 +65,7 @@ impl State {
         if self.queue.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(packed);
         }
-        match self.predict_by_number(packed) {
+        match self.predict_by_position(packed) {
             Some(at) => Some(at),
             None => self.foresee(rovers)?.scheduled(end),
         }
@@ -72,15 +73,15 @@ impl State {
 
     /// The end of a claim of `cost` made now, if the claims in the queue had no gaps between them.
     pub(super) fn packed_end(&self, rovers: &Rovers, cost: u64) -> u64 {
-        rovers.tail().wrapping_add(cost).wrapping_sub(self.totals.holes)
+        rovers.tail().wrapping_add(cost).wrapping_sub(self.totals.gaps)
     }
 
-    /// The same for the cases in which the number of the ticket decides; `end` is counted without the gaps in the
-    /// queue. `None` if it does not decide.
-    fn predict_by_number(&mut self, end: u64) -> Option<u64> {
+    /// The same for the cases in which the position of the ticket alone decides; `end` is counted without the gaps in
+    /// the queue. `None` in all other cases.
+    fn predict_by_position(&mut self, end: u64) -> Option<u64> {
         let front = self.queue.front()?;
         // Claims that the last reading of the time has not seen are not in the bounds yet.
-        if !self.supply.may_go_by_number(self.queue.largest()) || self.supply.claimed() != front.start() {
+        if !self.supply.may_use_position(self.queue.largest()) || self.supply.claimed() != front.start() {
             return None;
         }
         let (ticket, largest) = (front.ticket, self.queue.largest());
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_forecast_equals_serving_the_whole_queue() {
-        let (mut by_number, mut by_forecast) = (0, 0);
+        let (mut by_position, mut by_forecast) = (0, 0);
         for seed in 0..1_000 {
             let mut random = Rng::with_seed(seed);
             let clock = ManualClock::new();
@@ -272,19 +273,19 @@ mod tests {
                     let estimated = state.predict(rovers, cost);
                     assert_eq!(estimated, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
                     if state.queue.len() > 1 && !state.supply.is_straight() {
-                        let counter = if steps::take() == 0 { &mut by_number } else { &mut by_forecast };
+                        let counter = if steps::take() == 0 { &mut by_position } else { &mut by_forecast };
                         *counter += 1;
                     }
                 });
             }
         }
-        assert!(by_number > 1_000 && by_forecast > 500, "{by_number} {by_forecast}");
+        assert!(by_position > 1_000 && by_forecast > 500, "{by_position} {by_forecast}");
     }
 
     /// Two equal quotas, each with space for only one claim: each in turn is full while the queue waits for the other,
     /// and loses the half nanosecond by which it was ahead.
     #[test]
-    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_decided_by_number() {
+    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_decided_by_position() {
         let quota = Quota::new(2, 7 * NANO).burst(1);
         let limiter = limiter(&[quota.initial(1), quota.initial(0)]);
         let mut queue = [1, 1].map(|cost| spawn(limiter.consume(cost)));

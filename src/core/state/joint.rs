@@ -1,4 +1,4 @@
-//! When a joint claim holds the line, and when others pass it.
+//! The rule for joint claims: when a joint claim holds the front of a queue, and when other claims pass it.
 //!
 //! # The rule
 //!
@@ -42,15 +42,16 @@
 //!   are granted by its cost, and one that goes aside raises them again and cuts what was saved above the burst. So no
 //!   level rises, and everything else is as for a plain claim. The joint due instant decides nothing about the
 //!   law: if it is wrong, a grant is late.
-//! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. Of two claims over
-//!   the same limiters the older one is never behind the younger one: it is aside first, it has the front first, and
-//!   places wait for it.
-//! - *No circle.* Every wait of one claim for another is one of a younger claim for an older one, in all queues: numbers
-//!   are given while all queues of a claim are locked.
-//! - *No starvation.* Take the oldest claim of which all parts are aside or held. No part is ahead of it anywhere. Each queue
-//!   becomes ready from the start it computes, unless an action from outside changes its instant: a pause, another
-//!   quota, a cap that others use up before the part is held. The last can happen once per queue, since the queue then
-//!   holds its part. A place waits for a finite number of claims that came before it.
+//! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. If two claims
+//!   are over the same limiters, the older one is never behind the younger one: it is aside first, it has the front
+//!   first, and places wait for it.
+//! - *No deadlock.* Where one claim waits for another, the younger waits for the older, in all queues: numbers are
+//!   given while all queues of a claim are locked.
+//! - *No starvation.* Take the oldest claim that has all its parts aside or held. In no queue is a part of another
+//!   claim ahead of its part. Each queue becomes ready from the start it computes, unless an action from outside
+//!   changes its instant: a pause, another quota, a cap that others use up before the part is held. The last can happen
+//!   once per queue, since the queue then holds its part. A place waits for a finite number of claims that came before
+//!   it.
 //!
 //! # Bounds
 //!
@@ -107,7 +108,8 @@ impl State {
         Step::Taken
     }
 
-    /// Looks at the part with the first alarm, as of that instant. `front` is the ticket of the front waiter.
+    /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front
+    /// waiter.
     pub(super) fn ring(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
         let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else { return Step::Idle };
         if wakes.must_pause() {
@@ -146,12 +148,12 @@ impl State {
             return ServeResult::Done;
         }
         loop {
-            // Claims that are granted by `at` come before the update, which does not affect them.
+            // Claims that are granted by `at` come before the update, and the update does not affect them.
             match self.serve_up_to(rovers, at, now, wakes) {
                 Served::Again => return ServeResult::Again,
-                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
                 // A child has to answer first.
                 Served::Stopped if self.role.awaits() => return ServeResult::Again,
+                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
                 Served::Stopped if self.supply.synced() < at => {
                     self.push_update(number, at, wakes);
                     return ServeResult::Done;
@@ -180,7 +182,8 @@ impl State {
 
     /// Mints up to `at` for part `number`, which may come to the front then, if the part that is held is younger. The
     /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
-    /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
+    /// minted between the two is cut at the limit that the held part sets: otherwise these tokens would be saved for
+    /// the older part.
     fn mint_for_older(&mut self, number: u64, at: u64) {
         let stand = self.queue.parts().and_then(|parts| parts.stand(number));
         let is_aside = matches!(stand, Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked));
@@ -259,9 +262,9 @@ impl State {
                 _ => return,
             },
         };
-        // A claim that was decided meanwhile leaves the line in another way.
+        // If the claim was decided meanwhile, it leaves the line when the queue is served.
         if part.unready() == JointState::Held {
-            // The claims behind it could not have passed before now.
+            // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
             self.set_held_aside(rovers, stand);
         }
@@ -287,11 +290,11 @@ impl State {
         let held = self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.unready())));
         match held {
             Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, Stand::Blocked),
-            // It was decided meanwhile, and leaves the line.
+            // The held part was decided meanwhile, and leaves the line when the queue is served.
             Some(_) => return self.set_aside(number, Stand::Blocked),
             None => {}
         }
-        // Without waiters, the tokens that are published could still be claimed.
+        // If no claim waits in the line, published tokens could still be claimed without the lock.
         self.retract(rovers);
         let Some(cost) = self.queue.parts().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
         let line = if self.queue.is_empty() { None } else { Some(self.next_start(rovers)) };
@@ -324,7 +327,7 @@ impl State {
     /// The held part leaves the line and waits aside.
     pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stand: Stand) {
         let Some(stretch) = self.queue.set_held_aside(stand) else { return };
-        self.totals.holes -= stretch.skip;
+        self.totals.gaps -= stretch.skip;
         self.totals.skipped = self.totals.skipped.wrapping_add(stretch.cost);
         self.supply.drop_front(stretch, self.next_start(rovers));
         self.charge_debts_if_idle();

@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// The child that has to say which of its claims is next. If it is gone, none is.
+    /// The child that has to say which of its claims is next. If the child is gone, it has no further claim.
     pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
         if !self.role.awaits() {
             return None;
@@ -73,8 +73,8 @@ impl State {
         }
     }
 
-    /// Empties the place of a parent ticket of `child`, which says next which claim is in front, or that none is: if the
-    /// class counted as idle meanwhile, its siblings would be even with it.
+    /// Empties the place of a parent ticket of `child`. The child answers next which claim is in front, if any. Until
+    /// then the class must not count as idle: its siblings would become even with it.
     pub(crate) fn withdraw_ticket(
         &mut self,
         rovers: &Rovers,
@@ -103,7 +103,7 @@ impl State {
         charged
     }
 
-    /// The class of a key in `group`, for one more user of it.
+    /// The class of a key in `group`; counts one more user of the class.
     pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64) -> ClassId {
         let now = self.supply.synced();
         self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))

@@ -50,7 +50,7 @@ impl State {
         Some(self.space_left(rovers)).filter(|space| *space < cost)
     }
 
-    /// Turns the [ready front](Self::ready_front) away, which has no parent ticket.
+    /// Turns the [ready front](Self::ready_front) away, which has no parent ticket yet.
     pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         if self.ready_front().is_some() {
             self.call_front(rovers, outcome, wakes);
@@ -58,8 +58,8 @@ impl State {
     }
 
     /// How long a claim of `cost` will have waited, counted from now, if it arrives after `delay` and no other claim
-    /// arrives before it. `None` as in [`estimate`](Self::estimate), and if claims wait in a parent with classes: how the
-    /// scheduler will order them cannot be told without following it through all of them.
+    /// arrives before it. `None` as in [`estimate`](Self::estimate), and if claims wait in a parent with classes: the
+    /// order in which the scheduler will serve them is known only after a simulation of all of them.
     pub(crate) fn estimate_later(
         &mut self,
         rovers: &Rovers,

@@ -1,4 +1,4 @@
-//! What the state and the fast path tell each other: how far claims may go, and how far they went.
+//! The exchange between the state and the fast path: how far claims may go, and how far they have gone.
 
 use super::{Sample, State};
 use crate::core::queue::Waiter;

@@ -1,4 +1,4 @@
-//! What is left of a limiter when its process ends: the levels of its quotas and a pause. Waiters and tokens in flight
+//! The part of a limiter that outlives its process: the levels of its quotas and a pause. Waiters and tokens in flight
 //! end with the process.
 
 use super::State;
@@ -7,7 +7,7 @@ use crate::core::schedule::{SavedLevel, Schedule};
 use crate::core::supply::Supply;
 use crate::quota::Quota;
 
-/// The levels of a limiter at an instant, apart from all positions and clocks.
+/// The levels of a limiter at an instant, without positions or clock readings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
     /// Each quota and its level.

@@ -13,9 +13,9 @@ use crate::core::wakes::{LastDecision, Wakes};
 pub(crate) enum ServeResult {
     /// The queue is served up to now.
     Done,
-    /// The caller must release the lock, wake the collected wakers, read the time anew, and go on. Either there is no
-    /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
-    /// reading of the time may not have reached.
+    /// The caller must release the lock, wake the collected wakers, read the time anew, and serve the queue again.
+    /// Either there is no space for more wakers; or another queue has decided about the front claim, at an instant that
+    /// the earlier reading of the time may not have reached.
     Again,
     /// A joint claim has left the line. Its queues must receive an update before this queue is served further. The
     /// update is in the caller's [`Wakes`], and this queue is served again after it. Or a child has to
@@ -251,7 +251,7 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                // External tokens could be kept no longer and are gone: the next iteration decides anew.
+                // External tokens could not be kept any longer and are gone: the next iteration decides anew.
                 Verdict::Grant(at) if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -264,7 +264,7 @@ impl State {
                 }
             }
             if is_joint && self.queue.held().is_none() {
-                // No release was read while the claim was held back.
+                // Releases were not read while the claim was held back.
                 if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
                     return Served::Again;
                 }
@@ -313,7 +313,7 @@ impl State {
         };
         let state = match due {
             Some(at) => part.ready(at),
-            // A claim that is not ready must not hold up the parent's queue.
+            // A claim that is not ready must not delay the parent's queue.
             None if self.role.has_parent() => part.joint.kill(),
             None => part.unready(),
         };
@@ -346,7 +346,7 @@ impl State {
         self.forget_denial(rovers);
         let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
-        self.totals.holes -= waiter.skip;
+        self.totals.gaps -= waiter.skip;
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);

@@ -1,4 +1,4 @@
-//! Changes of the classes of a limiter: they come and go, and their shares change.
+//! Adds and removes the classes of a limiter, and changes their shares.
 
 use super::State;
 use crate::Quota;
@@ -16,7 +16,7 @@ pub(crate) struct SharePlan {
     pub(crate) floor: Option<Quota>,
     pub(crate) ceiling: Option<Quota>,
     pub(crate) max_waiting: usize,
-    /// It is scheduled as the class of a key. For tests.
+    /// Whether the class is scheduled as that of a key. For tests.
     pub(crate) is_key: bool,
 }
 

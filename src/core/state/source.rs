@@ -63,8 +63,9 @@ impl State {
         self.supply.passes_external(quota, end).is_none().then_some(end)
     }
 
-    /// Checks that the source's task does not sleep while the front waiter needs it. This holds whenever the lock is
-    /// free, unless a thread has released the lock in the middle of serving the queue and is about to take it again.
+    /// Checks that the source's task does not sleep while the front waiter needs more promised tokens. This holds
+    /// whenever the lock is free, unless a thread has released the lock in the middle of serving the queue and is about
+    /// to take it again.
     pub(crate) fn assert_kept(&self, rovers: &Rovers) {
         debug_assert!(
             self.last_due == 0
@@ -78,7 +79,7 @@ impl State {
 
     /// The position at which the last claim ends, counted without the gaps in the queue.
     pub(crate) fn claims(&self, rovers: &Rovers) -> u64 {
-        rovers.tail().wrapping_sub(self.totals.holes)
+        rovers.tail().wrapping_sub(self.totals.gaps)
     }
 
     /// The reason why a claim that ends at `ticket` gets no tokens from the source, if it has to fail for that reason.
@@ -96,7 +97,7 @@ impl State {
     }
 
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.
-    /// Returns the reason if the source is cut off and the caller has to get that as its error.
+    /// Returns the reason if the source is cut off and the call has to fail for it.
     pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed =
@@ -107,9 +108,9 @@ impl State {
         self.cut_off(end)
     }
 
-    /// Whether there is a source and its task is gone.
+    /// Whether there is a source that has no task any more.
     #[inline]
-    pub(crate) fn is_unkept(&self) -> bool {
+    pub(crate) fn source_task_is_gone(&self) -> bool {
         self.supply.source().is_some_and(|(_, source)| source.is_stopped())
     }
 

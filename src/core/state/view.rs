@@ -34,18 +34,19 @@ impl State {
 
     /// The number of tokens by which claims exceed the tokens available.
     pub(crate) fn deficiency(&self, rovers: &Rovers) -> u64 {
-        let claims = rovers.tail().wrapping_sub(self.totals.holes);
+        let claims = rovers.tail().wrapping_sub(self.totals.gaps);
         ahead(claims, self.supply.limit()).max(0) as u64
     }
 
     /// Tokens in flight, and the cap on them.
     pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
-        let claims = rovers.tail().wrapping_sub(self.totals.holes).wrapping_sub(self.queue.tokens());
-        // If another queue holds the front claim, this queue reads its releases late. They count here all the same.
+        let claims = rovers.tail().wrapping_sub(self.totals.gaps).wrapping_sub(self.queue.tokens());
+        // Includes releases that the state has not read yet: while another queue holds the front claim back, they are
+        // read late.
         let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));
-        let flying = ahead(claims, ceiling.wrapping_sub(cap).wrapping_add(unread));
-        Some((flying.max(0) as u64, cap))
+        let in_flight = ahead(claims, ceiling.wrapping_sub(cap).wrapping_add(unread));
+        Some((in_flight.max(0) as u64, cap))
     }
 
     /// Tokens granted since the limiter was made. Tokens charged afterwards are included, and so are refunded tokens.
@@ -54,7 +55,7 @@ impl State {
         rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.queue.tokens())
     }
 
-    /// The state of the queue as a new claim of `cost` finds it.
+    /// The state of the queue for a new claim of `cost`, as observers receive it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
         let is_near = self.classes().is_none() && (self.queue.is_empty() || self.supply.is_straight());
         let estimate = if is_near && Observers::use_estimates() { self.estimate(rovers, cost, now) } else { None };

@@ -8,7 +8,7 @@ impl Supply {
     /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
     /// `front`, and no claim in it costs more than `largest`. `end` is counted without the gaps in the queue. `None` if
     /// the positions alone do not decide. This leaves `self` at some intermediate instant: call it on a copy, and only
-    /// if [`may_go_by_number`](Self::may_go_by_number).
+    /// if [`may_use_position`](Self::may_use_position).
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
     /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
@@ -27,7 +27,7 @@ impl Supply {
     pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
         self.mint(self.scheduled(front)?, Some(front));
         if self.quotas.len() == 1 {
-            return if self.may_go_by_number(largest) { self.scheduled(end) } else { None };
+            return if self.may_use_position(largest) { self.scheduled(end) } else { None };
         }
         let pace = |quota: &Schedule| quota.pace().map(|(amount, period)| (u128::from(amount), u128::from(period)));
         for (slow, fast) in self.quotas.iter().flat_map(|slow| self.quotas.iter().map(move |fast| (slow, fast))) {
@@ -48,7 +48,7 @@ impl Supply {
 
     /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to decide, if no waiter costs more than
     /// `largest`.
-    pub(crate) fn may_go_by_number(&self, largest: u64) -> bool {
+    pub(crate) fn may_use_position(&self, largest: u64) -> bool {
         match &*self.quotas {
             [only] => only.is_gapless() || only.keeps_steps(largest),
             many => many.iter().all(Schedule::is_gapless),

@@ -35,7 +35,7 @@ impl Supply {
     }
 
     /// Mints up to `at`, when the front claim passes, which ends at `ticket`. Returns true if external tokens that the
-    /// claim would take could be kept no longer: they are gone then, and the caller has to decide anew.
+    /// claim would take could not be kept any longer: they are gone then, and the caller has to decide anew.
     #[cold]
     pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
         let is_stale = self.is_stale(ticket, at);
@@ -47,9 +47,9 @@ impl Supply {
         self.quotas.iter().any(|quota| quota.is_external() && ahead(ticket, quota.head) > 0)
     }
 
-    /// If the external tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
-    /// saved tokens only as many as may be kept unused. Other users of the source rely on the rest not being granted later
-    /// than the instant at which it was minted.
+    /// If the external tokens reach the ticket of the front waiter and something else holds the waiter back, keeps only
+    /// as many of its saved tokens as may be kept unused. Other users of the source rely on the rest not being granted
+    /// later than the instant at which it was minted.
     #[cold]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;

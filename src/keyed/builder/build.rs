@@ -28,9 +28,9 @@ use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
-/// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
-/// two, so that these tables and those of other maps, with powers of two, do not fill up at the same counts.
+/// The number of shards without a bound on keys, and with the default bound. It is large enough that a table of a
+/// million keys is rebuilt in small pieces, and small enough that the tables fill most of the memory pages they occupy.
+/// It is not a power of two, so that these tables do not fill up at the same counts as the tables of other maps.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
@@ -179,15 +179,15 @@ where
     }
 }
 
-/// A quota that refuses nothing: the largest claim there is takes no more than its burst, and after any usual cost it is
-/// full again within a nanosecond. A higher rate would have no packed levels, and without these each call takes the slow
-/// path.
+/// A quota that refuses nothing: its burst is the largest claim that there is, and after a claim of any usual cost the
+/// bucket is full again within a nanosecond. A higher rate would have no packed levels, and each call would take the
+/// slow path.
 fn boundless() -> Quota {
     Quota::new(1 << 24, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
-/// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it
-/// does not decide.
+/// The number of shards for this setting of `max_keys`. The default bound does not change it, because most limiters
+/// hold far fewer keys.
 fn shards_for(max_keys: Option<u64>) -> usize {
     match max_keys {
         None | Some(u64::MAX) => SHARDS,
@@ -195,12 +195,12 @@ fn shards_for(max_keys: Option<u64>) -> usize {
     }
 }
 
-/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
+/// The bound on keys for this setting of `max_keys`; `None` if there is no bound.
 fn bound(max_keys: Option<u64>) -> Option<u64> {
     Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
 }
 
-/// Of a function that chooses the quotas of a key, the only one.
+/// Converts a function that chooses the quotas of a key to one that returns the only quota.
 #[cfg(feature = "distributed")]
 fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> QuotaBy<K> {
     Box::new(move |key| {

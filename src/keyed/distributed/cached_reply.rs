@@ -7,27 +7,28 @@
 
 use crate::distributed::{Horizon, LeaseGrant, QuotaTerms};
 
-/// With this many requests within [`SPELL`] nanoseconds, a key gets a limiter of its own, which takes about three
+/// With this many requests within [`BUSY_WINDOW`] nanoseconds, a key gets a limiter of its own, which takes about three
 /// requests to start and end.
-const OFTEN: u32 = 8;
-const SPELL: u64 = 1_000_000_000;
+const BUSY_REQUESTS: u32 = 8;
+const BUSY_WINDOW: u64 = 1_000_000_000;
 
 /// The cached state of one key. Instants are in the limiter's nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedReply {
     level: Option<Level>,
-    /// How many requests the key had since `began`.
+    /// How many requests the key has had since `began`.
     asks: u32,
+    /// The beginning of the [`BUSY_WINDOW`] in which requests are counted.
     began: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    /// What the store said, as of the request: the store computed it then or later.
+    /// The tokens in the store, as of the request: the store computed them then or later.
     horizon: Horizon,
-    /// The time from the request to the arrival of the reply.
+    /// The nanoseconds from the request to the arrival of the reply.
     took: u64,
-    /// When the bucket is full, if no node takes tokens.
+    /// The instant at which the bucket is full if no node takes tokens.
     full: u64,
 }
 
@@ -46,11 +47,11 @@ impl CachedReply {
 
     /// Counts a request. Returns false if the key is requested so often that it should have a limiter.
     pub(super) fn count(&mut self, now: u64) -> bool {
-        if now.saturating_sub(self.began) >= SPELL {
+        if now.saturating_sub(self.began) >= BUSY_WINDOW {
             (self.asks, self.began) = (0, now);
         }
         self.asks += 1;
-        self.asks < OFTEN
+        self.asks < BUSY_REQUESTS
     }
 
     /// The instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by the last
@@ -70,7 +71,7 @@ impl CachedReply {
         self.level.map_or(0, |level| level.horizon.earliest(terms, cost))
     }
 
-    /// What the last reply says, if there is one.
+    /// The tokens in the store by the last reply, if there is one.
     pub(super) fn horizon(&self) -> Option<Horizon> {
         Some(self.level?.horizon)
     }
@@ -80,9 +81,9 @@ impl CachedReply {
         self.level.map_or(0, |level| level.horizon.remaining())
     }
 
-    /// Whether the reply is useless now: the bucket is full by now, and the key has few requests.
+    /// Whether the reply is no longer useful: the bucket is full by now, and the key has few requests.
     pub(super) fn is_stale(&self, now: u64) -> bool {
-        self.level.is_none_or(|level| level.full <= now) && now.saturating_sub(self.began) >= SPELL
+        self.level.is_none_or(|level| level.full <= now) && now.saturating_sub(self.began) >= BUSY_WINDOW
     }
 }
 
@@ -180,8 +181,8 @@ mod tests {
     #[test]
     fn frequent_requests_are_detected() {
         let mut cached = CachedReply::nothing(0);
-        assert!((1..OFTEN).all(|_| cached.count(0)));
-        assert!(!cached.count(SPELL - 1));
-        assert!(cached.count(SPELL));
+        assert!((1..BUSY_REQUESTS).all(|_| cached.count(0)));
+        assert!(!cached.count(BUSY_WINDOW - 1));
+        assert!(cached.count(BUSY_WINDOW));
     }
 }

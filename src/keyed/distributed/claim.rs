@@ -53,14 +53,14 @@ where
         match self.map.route(self.key, self.hash, &terms, cost, self.since) {
             Route::Limiter(limiter) => self.wait_in_queue(limiter),
             Route::Later { not_before, .. } if self.is_too_late(not_before) => {
-                self.map.spare();
+                self.map.count_spared();
                 self.too_late(not_before)
             }
             // Other nodes may have given back tokens since the reply.
             Route::Later { at, .. } if self.is_too_late(at) && cost <= terms.burst() => self.ask(terms),
             Route::Later { .. } => self.wait(),
             Route::Paused => self.wait(),
-            // So many tokens are never available at once.
+            // A cost above the burst is never available at once.
             Route::Request if cost > terms.burst() => self.wait(),
             Route::Request => self.ask(terms),
         }
@@ -72,8 +72,8 @@ where
             return Step::Done(Err(ConsumeError::NoRuntime));
         }
         let is_rare = self.map.shards.note(self.key, self.hash, self.since, |cached| cached.count(self.since));
-        // A limiter never has more tokens at once than its allowance. If there is no place for a limiter, one request
-        // per claim is good enough.
+        // A limiter never has more tokens at once than its allowance. If the map has no place for a limiter, the claim
+        // sends a request of its own.
         if !is_rare
             && self.cost <= terms.most_held()
             && let Some(limiter) = self.map.place(self.key, self.hash, false)
@@ -121,12 +121,12 @@ where
         Step::Done(Ok(Taken::Level { left: Left::whole(remaining) }))
     }
 
-    /// Whether tokens that come at `at` come after the allowed wait.
+    /// Whether tokens that are available at `at` are too late for the allowed wait.
     fn is_too_late(&self, at: u64) -> bool {
         self.allowed.is_some_and(|allowed| Duration::from_nanos(at.saturating_sub(self.since)) > allowed)
     }
 
-    /// Refuses a claim whose tokens come at `at`.
+    /// Refuses a claim for tokens that are available at `at`.
     fn too_late(&self, at: u64) -> Step {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
         let allowed = self.allowed.unwrap_or(Duration::MAX);

@@ -19,7 +19,7 @@ pub(in crate::keyed) struct Config<K, S> {
     pub(in crate::keyed) hasher: S,
     pub(in crate::keyed) stores: Arc<dyn Stores>,
     pub(in crate::keyed) name: Namer<K>,
-    /// A setting that was used and is not supported.
+    /// The name of a setting that was used and is not supported, if there is one.
     pub(in crate::keyed) cannot: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What limiters, claims and grants ask of the keys.
+//! The operations of limiters, claims and grants on the keys.
 
 use super::claim::Router;
 use super::map::{DistributedMap, Route};
@@ -210,7 +210,7 @@ where
         let limiter = match self.route(key, hash, &terms, cost, now) {
             Route::Limiter(limiter) => Some(limiter),
             Route::Later { at, remaining, .. } => {
-                self.spare();
+                self.count_spared();
                 let retry_after = Some(Duration::from_nanos(at - now));
                 let name = self.quota_name(key);
                 return Err(Denied { retry_after, remaining, by: Bound::Quota(0), name }.into());

@@ -24,9 +24,9 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 /// The interval between searches for limiters to forget, while there are any.
-const TIDYING: Duration = Duration::from_millis(500);
+const TIDY_INTERVAL: Duration = Duration::from_millis(500);
 /// The shortest interval, in nanoseconds, between the extra searches that run when a new key finds no place.
-const HASTE: u64 = 20_000_000;
+const MIN_TIDY_INTERVAL: u64 = 20_000_000;
 
 /// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
@@ -48,6 +48,7 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
     host: Handle,
     /// True while a task searches for limiters to forget.
     is_tidied: AtomicBool,
+    /// The instant of the last extra search, in nanoseconds; see [`MIN_TIDY_INTERVAL`].
     tidied_at: AtomicU64,
     closed: AtomicBool,
     /// Tells callers with unsent requests that the limiter was closed.
@@ -104,7 +105,7 @@ impl<K, S> DistributedMap<K, S> {
     async fn tidy(mut guard: TidyGuard<K, S>) {
         let map = guard.0.clone();
         loop {
-            sleep(TIDYING).await;
+            sleep(TIDY_INTERVAL).await;
             let mut number = 0;
             // Yield between shards, so that other tasks run.
             while map.upgrade().is_some_and(|map| map.shards.tidy(number)) {
@@ -168,7 +169,7 @@ where
         })
     }
 
-    /// A handle that outlives a borrow, for a future that the caller polls.
+    /// An `Arc` of this map, for a future that the caller polls.
     pub(super) fn owned(&self) -> Arc<Self> {
         self.me.upgrade().expect("the caller holds a handle")
     }
@@ -224,8 +225,8 @@ where
         if let Found::Limiter(limiter) = self.shards.find(key, hash) { Some(limiter) } else { None }
     }
 
-    /// Returns the key's limiter, and creates it if there is none. `None` if the limit on their number is reached,
-    /// unless `must` is set, or if the key's name is too long.
+    /// Returns the key's limiter, and creates it if there is none. Returns `None` if the key's name is too long, or,
+    /// unless `must` is set, if the map already has the largest number of limiters.
     pub(super) fn place(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
@@ -271,11 +272,11 @@ where
         Some(limiter)
     }
 
-    /// Forgets limiters at rest, for a caller that found no place. Returns false if that found no place either, or was
+    /// Forgets limiters at rest, for a caller that found no place. Returns false if this frees no place, or if it was
     /// tried just before.
     fn tidy_out_of_turn(&self) -> bool {
         let (now, last) = (self.time.now(), self.tidied_at.load(Ordering::Acquire));
-        let is_mine = now >= last.saturating_add(HASTE)
+        let is_mine = now >= last.saturating_add(MIN_TIDY_INTERVAL)
             && self.tidied_at.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if is_mine {
             (0..).take_while(|number| self.shards.tidy(*number)).for_each(drop);
@@ -305,7 +306,7 @@ where
     }
 
     /// Counts a caller that was refused by a cached reply.
-    pub(super) fn spare(&self) {
+    pub(super) fn count_spared(&self) {
         self.spared.fetch_add(1, Ordering::Relaxed);
     }
 }

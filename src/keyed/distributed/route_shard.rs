@@ -26,7 +26,7 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     most: u64,
     limiters: AtomicU64,
-    /// Tokens granted by limiters that were forgotten, and how many of them came back.
+    /// Tokens granted by limiters that were forgotten. `refunded`: how many of these tokens came back.
     granted: AtomicU64,
     refunded: AtomicU64,
 }
@@ -34,8 +34,8 @@ pub(super) struct RouteShards<K> {
 struct RouteShard<K> {
     limiters: Groups<Entry<K, Limiter>, SLOTS>,
     cached: Groups<Entry<K, CachedReply>, SLOTS>,
-    /// At this number of cached replies, the stale ones are removed.
-    crowd: usize,
+    /// When there are this many cached replies, the stale ones are removed.
+    prune_at: usize,
 }
 
 struct Entry<K, V> {
@@ -55,7 +55,7 @@ impl<K> RouteShards<K> {
     pub(super) fn new(most: Option<u64>) -> Self {
         let most = most.unwrap_or(u64::MAX);
         let count = (most / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
-        let shard = |_| ShardMutex::new(RouteShard { limiters: Groups::new(), cached: Groups::new(), crowd: SMALL });
+        let shard = |_| ShardMutex::new(RouteShard { limiters: Groups::new(), cached: Groups::new(), prune_at: SMALL });
         Self {
             shards: (0..count).map(shard).collect(),
             most,
@@ -97,7 +97,7 @@ impl<K> RouteShards<K> {
         }
     }
 
-    /// Returns the tokens granted by limiters that were forgotten, and how many of them came back.
+    /// Returns the tokens granted by limiters that were forgotten, and how many of these tokens came back.
     pub(super) fn forgotten(&self) -> (u64, u64) {
         (self.granted.load(Ordering::Relaxed), self.refunded.load(Ordering::Relaxed))
     }
@@ -205,13 +205,13 @@ fn drop_all<K, V>(gone: Vec<Entry<K, V>>) {
 impl<K> RouteShard<K> {
     /// Makes space for one more cached reply.
     fn make_space(&mut self, now: u64, most: usize, gone: &mut Vec<Entry<K, CachedReply>>) {
-        if self.cached.len() >= self.crowd.min(most) {
+        if self.cached.len() >= self.prune_at.min(most) {
             self.cached.extract(|entry| entry.value.is_stale(now), |entry| gone.push(entry));
             // If few entries were stale, remove all: otherwise the next insertion would search again.
             if self.cached.len() > most / 2 {
                 self.cached.extract(|_| true, |entry| gone.push(entry));
             }
-            self.crowd = (2 * self.cached.len()).max(SMALL);
+            self.prune_at = (2 * self.cached.len()).max(SMALL);
             self.cached.shrink(SMALL, |entry| entry.hash);
         }
         self.cached.make_space(|entry| entry.hash);

@@ -27,12 +27,12 @@ const MAX_DOUBLINGS: u32 = 12;
 /// A job for one live entry.
 #[derive(Debug)]
 enum Job {
-    /// Its queue used the waker: serve the queue, and give it the waker again.
+    /// The queue of the entry used its waker: serve the queue, and register the waker again.
     Serve(Arc<QueueWaker>),
     /// The instant that the queue noted under this number has come.
     Due(Weak<Core>, u64),
-    /// No waiter was due when this job was added: retire the entry if it is not needed. The number counts how often it
-    /// was found in use since.
+    /// No waiter was due when this job was added: retire the entry if it is not needed. The number counts how often the
+    /// entry has been found in use since then.
     GiveUp(Weak<Core>, u32),
 }
 
@@ -158,7 +158,7 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
     };
     let Some(held) = live.upgrade() else {
         // The live entry is gone, and with it the knowledge of whether a job of it is left in the wheel. Count one as
-        // obsolete: if there was none, `stale` is one too high, which costs less than one too low.
+        // obsolete: if no job is left, `stale` is one too high, which costs less than one too low.
         *stale += usize::from(queue_waker.is_some());
         return Next::Nothing;
     };
@@ -185,15 +185,15 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
 /// Retires a live entry if it is not needed any more.
 fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Next {
     let Some(held) = live.upgrade() else { return Next::Nothing };
-    // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that wait for the
-    // parent only may be served by the parent's drivers, which do not tell this one: so it has to try again.
+    // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that only wait
+    // for the parent may be served by the parent's drivers, which do not notify this driver, so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {
         return Next::Nothing;
     }
     let hash = held.key_hash();
     drop(held);
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
-        // It is gone; or it is the overflow bucket, which stays.
+        // The entry was dropped, or it is the overflow bucket, which is never retired.
         live.upgrade().inspect(|live| _ = live.stays(number, true));
         return Next::Nothing;
     }
@@ -209,7 +209,7 @@ fn is_useful(job: &Job, number: u64, owner: &dyn EntryOwner) -> bool {
     is_useful
 }
 
-/// Drops the `Arc` and tells the map: a sweep meanwhile may have found the entry in use.
+/// Drops the `Arc` and notifies the map, because a sweep may have found the entry in use meanwhile.
 fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
     let hash = live.key_hash();
     drop(live);

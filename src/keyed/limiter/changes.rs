@@ -63,8 +63,8 @@ where
         if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
     }
 
-    /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. All of
-    /// them are its own from now on: see [`set_quota_for`](Self::set_quota_for).
+    /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. From
+    /// now on the key has quotas of its own: see [`set_quota_for`](Self::set_quota_for).
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ where
     /// # Panics
     ///
     /// Panics if `quota_by` panics or returns a quota that is invalid or not supported for keys, and where `Clone`,
-    /// `Hash` or `Eq` of a key panics. Some keys have their new quotas then.
+    /// `Hash` or `Eq` of a key panics. Some keys may already have their new quotas then.
     ///
     /// ```
     /// use std::sync::Arc;

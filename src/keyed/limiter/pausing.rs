@@ -1,4 +1,4 @@
-//! Changes at run time of what a key can have at once: pauses, the in-flight cap, tokens added by hand.
+//! Changes at run time: pauses, the in-flight cap, and tokens added by hand.
 
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
@@ -102,7 +102,7 @@ where
         check_cap(tokens)?;
         match &self.keys {
             Keys::Local(map) => map.set_max_in_flight(tokens),
-            // It cannot be built with a cap either.
+            // A distributed limiter cannot be built with a cap either.
             Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting: "max_in_flight" }),
         }
     }

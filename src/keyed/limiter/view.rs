@@ -15,8 +15,8 @@ where
     /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while the key has
     /// waiters, and at most what the [parent limiter](crate::KeyedBuilder::parent) has.
     ///
-    /// Of a distributed limiter, these are the tokens on this node. If the key has
-    /// no limiter here, they are the tokens that its store had left at its last reply, which take a request to get.
+    /// For a distributed limiter, these are the tokens on this node. If the key has no limiter here, they are the
+    /// tokens that its store had left at its last reply, which take a request to get.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -50,8 +50,8 @@ where
         }
     }
 
-    /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions named
-    /// [`head`](QuotaSnapshot::head) mean nothing beyond this call.
+    /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions in
+    /// [`head`](QuotaSnapshot::head) cannot be compared with those of other calls.
     ///
     /// ```
     /// use std::time::Duration;
@@ -72,11 +72,12 @@ where
         }
     }
 
-    /// Returns what a caller may be told about each quota of the key, with one look at the limiter where that is possible.
+    /// Returns the state of each quota of the key for a response to its caller, with one look at the limiter where that
+    /// is possible.
     ///
-    /// It is the same as [`quota_snapshots`](Self::quota_snapshots) for several quotas. Of a single quota,
-    /// [`available`](QuotaSnapshot::available) and [`more_in`](QuotaSnapshot::more_in) are also about what a pause, the
-    /// in-flight cap and the [parent limiter](crate::KeyedBuilder::parent) leave of it: they are those of
+    /// It is the same as [`quota_snapshots`](Self::quota_snapshots) for several quotas. For a single quota,
+    /// [`available`](QuotaSnapshot::available) and [`more_in`](QuotaSnapshot::more_in) also take a pause, the in-flight
+    /// cap and the [parent limiter](crate::KeyedBuilder::parent) into account: they are those of
     /// [`available`](Self::available) and [`estimate`](Self::estimate).
     ///
     /// ```
@@ -107,8 +108,8 @@ where
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
     ///
-    /// Of a distributed limiter, this is the shortest wait as far as this node
-    /// knows, and `None` if it knows nothing of the key.
+    /// For a distributed limiter, this is the shortest wait as far as this node knows, and `None` if it knows nothing
+    /// of the key.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         match &self.keys {
             Keys::Local(map) => map.estimate(key, cost),
@@ -140,11 +141,11 @@ where
     /// to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
     /// without it.
     ///
-    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. Of a busy
-    /// limiter, tokens are estimated from a sample of the grants, by some percent too high or too low. All counts fade:
-    /// an event counts whole at first, a third after one window, a twentieth after three. The count of a key with a
-    /// constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they are
-    /// [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
+    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. The tokens
+    /// of a busy limiter are estimated from a sample of the grants, by some percent too high or too low. All counts
+    /// fade: an event counts whole at first, a third after one window, a twentieth after three. The count of a key with
+    /// a constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they
+    /// are [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
     ///
     /// ```
     /// use std::time::Duration;

@@ -22,8 +22,8 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Sets checked quotas as the common quotas from now on. Each shard only records it; the next call there applies it
-    /// to the keys. So this costs a short lock for each shard, and a look at each live entry.
+    /// Sets checked quotas as the common quotas from now on. Each shard only records the change, and the next call
+    /// there applies it to the keys. So this costs a short lock for each shard, and a visit to each live entry.
     pub(in crate::keyed) fn set_quotas(&self, quotas: Quotas) {
         let rates = self.rates(quotas);
         let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
@@ -39,7 +39,7 @@ where
             // Under the new quotas a key may be full earlier.
             self.key_limit.idle_now(number);
         }
-        // A shard without calls must not collect ever more pending changes.
+        // Let some shards catch up, so that a shard without calls does not collect pending changes without a bound.
         for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
             self.in_shard(number, |shard, context, deferred| shard.catch_up_if_behind(context, deferred));
         }

@@ -1,6 +1,6 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Beside, Entered, Map, Taken, Verdict, wait};
+use super::{Arrival, Entered, GrantExtras, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The result of a try on a level.
+/// The result of trying to take tokens from a level.
 enum Tried {
     Taken(u64),
     Refused(TryAcquireError),
@@ -52,18 +52,18 @@ where
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let shard = &self.shards[self.shard_of(hash)];
-        match self.beside {
-            Beside::Nothing => {
+        match self.extras {
+            GrantExtras::Nothing => {
                 let now = self.now();
                 shard.lock().take_quickly(key, hash, cost, now, || true)
             }
-            Beside::Parent => {
+            GrantExtras::Parent => {
                 let parent = self.parent();
                 let now = self.now();
                 shard.lock().take_quickly(key, hash, cost, now, || parent.admits(cost))
             }
-            Beside::Ranks => self.take_and_rank(key, hash, cost),
-            Beside::Cap => {
+            GrantExtras::Ranks => self.take_and_rank(key, hash, cost),
+            GrantExtras::Cap => {
                 // Only a live entry counts tokens in flight.
                 let now = self.now();
                 shard.lock().take_quickly(key, hash, cost, now, || false)
@@ -120,11 +120,11 @@ where
                         shard.count_granted(cost);
                         deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                     }
-                    // The key may have a class there, and only a live entry knows it.
+                    // The key may have a class in the parent, which only its live entry knows.
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
                         return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                     }
-                    // The live entry simulates what the key's levels refuse.
+                    // The live entry simulates the calls that the key's levels refuse.
                     Tried::Refused(_) if self.template.dry_run.is_on() => {
                         let live = shard.live(request, context, deferred)?;
                         shard.expect_handles(context);
@@ -150,7 +150,7 @@ where
         }
     }
 
-    /// Adds the parent's view to a denial by the key.
+    /// Combines a denial by the key with the state of the parent.
     fn refused_too(&self, cost: u64, error: TryAcquireError) -> TryAcquireError {
         match (&self.parent, error) {
             (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),

@@ -73,7 +73,7 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(None)
     }
 
-    /// The keys whose quotas `quota_by` chose.
+    /// The keys that have their quotas from `quota_by`.
     pub(in crate::keyed) fn keys_by_quota_by(&self) -> Vec<K> {
         let keys = self.custom_entries().filter(|custom| self.by_key && !custom.pinned);
         keys.map(|custom| custom.key.clone()).collect()
@@ -130,7 +130,7 @@ impl<K> Shard<K> {
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
         let mut is_full = |live: &Arc<Core>, rates: &Rates| {
             let idle = live::look_at_idle(live, rates, synced)
-                .filter(|idle| rates.is_brimful(&idle.levels.paused_beyond(gate)));
+                .filter(|idle| rates.is_full_or_above(&idle.levels.paused_beyond(gate)));
             idle.map(|Idle { levels, granted, refunded }| {
                 totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
                 synced = synced.max(levels.at);
@@ -283,7 +283,7 @@ fn advance_through(rates: &Rates, mut levels: Levels, changes: &[Change]) -> Opt
     let mut rates = rates;
     for change in changes {
         let now = rates.advance(&levels, change.at);
-        if rates.is_brimful(&now) {
+        if rates.is_full_or_above(&now) {
             return None;
         }
         levels = change.rates.adopt(rates, &now);

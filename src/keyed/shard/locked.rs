@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::keyed::rates::Rates;
-use crate::sync::{ShardMutex, lock_patiently};
+use crate::sync::{ShardMutex, lock_with_backoff};
 use std::ops::DerefMut;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl<K> Locked<K> {
 
     #[inline]
     pub(in crate::keyed) fn lock(&self) -> impl DerefMut<Target = Shard<K>> + '_ {
-        lock_patiently(|| self.0.try_lock(), || self.0.lock())
+        lock_with_backoff(|| self.0.try_lock(), || self.0.lock())
     }
 }
 

@@ -55,11 +55,11 @@ impl<K> Shard<K> {
         let gate = now.max(self.synced).saturating_add(nanos);
         let rare_fields = self.rare_fields();
         rare_fields.gate = rare_fields.gate.max(gate);
-        self.is_barred = true;
+        self.is_fast_path_closed = true;
     }
 
     /// The instant until which all keys are paused; 0 if they are not.
     pub(super) fn gate(&self) -> u64 {
-        if self.is_barred { self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.gate) } else { 0 }
+        if self.is_fast_path_closed { self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.gate) } else { 0 }
     }
 }

@@ -20,7 +20,7 @@ pub(in crate::keyed) struct SavedKey<K> {
     pub(in crate::keyed) rates: Arc<Rates>,
     /// The levels, or the live core, which knows its own levels.
     pub(in crate::keyed) levels: Result<Levels, Arc<Core>>,
-    /// The user gave this key its quotas.
+    /// True if a user set the quotas of this key.
     pub(in crate::keyed) pinned: bool,
 }
 

@@ -218,7 +218,7 @@ impl<K> Sweep<'_, K> {
             if rates.is_full(&levels) {
                 return true;
             }
-            // A level that stays full while the other one is not would leave its window.
+            // A level that stays full while the other is not full would leave its window.
             rates.refresh_full(packed, &levels);
             if has_bound {
                 self.next = self.next.min(rates.full_at(&levels));

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// The fast path: takes `cost` tokens from packed levels, under the common quotas or the key's own, and returns
-    /// what remains; or returns the key's live entry. `also` takes what has to be taken elsewhere too, and can refuse.
-    /// Returns `None`, with nothing changed, if anything is unusual: then [`at_levels`](Self::at_levels) decides.
+    /// what remains; or returns the key's live entry. `also` takes tokens of the parent, if there is one, and can
+    /// refuse. Returns `None`, with nothing changed, in every less common case, which [`at_levels`](Self::at_levels)
+    /// handles.
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -22,7 +23,7 @@ impl<K: Clone + Eq> Shard<K> {
         also: impl FnOnce() -> bool,
     ) -> Option<Quick> {
         let now = self.synced.max(now);
-        if self.is_barred || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
+        if self.is_fast_path_closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
             return None;
         }
         let mut custom = None;

@@ -20,7 +20,8 @@ pub struct KeyedState<K> {
     /// The contents of the frames of shards, all of which were checked.
     pub(super) shards: Vec<Vec<u8>>,
     keys: u64,
-    /// The instant of the map's time up to which all of it is known: that of saving, or of the last key that was saved.
+    /// The instant of the map's time up to which the state is known: that of saving, or that of the key that was saved
+    /// last.
     pub(super) known: u64,
     /// The smallest common multiple of the periods of all stepped quotas; `None` if there are none.
     pub(super) steps: Option<u64>,
@@ -158,7 +159,7 @@ impl<K> KeyedState<K> {
         Self { converts: true, ..self }
     }
 
-    /// Notes quotas of which levels were saved at `at`.
+    /// Records the quotas of levels that were saved at `at`.
     fn note(&mut self, rates: &Rates, at: u64) {
         self.known = self.known.max(at);
         for quota in rates.quotas.iter().filter(|quota| quota.is_stepped()) {

@@ -56,8 +56,9 @@ impl<K> Restore<K> {
     }
 
     /// The time of the new map and its overflow bucket, from those without a state. The new map's time continues that of
-    /// the saved one, so that stepped quotas step when they would have. If the clock has no instant that is early enough,
-    /// it is the same by the periods of all saved keys; and otherwise the steps come later, and none earlier.
+    /// the saved one, so that stepped quotas step when they would have. If the clock has no instant that is early
+    /// enough, the new time differs from the saved one by a multiple of all periods of saved keys; if that is not
+    /// possible either, the steps come later, and none earlier.
     pub(in crate::keyed) fn begin(&self, time: Time, overflow: Option<Overflow>) -> (Time, Option<Overflow>) {
         let by_steps = || time.begun_earlier(self.state.steps.map_or(0, |steps| self.until % steps));
         let time = time.begun_earlier(self.until).or_else(by_steps).unwrap_or(time);

@@ -18,9 +18,9 @@ use std::time::SystemTime;
 
 /// The state of a keyed limiter, piece by piece; returned by [`KeyedLimiter::save`].
 ///
-/// An iterator over byte strings, which together are the state. Each piece takes one shard's lock, for some thousand
-/// keys at a million keys. Between two pieces any time may pass, and calls on the limiter go on: each key is saved as it
-/// is when its shard is reached. The wall clock is read once, at the beginning.
+/// An iterator over byte strings, which together are the state. Each piece takes one shard's lock; in a map of a
+/// million keys it has some thousand keys. Between two pieces any time may pass, and calls on the limiter go on: each
+/// key is saved as it is when its shard is reached. The wall clock is read once, at the beginning.
 ///
 /// The order of the keys has no meaning.
 pub struct KeyedSave<K, S = RandomState> {
@@ -39,14 +39,14 @@ where
     S: BuildHasher,
 {
     /// Saves the levels of all keys, to [restore](crate::KeyedBuilder::restore) them in another process; see
-    /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is saved by itself. Waiters and tokens in flight are
-    /// not a part of the state.
+    /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters
+    /// and tokens in flight are not a part of the state.
     ///
     /// The file is some 8 to 16 bytes per key larger than the keys.
     ///
     /// # Errors
     ///
-    /// Returns [`StateError::Distributed`] for a distributed limiter, whose stores keep the tokens.
+    /// Returns [`StateError::Distributed`] for a distributed limiter: its stores keep the tokens.
     ///
     /// # Panics
     ///
@@ -96,8 +96,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the first error of `to`. What was written until then is no complete state, and is refused when it is
-    /// read.
+    /// Returns the first error of `to`. The bytes written until then are not a complete state, and are refused when
+    /// they are read.
     pub fn write_to(self, to: &mut impl io::Write) -> io::Result<()> {
         for piece in self {
             to.write_all(&piece)?;

@@ -11,24 +11,24 @@ use tokio_test::task::spawn;
 use tollgate::{Join, Limiter, ManualClock, Quota, join};
 
 /// Calls `act` with the number of earlier wake-ups.
-struct Bell<F> {
-    rung: AtomicUsize,
+struct CountingWaker<F> {
+    wakes: AtomicUsize,
     act: F,
 }
 
-impl<F: Fn(usize) + Send + Sync + 'static> Bell<F> {
+impl<F: Fn(usize) + Send + Sync + 'static> CountingWaker<F> {
     fn new(act: F) -> Arc<Self> {
-        Arc::new(Self { rung: AtomicUsize::new(0), act })
+        Arc::new(Self { wakes: AtomicUsize::new(0), act })
     }
 
-    fn rung(&self) -> usize {
-        self.rung.load(Ordering::Relaxed)
+    fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::Relaxed)
     }
 }
 
-impl<F: Fn(usize) + Send + Sync + 'static> Wake for Bell<F> {
+impl<F: Fn(usize) + Send + Sync + 'static> Wake for CountingWaker<F> {
     fn wake(self: Arc<Self>) {
-        (self.act)(self.rung.fetch_add(1, Ordering::Relaxed));
+        (self.act)(self.wakes.fetch_add(1, Ordering::Relaxed));
     }
 }
 
@@ -45,18 +45,18 @@ fn forever(limiter: Limiter) -> &'static Limiter {
 fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let (old, new) = (Bell::new(|_| ()), Bell::new(|_| ()));
+    let (old, new) = (CountingWaker::new(|_| ()), CountingWaker::new(|_| ()));
     let mut claim = join([(&a, 1), (&b, 2)]);
     assert!(!poll(&mut claim, &Waker::from(old.clone())));
     assert!(!poll(&mut claim, &Waker::from(new.clone())));
     pass(1, &clock, &[&a, &b]);
-    assert_eq!(new.rung(), 0, "being ready in one queue wakes no claim");
+    assert_eq!(new.wakes(), 0, "being ready in one queue wakes no claim");
     pass(1, &clock, &[&a, &b]);
-    assert!((1..=2).contains(&new.rung()));
-    assert_eq!(old.rung(), 0);
-    let all = new.rung();
+    assert!((1..=2).contains(&new.wakes()));
+    assert_eq!(old.wakes(), 0);
+    let all = new.wakes();
     pass(2, &clock, &[&a, &b]);
-    assert_eq!(new.rung(), all);
+    assert_eq!(new.wakes(), all);
     assert!(poll(&mut claim, Waker::noop()));
 }
 
@@ -64,7 +64,7 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
 fn a_panicking_waker_delays_neither_its_other_queue_nor_its_neighbors() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let panics = Waker::from(Bell::new(|_| panic!("this waker panics on purpose")));
+    let panics = Waker::from(CountingWaker::new(|_| panic!("this waker panics on purpose")));
     let mut first = join([(&a, 1), (&b, 1)]);
     assert!(!poll(&mut first, &panics));
     let mut second = spawn(join([(&b, 1), (&a, 1)]));
@@ -84,7 +84,7 @@ fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
-    let eager = Waker::from(Bell::new(move |_| {
+    let eager = Waker::from(CountingWaker::new(move |_| {
         let mut slot = slot.lock().unwrap();
         if slot.as_mut().is_some_and(|claim| poll(claim, Waker::noop())) {
             *slot = None;
@@ -105,7 +105,7 @@ fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
-    let fickle = Waker::from(Bell::new(move |_| {
+    let fickle = Waker::from(CountingWaker::new(move |_| {
         let taken = slot.lock().unwrap().take(); // the lock is released before the drop, which may wake again
         drop(taken);
     }));
@@ -125,7 +125,7 @@ fn a_waker_may_drop_the_claim_before_the_other_queue_is_served() {
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
-    let fickle = Waker::from(Bell::new(move |_| {
+    let fickle = Waker::from(CountingWaker::new(move |_| {
         let mut taken = slot.lock().unwrap().take();
         let is_ready = taken.as_mut().is_some_and(|claim| poll(claim, Waker::noop()));
         assert!(!is_ready, "the other queue is served later");
@@ -143,12 +143,12 @@ fn a_waker_may_close_pause_and_claim_again() {
     let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));
     let again = Arc::new(Mutex::new(Vec::new()));
     let claims = again.clone();
-    let busy = Waker::from(Bell::new(move |rung| {
+    let busy = Waker::from(CountingWaker::new(move |wakes| {
         b.pause_for(super::MS * 2);
         let mut claim = join([(b, 1), (a, 1)]);
         assert!(!poll(&mut claim, Waker::noop()));
         claims.lock().unwrap().push(claim);
-        if rung == 1 {
+        if wakes == 1 {
             a.close();
         }
     }));
@@ -168,7 +168,7 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
     let clock = ManualClock::new();
     let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(holding(&clock, 5)));
     let time = clock.clone();
-    let held_up = Waker::from(Bell::new(move |_| {
+    let held_up = Waker::from(CountingWaker::new(move |_| {
         time.step_back(Duration::from_secs(1));
         b.tick();
         time.advance(Duration::from_secs(1));

@@ -59,11 +59,11 @@ pub(crate) struct Executor<'a> {
     keys: Vec<KeyState<'a>>,
 }
 
-/// A keyed limiter as `setup` says, with `rooms` shards.
-pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
+/// A keyed limiter as `setup` says, with `shards` shards.
+pub(crate) fn build(setup: &Setup, shards: usize, clock: &ManualClock) -> Keyed {
     let builder = KeyedLimiter::builder().max_waiting(setup.max_waiting);
     let builder = setup.rules.iter().fold(builder, |builder, rule| builder.quota(quota(*rule)));
-    let builder = builder.clock(clock.clone()).shards(rooms);
+    let builder = builder.clock(clock.clone()).shards(shards);
     let builder = if let Some(most) = setup.max_in_flight { builder.max_in_flight(unsigned(most)) } else { builder };
     builder.build().expect("the setup of a history is valid")
 }

@@ -23,20 +23,20 @@ proptest! {
     fn each_key_agrees_with_an_oracle_of_its_own(
         history in history(any_scale(), 1, 80),
         keys in "[012]{80}",
-        rooms in 1_usize..3,
+        shards in 1_usize..3,
     ) {
         let keys: Vec<Key> = keys.bytes().map(|digit| digit - b'0').collect();
-        agree(&history, &keys, rooms)?;
+        agree(&history, &keys, shards)?;
     }
 
     #[test]
     fn each_key_with_several_quotas_agrees_with_an_oracle_of_its_own(
         history in history(any_scale(), 4, 80),
         keys in "[012]{80}",
-        rooms in 1_usize..3,
+        shards in 1_usize..3,
     ) {
         let keys: Vec<Key> = keys.bytes().map(|digit| digit - b'0').collect();
-        agree(&history, &keys, rooms)?;
+        agree(&history, &keys, shards)?;
     }
 
     #[test]
@@ -109,11 +109,11 @@ struct Both<'a> {
     denied: u64,
 }
 
-fn agree(History { setup, ops }: &History, keys: &[Key], rooms: usize) -> Result<(), TestCaseError> {
+fn agree(History { setup, ops }: &History, keys: &[Key], shards: usize) -> Result<(), TestCaseError> {
     let rules: Vec<Rule> = setup.rules.iter().copied().map(full).collect();
     let setup = Setup { rules, rovers_at: 0, ..setup.clone() };
     let clock = ManualClock::new();
-    let keyed = build(&setup, rooms, &clock);
+    let keyed = build(&setup, shards, &clock);
     let mut both = Both {
         executor: Executor::new(&keyed, &clock, KEYS.into()),
         models: (0..KEYS).map(|_| Model::new(&setup)).collect(),

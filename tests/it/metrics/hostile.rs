@@ -73,13 +73,13 @@ fn a_wait_ended_by_a_panic_is_recorded() {
 /// Calls every method of the limiter that it observes.
 struct ReentrantRecorder {
     limiter: Limiter,
-    meddles: AtomicU64,
+    calls: AtomicU64,
 }
 
 impl ReentrantRecorder {
-    fn meddle(&self) {
+    fn call_limiter(&self) {
         // Its own waits are reported too; without this check it would recurse for ever.
-        if self.meddles.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             let _ = self.limiter.try_acquire(1);
             assert_pending!(spawn(self.limiter.consume(1_000)).poll());
             self.limiter.tick();
@@ -94,17 +94,17 @@ impl Recorder for ReentrantRecorder {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        self.meddle();
+        self.call_limiter();
         Counter::noop()
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        self.meddle();
+        self.call_limiter();
         Gauge::noop()
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        self.meddle();
+        self.call_limiter();
         Histogram::noop()
     }
 }
@@ -161,12 +161,12 @@ fn a_recorder_may_call_the_limiter() {
     assert_pending!(waiting.poll());
     clock.advance(2 * MILLI);
     limiter.tick();
-    let recorder = ReentrantRecorder { limiter: limiter.clone(), meddles: AtomicU64::new(0) };
+    let recorder = ReentrantRecorder { limiter: limiter.clone(), calls: AtomicU64::new(0) };
     with_local_recorder(&recorder, || {
         let _ = assert_ready_ok!(waiting.poll());
         meter.publish();
     });
-    assert!(recorder.meddles.load(Ordering::Relaxed) > 10);
+    assert!(recorder.calls.load(Ordering::Relaxed) > 10);
     let seen = limiter.snapshot();
     assert_eq!((seen.waiting_tasks, seen.granted), (0, 3));
 }

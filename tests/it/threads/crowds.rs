@@ -115,9 +115,9 @@ fn futures_polled_without_being_woken_are_granted_once_each() {
 }
 
 /// Reports which waiter was woken.
-struct Bell(usize, mpsc::Sender<usize>);
+struct ReportingWaker(usize, mpsc::Sender<usize>);
 
-impl Wake for Bell {
+impl Wake for ReportingWaker {
     fn wake(self: Arc<Self>) {
         // The receiver is gone when the test is over.
         let _ = self.1.send(self.0);
@@ -146,20 +146,20 @@ fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
         let clock = ManualClock::new();
         let quota = Quota::per_second(1_000).burst(5).initial(0);
         let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let (ring, rung) = mpsc::channel();
+        let (report, woken) = mpsc::channel();
         let claims: Claims = Claims::default();
         for index in 0..COUNT {
             let mut claim = Box::pin(limiter.clone().consume_owned(1));
-            let waker = Waker::from(Arc::new(Bell(index, ring.clone())));
+            let waker = Waker::from(Arc::new(ReportingWaker(index, report.clone())));
             assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             claims.lock().unwrap().push(Some(claim));
         }
-        let rung = Mutex::new(rung);
+        let woken = Mutex::new(woken);
         let answered = AtomicU64::new(0);
         let answer_all = || {
             let mut served = 0;
             while answered.load(SeqCst) < COUNT as u64 {
-                let next = rung.lock().unwrap().try_recv();
+                let next = woken.lock().unwrap().try_recv();
                 match next {
                     Ok(index) => {
                         served += u64::from(answer(&claims, index).is_some());

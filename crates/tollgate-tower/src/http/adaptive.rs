@@ -51,8 +51,8 @@ impl<T: Target> LimitLayer<AdaptiveGate<T>, ReportStatus, AsError> {
 }
 
 /// A [`Gate`] through an [`Adaptive`] limiter, for one token per request. [`LimitLayer::adaptive`] is this gate with
-/// [`ReportStatus`]; give it to [`LimitLayer::through`] with a [`Hold`] of your own if something else than the status
-/// tells the outcome.
+/// [`ReportStatus`]; if the outcome does not follow from the status, pass it to [`LimitLayer::through`] with a [`Hold`]
+/// of your own.
 #[derive(Clone, Debug)]
 pub struct AdaptiveGate<T: Target = Limiter> {
     adaptive: Adaptive<T>,
@@ -102,7 +102,7 @@ impl<T: Target> Future for AdaptiveAdmission<T> {
     }
 }
 
-/// The grant of a request, until the outcome of that is known.
+/// The grant of a request until the outcome of the request is known.
 ///
 /// Dropping it reports nothing: the request was cancelled, or failed without a response, which says nothing about the
 /// server's limit.

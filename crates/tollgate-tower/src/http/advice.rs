@@ -1,5 +1,5 @@
-//! What a response asks of its client. Pure, except for the time of day, which is needed if a response contains dates
-//! but not its own date.
+//! The waits and limits that a response asks its client to keep. Pure, except for the time of day, which is needed if a
+//! response contains dates but not its own date.
 
 use super::format::{Format, Unit};
 use super::items::QuotaPolicy;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// What a response asks of its client.
+/// The waits and limits that a response asks its client to keep.
 ///
 /// # Examples
 ///
@@ -37,7 +37,7 @@ pub struct Advice {
     pub next_unit: Option<Duration>,
     /// Use no more than this many units before the next response.
     pub available: Option<u64>,
-    /// The slowest policy whose window was sent, or can be computed from its reset.
+    /// The slowest policy with a window that was sent, or that can be computed from the reset.
     pub policy: Option<QuotaPolicy>,
     /// How many values were ignored because they are malformed or implausible.
     pub ignored: u64,
@@ -53,7 +53,7 @@ impl Advice {
     pub fn read(status: StatusCode, headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
         let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let is_failure = status.is_client_error() || status.is_server_error();
-        let mut advice = if is_cached(headers) { Self::default() } else { Self::told(headers, formats, unit) };
+        let mut advice = if is_cached(headers) { Self::default() } else { Self::read_formats(headers, formats, unit) };
         let (wait, ignored) = if is_failure { retry_after(headers) } else { (None, 0) };
         if wait.is_some() {
             (advice.wait, advice.next_unit) = (wait, None);
@@ -64,17 +64,17 @@ impl Advice {
     }
 
     /// Reads the first format that says anything about `unit`.
-    fn told(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
+    fn read_formats(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
         let mut ignored = 0;
         for format in formats {
-            let (told, more) = match format {
+            let (found, more) = match format {
                 Format::Draft11 | Format::XRateLimit => Self::listed(headers, *format, unit),
                 Format::OpenAi => Self::refilled(headers, Family::OpenAi, unit),
                 Format::Anthropic => Self::refilled(headers, Family::Anthropic, unit),
             };
             ignored += more;
-            if let Some(told) = told {
-                return Self { ignored, ..told };
+            if let Some(found) = found {
+                return Self { ignored, ..found };
             }
         }
         Self { ignored, ..Self::default() }
@@ -82,19 +82,19 @@ impl Advice {
 
     /// Reads a format that lists quotas. Also returns how many values were ignored.
     fn listed(headers: &HeaderMap, format: Format, unit: &Unit) -> (Option<Self>, u64) {
-        let (mut told, ignored) = RateLimits::read_counted(format, headers);
+        let (mut found, ignored) = RateLimits::read_counted(format, headers);
         // A limit without a policy is assumed to count `unit`.
-        let policies = &told.policies;
-        told.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
-        told.policies.retain(|policy| policy.unit == *unit);
-        if told.limits.is_empty() && told.policies.is_empty() {
+        let policies = &found.policies;
+        found.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
+        found.policies.retain(|policy| policy.unit == *unit);
+        if found.limits.is_empty() && found.policies.is_empty() {
             return (None, ignored);
         }
-        let used_up = told.limits.iter().filter(|limit| limit.available == 0);
+        let used_up = found.limits.iter().filter(|limit| limit.available == 0);
         let advice = Self {
             wait: used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs),
-            available: told.limits.iter().map(|limit| limit.available).min(),
-            policy: told.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+            available: found.limits.iter().map(|limit| limit.available).min(),
+            policy: found.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
             ..Self::default()
         };
         (Some(advice), ignored)

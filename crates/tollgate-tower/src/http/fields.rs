@@ -23,8 +23,8 @@ impl RateLimits {
 
     /// Reads the fields of `format`. Malformed fields are ignored, and so is all after 32 quotas.
     ///
-    /// Of [`Format::OpenAi`] and [`Format::Anthropic`] each resource is a quota of that name and unit. Use
-    /// [`ResourceLimits`] for what the fields say themselves.
+    /// In [`Format::OpenAi`] and [`Format::Anthropic`] each resource is read as a quota with the name and the unit of
+    /// the resource. [`ResourceLimits`] has the values as they are in the fields.
     pub fn read(format: Format, headers: &HeaderMap) -> Self {
         Self::read_counted(format, headers).0
     }

@@ -219,7 +219,7 @@ impl Heed {
             give_up(limiter, available);
         }
         self.ignored.fetch_add(advice.ignored, Ordering::Relaxed);
-        // Pause last: a limiter that is paused gives nothing up.
+        // Pause last: a paused limiter has no tokens that it could give up.
         if let Some(wait) = self.wait(&advice).filter(|wait| !wait.is_zero()) {
             limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
         }

@@ -19,7 +19,8 @@ use tollgate::{AsLimiter, ConfigError, Limiter, Quota, Which};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Selects what follows the response to a request: a [`Limiter`] selects itself, [`By`] computes a limiter or a key.
+/// Selects the limiter or the key that follows the response to a request: a [`Limiter`] selects itself, a [`By`]
+/// computes the limiter or the key.
 pub trait Heeding<Request> {
     /// A limiter, or a key of a keyed limiter.
     type Target: HeedTarget;
@@ -88,7 +89,7 @@ where
 /// # Ok(()) }
 /// ```
 ///
-/// A server that counts several resources needs a limiter and a layer for each. The calls reserve what they need of all
+/// A server that counts several resources needs a limiter and a layer for each. Each call reserves its tokens from all
 /// limiters with [`reserve`](tollgate::reserve); the example `llm_client` is a complete program.
 ///
 /// ```

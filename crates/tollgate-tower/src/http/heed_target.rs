@@ -7,7 +7,7 @@ pub(super) mod sealed {
     pub trait Sealed {}
 }
 
-/// What follows the response to a request: a [`Limiter`], or a `HeedKey` (feature `keyed`). The trait is sealed.
+/// A limiter that follows responses: a [`Limiter`], or a `HeedKey` (feature `keyed`). The trait is sealed.
 pub trait HeedTarget: sealed::Sealed {
     #[doc(hidden)]
     fn quotas(&self) -> Vec<QuotaSnapshot>;

@@ -1,4 +1,4 @@
-//! What the fields say about one quota: its policy, and what is left of it.
+//! The items of the fields that describe one quota: its policy, and the units that are left.
 
 use super::format::Unit;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use tollgate::Quota;
 
 /// The largest number that a structured field can carry.
 pub(super) const MOST: u64 = 999_999_999_999_999;
-/// A response with more quotas or resources than this is not plausible. The rest is ignored, because what is read is
-/// compared with each other.
+/// A response with more quotas or resources than this is not plausible. The rest is ignored: items are compared
+/// pairwise, so the work grows with the square of their number.
 pub(super) const MOST_ITEMS: usize = 32;
 
 const SECOND: u128 = 1_000_000_000;
@@ -80,7 +80,7 @@ fn whole_window(quota: &Quota) -> Option<(u64, u64)> {
     Some((amount.map_or(MOST, |amount| amount.min(MOST.into()) as u64), window as u64))
 }
 
-/// What is left of one quota, as an item of `RateLimit`.
+/// The units that are left of one quota, as an item of `RateLimit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceLimit {

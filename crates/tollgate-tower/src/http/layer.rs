@@ -29,7 +29,7 @@ struct Settings {
 
 /// A [`LimitLayer`](crate::LimitLayer) that refuses with HTTP responses; created by
 /// [`LimitLayer::respond`](crate::LimitLayer::respond). See the [module](super) for the settings and their
-/// defaults. Of each setting the last call counts.
+/// defaults. If a setting is made twice, the last call counts.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HttpLimitLayer<G = Limiter, H = ToBody> {

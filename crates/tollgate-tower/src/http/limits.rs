@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{QuotaSnapshot, Snapshot};
 
-/// The names and the unit under which a limiter's limits are written. Of each setting the last call counts.
+/// The names and the unit under which a limiter's limits are written. If a setting is made twice, the last call counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub(super) name: Arc<str>,
@@ -66,7 +66,7 @@ impl Terms {
 pub struct RateLimits {
     /// The policies of the quotas.
     pub policies: Vec<QuotaPolicy>,
-    /// What is left of each quota.
+    /// The units that are left of each quota.
     pub limits: Vec<ServiceLimit>,
 }
 
@@ -122,7 +122,7 @@ impl RateLimits {
         self.limits.iter_mut().for_each(|limit| limit.partition_key = Some(Arc::clone(&key)));
     }
 
-    /// Returns the limit that is closest to its end: the one with the least left, and among those the longest window.
+    /// Returns the limit that has the least left; of several, the one with the longest window.
     pub fn tightest(&self) -> Option<&ServiceLimit> {
         self.limits.iter().min_by_key(|limit| (limit.available, std::cmp::Reverse(limit.window)))
     }

@@ -104,7 +104,7 @@ impl Refusal {
         let known = seconds > 0 || refused.retry_after().is_some();
         let has_refused = |index: usize, name: &str| match refused.by() {
             Some(Bound::Quota(quota)) => quota == index,
-            // These are the limits of the parent then, and it says which of them refused if they have names.
+            // `limits` are those of the parent then. If they have names, the refusal names the one that refused.
             Some(Bound::Parent) => refused.quota_name().map_or(limits.limits.len() == 1, |refuser| refuser == name),
             _ => false,
         };

@@ -11,7 +11,7 @@ pub(super) const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-res
 /// The resource of fields that name none.
 const DEFAULT_RESOURCE: &str = "requests";
 
-/// What a response says about one resource that the server limits.
+/// The values of a response about one resource that the server limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResourceLimit {
@@ -41,8 +41,8 @@ pub struct ResourceLimit {
 ///
 /// Implausible values are ignored, and counted in [`ignored`](Self::ignored): text that is not a number, negative
 /// numbers (Azure sends -1 for unknown), more than 15 digits, a limit of 0, more remaining than the limit, a reset in
-/// more than a year, and more than 32 resources. Of a field that is sent twice, or of two fields about the same
-/// resource, the first counts.
+/// more than a year, and more than 32 resources. If a field is sent twice, or two fields are about the same resource,
+/// the first counts.
 ///
 /// # Examples
 ///
@@ -152,7 +152,7 @@ impl ResourceLimits {
         self.limits.get_mut(place)
     }
 
-    /// More is left than there ever was: one of the two is wrong.
+    /// Ignores the values of a resource that has more left than its limit: one of the two is wrong.
     fn ignore_contradictions(&mut self) {
         for limit in &mut self.limits {
             if limit.limit.is_some_and(|most| limit.remaining > Some(most)) {

@@ -36,7 +36,7 @@ pub trait Advertise<Request>: Gate<Request> {
     fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Self::Admission, Self::View);
 }
 
-/// Of a class, the limits are those of its limiter.
+/// The limits of a class are those of its limiter.
 impl<Request, L: AsLimiter> Advertise<Request> for L {
     type View = Limiter;
 
@@ -45,12 +45,12 @@ impl<Request, L: AsLimiter> Advertise<Request> for L {
     }
 }
 
-/// A limiter whose limits a response can report, for what a request has chosen of it.
+/// A limiter that can report the limits that apply to what a request takes from it, such as those of one key.
 pub trait Viewed<T>: Acquire<T> {
     /// Reads the limits.
     type View: View;
 
-    /// Returns a view of what `chosen` takes from.
+    /// Returns a view of the limits that apply to `chosen`.
     fn view(&self, chosen: &T) -> Self::View;
 }
 
@@ -167,7 +167,7 @@ mod keyed {
         }
 
         /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
-        /// them: a client would learn how much the others ask.
+        /// the parent's limits: a client could learn from them how much other clients use.
         fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
             match self.users.parent().filter(|_| refused.by().is_some_and(Bound::is_parent)) {
                 Some(parent) => {

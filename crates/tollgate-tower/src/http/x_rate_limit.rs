@@ -31,15 +31,15 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
 /// and limit get the name `x-ratelimit`.
 pub(super) fn read(headers: &HeaderMap) -> (RateLimits, u64) {
     let read = ResourceLimits::read_family(headers, Family::Plain);
-    let Some(told) = read.limits.first() else { return (RateLimits::default(), read.ignored) };
-    let name: Arc<str> = if headers.contains_key(RESOURCE) { told.resource.clone() } else { Arc::from("x-ratelimit") };
-    let limit = told.remaining.map(|available| ServiceLimit {
+    let Some(found) = read.limits.first() else { return (RateLimits::default(), read.ignored) };
+    let name: Arc<str> = if headers.contains_key(RESOURCE) { found.resource.clone() } else { Arc::from("x-ratelimit") };
+    let limit = found.remaining.map(|available| ServiceLimit {
         name: Arc::clone(&name),
         available,
-        window: told.reset.map(whole_seconds),
+        window: found.reset.map(whole_seconds),
         partition_key: None,
     });
-    let policy = told.limit.map(|quota| QuotaPolicy {
+    let policy = found.limit.map(|quota| QuotaPolicy {
         name,
         quota,
         unit: Default::default(),

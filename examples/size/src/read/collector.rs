@@ -1,4 +1,4 @@
-//! What the readers of all formats fill.
+//! Collects the records that the readers of all formats find.
 
 use super::Collected;
 use crate::Failure;
