@@ -124,6 +124,7 @@ impl<S: LimiterRef> Claim<S> {
     }
 
     /// Enters the queue on the first poll, or refuses if the expected wait is longer than allowed.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "the claims of keys are polled by it"))]
     #[inline]
     pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         match self.as_mut().claim_at_once() {
@@ -133,6 +134,7 @@ impl<S: LimiterRef> Claim<S> {
     }
 
     // Not inlined, for the same reason as `poll_and_pay`.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "`poll` calls it"))]
     #[inline(never)]
     fn poll_slowly(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         self.poll_wait(cx)

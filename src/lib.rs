@@ -225,6 +225,8 @@ mod pacer;
 mod permit;
 mod quota;
 mod reservation;
+#[cfg(feature = "state")]
+mod saved;
 mod set_twice;
 mod snapshot;
 #[cfg(feature = "state")]

@@ -95,6 +95,25 @@ pub struct QuotaSnapshot {
     pub would_refuse: u64,
 }
 
+impl QuotaSnapshot {
+    /// The state of the quota with this index in the simulation, without its name.
+    fn in_dry_run(dry_run: &DryRun, quota: usize, now: u64) -> Self {
+        let schedule = &dry_run.quotas()[quota];
+        let available = dry_run.level(quota).max(0) as u64;
+        let one_more = dry_run.tail().wrapping_add(available).wrapping_add(1);
+        Self {
+            name: None,
+            quota: schedule.quota,
+            head: schedule.head,
+            level: ahead(schedule.head, dry_run.supply().claimed()),
+            available,
+            more_in: schedule.reached(one_more).map(|at| Duration::from_nanos(at.saturating_sub(now))),
+            dry_run: dry_run.is_dry(quota),
+            would_refuse: dry_run.totals.refused_by[quota],
+        }
+    }
+}
+
 impl DryRunSnapshot {
     fn of(dry_run: &DryRun) -> Self {
         Self {
@@ -127,7 +146,7 @@ impl Snapshot {
                         return QuotaSnapshot {
                             name: state.name(index).cloned(),
                             head,
-                            ..dry_run.snapshot(index, now)
+                            ..QuotaSnapshot::in_dry_run(dry_run, index, now)
                         };
                     }
                     let available = ahead(schedule.head, rovers.tail()).max(0) as u64;

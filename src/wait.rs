@@ -4,12 +4,8 @@ use crate::consume::Consume;
 use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
 use crate::handle::Handle;
-#[cfg(feature = "keyed")]
-use crate::keyed::KeyedConsume;
 use pin_project::pin_project;
 use std::future::Future;
-#[cfg(feature = "keyed")]
-use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -38,24 +34,16 @@ impl<C> Wait<C> {
     pub(crate) fn new(claim: C, capped: bool) -> Self {
         Self { claim, capped }
     }
+
+    pub(crate) fn map(self, limit: impl FnOnce(C) -> C) -> Self {
+        Self { claim: limit(self.claim), capped: self.capped }
+    }
 }
 
 impl<L: Handle> Wait<Consume<'_, L>> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
-        Wait { claim: self.claim.within(allowed), capped: self.capped }
-    }
-}
-
-#[cfg(feature = "keyed")]
-impl<'a, K, S> Wait<KeyedConsume<'a, K, S>>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
-    /// Limits the wait to `allowed`; see [`Consume::within`].
-    pub fn within(self, allowed: Duration) -> Self {
-        Wait { claim: self.claim.within(allowed), capped: self.capped }
+        self.map(|claim| claim.within(allowed))
     }
 }
 

@@ -92,7 +92,7 @@ impl LastDenial {
         self.at.store(denial.at.unwrap_or(0), Ordering::Relaxed);
         self.remaining.store(denial.remaining, Ordering::Relaxed);
         let name = u64::from(denial.name.number()) << 32;
-        self.by.store(name | number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
+        self.by.store(name | denial.by.to_number() << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
         let version = self.version.load(Ordering::Relaxed);
         // A reader that sees this even version also sees all of these values.
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -119,39 +119,16 @@ impl LastDenial {
         }
         let at = (by % 2 == 1).then_some(at);
         let name = Name::of_number((by >> 32) as u32);
-        Some(Denial { cost, tail, released, until, at, remaining, by: bound((by & u64::from(u32::MAX)) >> 1), name })
-    }
-}
-
-/// The number of the quota with the index 0.
-const FIRST_QUOTA: u64 = 8;
-
-/// Below 2^31: a limiter with 2^31 quotas does not fit into memory.
-pub(crate) fn number(by: Bound) -> u64 {
-    match by {
-        Bound::InFlight => 0,
-        Bound::Pause => 1,
-        Bound::Queue => 2,
-        Bound::Parent => 3,
-        Bound::Ceiling => 4,
-        Bound::ParentInFlight => 5,
-        Bound::ParentPause => 6,
-        Bound::ParentQueue => 7,
-        Bound::Quota(index) => FIRST_QUOTA + index as u64,
-    }
-}
-
-pub(crate) fn bound(number: u64) -> Bound {
-    match number {
-        0 => Bound::InFlight,
-        1 => Bound::Pause,
-        2 => Bound::Queue,
-        3 => Bound::Parent,
-        4 => Bound::Ceiling,
-        5 => Bound::ParentInFlight,
-        6 => Bound::ParentPause,
-        7 => Bound::ParentQueue,
-        _ => Bound::Quota((number - FIRST_QUOTA) as usize),
+        Some(Denial {
+            cost,
+            tail,
+            released,
+            until,
+            at,
+            remaining,
+            by: Bound::from_number((by & u64::from(u32::MAX)) >> 1),
+            name,
+        })
     }
 }
 

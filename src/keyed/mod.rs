@@ -67,6 +67,7 @@ mod snapshot;
 mod state;
 mod timer_wheel;
 mod top;
+mod wait;
 
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned};

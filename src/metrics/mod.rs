@@ -152,7 +152,6 @@ mod store;
 mod tally;
 
 pub use adaptive::AdaptiveMeter;
-pub(crate) use class_counts::ClassCounts;
 pub use instrument::{Instrument, InstrumentKind};
 pub use meter::{AlreadyMetered, Meter};
 pub use names::{INSTRUMENTS, describe};

@@ -107,7 +107,8 @@ impl Tally {
 
     /// The counts of a class.
     pub(super) fn counts_of<'a>(&self, class: &'a ClassLabel) -> &'a ClassCounts {
-        class.counts.get_or_init(|| self.classes.of(&self.name, &class.path))
+        let counts = class.observed.get_or_init(|| self.classes.of(&self.name, &class.path));
+        counts.downcast_ref().expect("a limiter has one meter, which alone sets this")
     }
 
     /// Returns how many calls were refused, by reason.

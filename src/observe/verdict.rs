@@ -1,7 +1,6 @@
 //! The verdict of a dry run on a call, and its encoding in a grant.
 
 use super::{REASONS, Reason};
-use crate::core::denial;
 use crate::error::Bound;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ impl Verdict {
         match self {
             Self::AtOnce { remaining } => 1 << KIND | remaining.min(VALUE),
             Self::Waits { nanos } => 2 << KIND | nanos.map_or(VALUE, |nanos| nanos.min(VALUE - 1)),
-            Self::Refused { reason, by } => 3 << KIND | (reason as u64) << REASON | denial::number(by),
+            Self::Refused { reason, by } => 3 << KIND | (reason as u64) << REASON | by.to_number(),
         }
     }
 
@@ -41,7 +40,7 @@ impl Verdict {
             2 => Some(Self::Waits { nanos: (value < VALUE).then_some(value) }),
             _ => Some(Self::Refused {
                 reason: REASONS[(value >> REASON) as usize],
-                by: denial::bound(value & u64::from(u32::MAX)),
+                by: Bound::from_number(value & u64::from(u32::MAX)),
             }),
         }
     }

@@ -5,8 +5,6 @@ use crate::core::rovers::ahead;
 use crate::core::schedule::Schedule;
 use crate::core::state::MAX_SPAN;
 use crate::core::supply::Supply;
-use crate::snapshot::QuotaSnapshot;
-use std::time::Duration;
 
 impl DryRun {
     pub(crate) fn quotas(&self) -> &[Schedule] {
@@ -56,22 +54,5 @@ impl DryRun {
     /// The number of tokens by which claims exceed the tokens available.
     pub(crate) fn deficiency(&self) -> u64 {
         ahead(self.tail(), self.supply.limit()).max(0) as u64
-    }
-
-    /// The state of `quota`, without its name.
-    pub(crate) fn snapshot(&self, quota: usize, now: u64) -> QuotaSnapshot {
-        let schedule = &self.quotas()[quota];
-        let available = self.level(quota).max(0) as u64;
-        let one_more = self.tail().wrapping_add(available).wrapping_add(1);
-        QuotaSnapshot {
-            name: None,
-            quota: schedule.quota,
-            head: schedule.head,
-            level: ahead(schedule.head, self.supply.claimed()),
-            available,
-            more_in: schedule.reached(one_more).map(|at| Duration::from_nanos(at.saturating_sub(now))),
-            dry_run: self.is_dry(quota),
-            would_refuse: self.totals.refused_by[quota],
-        }
     }
 }

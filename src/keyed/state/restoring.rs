@@ -8,7 +8,7 @@ use crate::keyed::map::Map;
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{SavedKey, SavedShard};
-use crate::state::StateKey;
+use crate::saved::StateKey;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -3,7 +3,6 @@
 use super::bytes::{self, Contents, Put, Type};
 use super::{StateError, WallTime};
 use crate::Limiter;
-use crate::builder::Builder;
 use crate::core::schedule::SavedLevel;
 use crate::core::state::saved::Saved;
 use crate::core::supply::Supply;
@@ -136,7 +135,7 @@ impl Contents<'_> {
 }
 
 impl Limiter {
-    /// Returns the state of the limiter, to [restore](Builder::restore) it in another process; see
+    /// Returns the state of the limiter, to [restore](crate::Builder::restore) it in another process; see
     /// [`state`](crate::state). Waiters, classes and tokens in flight are not a part of it. A quota in dry run is saved as
     /// full.
     ///
@@ -173,41 +172,12 @@ impl Limiter {
     }
 }
 
-impl Builder {
-    /// Continues from `state`, when the wall clock shows `wall_clock`: the buckets are as full as when the state was
-    /// saved, plus what the time between has refilled; see [`state`](crate::state). Manual quotas gain nothing.
-    ///
-    /// [`build`](Self::build) then fails if the quotas are not those of the state, in the same order, unless the state
-    /// [converts](LimiterState::convert). The in-flight cap, the bound on waiters and the names may differ.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::SystemTime;
-    /// use tollgate::{Limiter, Quota};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(Quota::per_hour(10))?;
-    /// let _grant = limiter.try_acquire(7)?;
-    /// let state = limiter.state()?;
-    /// let other = Limiter::builder().quota(Quota::per_hour(2));
-    /// let error = other.clone().restore(state.clone(), SystemTime::now()).build().unwrap_err();
-    /// assert!(error.to_string().starts_with("quota 0 was `10/h` when the state was saved and is `2/h` now"));
-    /// let restored = other.restore(state.convert(), SystemTime::now()).build()?;
-    /// assert_eq!(restored.available(), 2);
-    /// # Ok(()) }
-    /// ```
-    pub fn restore(mut self, state: LimiterState, wall_clock: SystemTime) -> Self {
-        self.set_twice.set("restore", &mut self.restore, (state, wall_clock));
-        self
-    }
-}
-
 #[cfg(feature = "serde")]
 mod wire {
     //! The state in the formats of serde.
 
     use super::{LimiterState, Quota, Saved, SavedLevel, StateError, WallTime};
-    use crate::state::bytes::checksum;
+    use crate::saved::bytes::checksum;
 
     const VERSION: u16 = 1;
 
