@@ -100,31 +100,30 @@ impl<S: LimiterRef> Claim<S> {
         if is_free && let Some(permit) = self.as_mut().claim_at_once() {
             return Poll::Ready(Ok(permit));
         }
-        self.poll_and_pay(cx, is_free)
+        self.pay(cx, is_free)
     }
 
     /// The rest of [`poll_paid`](Self::poll_paid). If `is_tried`, the fast path was tried and found no tokens.
     // Not inlined, so that the caller of this function is inlined at every `.await`: a grant without waiting needs
-    // nothing else.
+    // nothing else. It only jumps to one of two functions, so that the frequent one does not pay for the larger one.
     #[inline(never)]
-    fn poll_and_pay(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        is_tried: bool,
-    ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        if is_tried {
-            uncount_free_grant();
-        }
-        poll_paid(cx, |cx| {
-            if !is_tried && let Some(permit) = self.as_mut().claim_at_once() {
-                return Poll::Ready(Ok(permit));
-            }
-            self.poll_wait(cx)
-        })
+    fn pay(self: Pin<&mut Self>, cx: &mut Context<'_>, is_tried: bool) -> Poll<Result<Permit<S>, ConsumeError>> {
+        if is_tried { self.pay_and_wait(cx) } else { self.pay_and_poll(cx) }
+    }
+
+    #[inline(never)]
+    fn pay_and_poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        poll_paid(cx, |cx| self.as_mut().poll(cx))
+    }
+
+    /// The rest of [`poll_paid`](Self::poll_paid) after the fast path was tried and found no tokens.
+    #[inline(never)]
+    fn pay_and_wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        uncount_free_grant();
+        poll_paid(cx, |cx| self.poll_wait(cx))
     }
 
     /// Enters the queue on the first poll, or refuses if the expected wait is longer than allowed.
-    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "the claims of keys are polled by it"))]
     #[inline]
     pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         match self.as_mut().claim_at_once() {
@@ -133,8 +132,7 @@ impl<S: LimiterRef> Claim<S> {
         }
     }
 
-    // Not inlined, for the same reason as `poll_and_pay`.
-    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "`poll` calls it"))]
+    // Not inlined, for the same reason as `pay`.
     #[inline(never)]
     fn poll_slowly(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         self.poll_wait(cx)
