@@ -6,6 +6,8 @@
 
 use super::race::first;
 use super::{LeaseRequest, StoreError};
+use crate::limiter::Limiter;
+use crate::quota::Quota;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,8 +19,8 @@ use tokio::time::{sleep, timeout};
 /// requests a second over a round trip of 50 ms. It is small enough that a server that stood still answers all of them
 /// at once.
 const MAX_IN_FLIGHT: usize = 256;
-/// The shortest interval between repeats of failed requests, in microseconds, over all stores of the server.
-const REPEAT_MICROS: u64 = 1_000;
+/// The most repeats of failed requests in a second, over all stores of the server.
+const REPEATS: u64 = 1_000;
 /// The longest wait for an unreachable server before its state is checked again: the repair task may have ended with
 /// its runtime.
 const LONGEST_PARKED: Duration = Duration::from_secs(2);
@@ -59,8 +61,8 @@ pub struct Breaker {
     answered: AtomicU64,
     /// How many repairs were started since the server last answered a request.
     strikes: AtomicU32,
-    /// When the next failed request may be repeated, in microseconds since `began`.
-    next_repeat: AtomicU64,
+    /// Lets failed requests be repeated. Those that are given up leave its queue, so they delay no other.
+    repeats: Limiter,
     /// The number of the current repair task, and the time of its last sign of life.
     repair: Mutex<(u64, Option<Instant>)>,
     opened: AtomicU64,
@@ -111,7 +113,7 @@ impl Breaker {
             began: Instant::now(),
             answered: AtomicU64::new(0),
             strikes: AtomicU32::new(0),
-            next_repeat: AtomicU64::new(0),
+            repeats: Limiter::new(Quota::per_second(REPEATS).burst(1)).expect("the quota is valid"),
             repair: Mutex::new((0, None)),
             opened: AtomicU64::new(0),
             trials: AtomicU64::new(0),
@@ -245,12 +247,8 @@ impl Breaker {
             return;
         }
         sleep(LeaseRequest::backoff(failures)).await;
-        let now = self.micros(Instant::now());
-        let next = |next: u64| Some(next.max(now) + REPEAT_MICROS);
-        let at = self.next_repeat.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);
-        if at > now {
-            sleep(Duration::from_micros(at - now)).await;
-        }
+        // It is never closed.
+        _ = self.repeats.wait(1).await;
     }
 
     /// Spawns a task that repeats `trial` until it succeeds, with pauses, and then closes the circuit. Does nothing if such
@@ -398,6 +396,30 @@ mod tests {
         yield_now().await;
         yield_now().await;
         assert_eq!(breaker.snapshot().circuit, Circuit::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_requests_are_repeated_at_the_rate_and_those_that_are_given_up_delay_no_other() {
+        let breaker = Arc::new(Breaker::new());
+        let crowd = |size: u64| -> Vec<_> {
+            (0..size)
+                .map(|_| {
+                    let breaker = Arc::clone(&breaker);
+                    tokio::spawn(async move { breaker.backoff(1).await })
+                })
+                .collect()
+        };
+        let began = tokio::time::Instant::now();
+        for repeat in crowd(300) {
+            repeat.await.unwrap();
+        }
+        assert!(began.elapsed() >= Duration::from_millis(299), "{:?}", began.elapsed());
+        let given_up = crowd(10_000);
+        sleep(Duration::from_millis(100)).await;
+        given_up.iter().for_each(|repeat| repeat.abort());
+        let began = tokio::time::Instant::now();
+        breaker.backoff(1).await;
+        assert!(began.elapsed() <= Duration::from_millis(50), "{:?}", began.elapsed());
     }
 
     #[test]

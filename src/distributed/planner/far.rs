@@ -1,4 +1,5 @@
-//! A store that is far away: the tokens that a node requests for callers that are still to come.
+//! The tokens that a node requests for callers that are still to come: if the store is far away, or if the store's
+//! [`prefetch`](crate::distributed::Store::prefetch) says so.
 
 use super::sizes::SHARE;
 use super::view::Needs;
@@ -9,17 +10,21 @@ use crate::core::rovers::ahead;
 const NEAR: u64 = SHARE / 2;
 
 impl RefillPlanner {
-    /// Whether the node asks for callers to come.
     pub(super) fn is_far(&self) -> bool {
         self.round_trip > NEAR
     }
 
+    /// Whether the node asks for callers to come.
+    pub(super) fn foresees(&self) -> bool {
+        self.is_far() || self.prefetch > 0
+    }
+
     /// The most tokens that a request is for if some of them are for callers to come: from 0 near the store to enough until
-    /// the answer to the next request.
+    /// the answer to the next request, or this node's part of those minted in the time to prefetch.
     fn forecast_size(&self) -> u64 {
         let trip = self.round_trip;
-        let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5);
-        self.terms.minted_in(time) / self.busy
+        let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5).max(self.prefetch);
+        self.terms.minted_in(time) / self.busy()
     }
 
     /// The most tokens to request at `now` for waiters and callers to come together.
@@ -32,7 +37,7 @@ impl RefillPlanner {
             return size;
         }
         let elapsed = now.saturating_sub(self.wanted_at);
-        size.min(self.terms.minted_in(elapsed.saturating_add(elapsed / 8)).div_ceil(self.busy))
+        size.min(self.terms.minted_in(elapsed.saturating_add(elapsed / 8)).div_ceil(self.busy()))
     }
 
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.

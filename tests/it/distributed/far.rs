@@ -45,7 +45,8 @@ async fn a_fleet_far_from_its_store_reaches_the_rate_and_its_callers_wait_for_on
 /// The others have the whole rate after the time that docs/distributed.md states. Their answers may get lost, too.
 #[tokio::test(start_paused = true)]
 async fn the_others_have_the_rate_of_a_node_that_crashes() {
-    for (fleet, bound) in [(HOT, 125), (FAR, 1_400)] {
+    let deep = Fleet { callers: 800, ..FAR };
+    for (fleet, bound) in [(HOT, 125), (FAR, 1_400), (deep, 1_400)] {
         let store = MemoryStore::new();
         store.set_latency(millis(fleet.latencies[0]));
         let quota = Quota::per_second(fleet.rate).burst(fleet.burst);
@@ -95,6 +96,7 @@ async fn random_fleets_that_ask_ahead_keep_the_law() {
             jitter: one_of(&[0, 5, 80]),
             losses: one_of(&[0, 10, 100]) as u32,
             hasty: one_of(&[0, 3, 20]) as u32,
+            prefetch: 0,
         };
         let figures = fleet.run().await;
         assert!(figures.excess <= 1e-6 && figures.rate > 0.0, "{seed}: {fleet:?} {figures:?}");
