@@ -6,7 +6,7 @@
 
 use super::race::first;
 use super::{LeaseRequest, StoreError};
-use crate::limiter::Limiter;
+use crate::handle::Limiter;
 use crate::quota::Quota;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 mod bank;
-mod busy;
 mod classes;
 mod far;
 mod sizes;
@@ -87,11 +86,8 @@ pub(crate) struct RefillPlanner {
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
-    /// The instant of the last request for waiters, and the time between such requests while waiters lack tokens.
+    /// The instant of the last request for waiters.
     wanted_at: u64,
-    period: u64,
-    /// When the last token comes that the store had promised by the last answer, to any node.
-    owed_until: u64,
     /// How far ahead the node asks for callers to come, near its store too: [`Store::prefetch`](super::Store::prefetch).
     pub(crate) prefetch: u64,
     /// Tokens per second.
@@ -139,8 +135,6 @@ impl RefillPlanner {
             total: 0,
             asked_at: 0,
             wanted_at: 0,
-            period: 0,
-            owed_until: 0,
             prefetch: 0,
             pace: 0,
             forecast: Forecast::new(),
@@ -214,7 +208,7 @@ impl RefillPlanner {
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
                     let kept = ahead.min(self.fair_allowance());
                     let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
-                    self.note_wanted(view.now);
+                    self.wanted_at = view.now;
                     return self.ask(view, pace, Needs { want, soon, largest, ahead, bank: cushion }, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
@@ -347,7 +341,6 @@ impl RefillPlanner {
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
-        self.owed_until = self.horizon.map_or(now, |horizon| horizon.minted(&self.terms, 0));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
         if self.left > 0 || is_outdated || !is_sound {

@@ -14,6 +14,11 @@ impl RefillPlanner {
         minted.max((self.left / 2) as f64)
     }
 
+    /// How many nodes had waiters.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
     /// What the node took beyond its part is not paid back: there are tokens for which no node asks, or it did not get what
     /// it was charged for.
     pub(crate) fn forgive_turns(&mut self) {

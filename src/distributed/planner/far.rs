@@ -24,20 +24,20 @@ impl RefillPlanner {
     fn forecast_size(&self) -> u64 {
         let trip = self.round_trip;
         let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5).max(self.prefetch);
-        self.terms.minted_in(time) / self.busy()
+        self.terms.minted_in(time) / self.busy
     }
 
     /// The most tokens to request at `now` for waiters and callers to come together.
     ///
-    /// While the store owes tokens, that is this node's part of those minted since its last request for waiters, and an
-    /// eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
+    /// While a store that is far away owes tokens, that is this node's part of those minted since its last request for
+    /// waiters, and an eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
     pub(super) fn most_wanted(&self, now: u64) -> u64 {
         let size = self.forecast_size();
-        if !self.owes {
+        if !self.owes || !self.is_far() {
             return size;
         }
         let elapsed = now.saturating_sub(self.wanted_at);
-        size.min(self.terms.minted_in(elapsed.saturating_add(elapsed / 8)).div_ceil(self.busy()))
+        size.min(self.terms.minted_in(elapsed.saturating_add(elapsed / 8)).div_ceil(self.busy))
     }
 
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.

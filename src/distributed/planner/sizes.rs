@@ -20,7 +20,7 @@ impl RefillPlanner {
             return 1;
         }
         let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
-        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy()).max(1)
+        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
     }
 
     pub(crate) fn share_time(&self) -> u64 {

@@ -15,6 +15,8 @@ pub(crate) mod law;
 mod liveness;
 mod memory;
 mod nodes;
+mod prefetch;
+mod slow_reports;
 mod versions;
 mod way;
 mod within;
