@@ -1,6 +1,7 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+mod class_requests;
 mod classes;
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -16,7 +17,7 @@ mod liveness;
 mod memory;
 mod nodes;
 mod prefetch;
-mod slow_reports;
+
 mod versions;
 mod way;
 mod within;
