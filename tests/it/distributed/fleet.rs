@@ -22,6 +22,8 @@ pub struct Fleet {
     pub large: u64,
     /// The time for which a caller works after each grant, less or more by up to a half.
     pub work: u64,
+    /// If it is not 0, only callers of so many nodes work, the last ones.
+    pub late: usize,
     /// Callers claim for such a time, and then pause as long. Every second node begins with the pause. 0: no pauses.
     pub turns: u64,
     /// So many of the nodes, the last ones, have a single caller, which claims one token every 130 ms.
@@ -46,6 +48,7 @@ pub const HOT: Fleet = Fleet {
     cost: 1,
     large: 0,
     work: 0,
+    late: 0,
     turns: 0,
     quiet: 0,
     hiccups: 0,
@@ -147,7 +150,8 @@ fn percentile(sorted: &[Duration], percent: usize) -> f64 {
 impl World {
     /// One caller. Returns the tokens that it was granted after `WARM`.
     async fn call(self: Arc<Self>, node: usize, caller: u64, limiter: Limiter, is_quiet: bool) -> u64 {
-        let Fleet { work, turns, .. } = self.fleet;
+        let Fleet { work, turns, late, latencies, .. } = self.fleet;
+        let work = if late == 0 || node + late >= latencies.len() { work } else { 0 };
         let (work, turns) = if is_quiet { (130, 0) } else { (work, turns) };
         let mut random = fastrand::Rng::with_seed((node as u64) << 32 | caller);
         let mut tokens = 0;
