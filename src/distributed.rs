@@ -38,7 +38,7 @@
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
-//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come, if the store is far away |
+//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come |
 //! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |

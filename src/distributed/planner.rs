@@ -4,8 +4,8 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once. If the store is far away, and a request has all that waiters lack, it is also for callers to come:
-//!   see [`Forecast`].
+//!   the store at once. If the store is far away or has a `prefetch`, and a request has all that waiters lack, it is also
+//!   for callers to come: see [`Forecast`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
