@@ -64,8 +64,8 @@ pub use server::{MIGRATION, migrate, pool};
 
 use call::{read, send};
 use database::Database;
-use key::{key, key_among};
 use deadpool_postgres::tokio_postgres::Row;
+use key::{key, key_among};
 use reply::Failed;
 use server::{Lent, probe};
 use std::fmt;

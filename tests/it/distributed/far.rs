@@ -10,8 +10,14 @@ use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
 
 /// Rows of docs/BENCHMARKS.md that each run judges.
-const JUDGED: &[&str] =
-    &["hot, 20 ms", "turns of 50 ms", "far, 1 caller a node", "far, hiccups to 100 ms", "far, work 250 ms", "prefetch, 200 ms"];
+const JUDGED: &[&str] = &[
+    "hot, 20 ms",
+    "turns of 50 ms",
+    "far, 1 caller a node",
+    "far, hiccups to 100 ms",
+    "far, work 250 ms",
+    "prefetch, 200 ms",
+];
 
 /// With `TOLLGATE_FLEETS=all`, prints the table of docs/BENCHMARKS.md, and judges each row.
 #[tokio::test(start_paused = true)]

@@ -180,7 +180,8 @@ async fn a_claim_of_a_node_that_leaves_is_carried_out_twice_at_most() {
     (claim.at_once, claim.leave) = (true, true);
     assert_eq!(store.ask(claim).await.unwrap().now, 10);
     // Until the server has carried out what it got from connections that are gone.
-    let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND pid <> pg_backend_pid()";
+    let others =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND pid <> pg_backend_pid()";
     while server.count(others).await > pool.status().size as i64 {
         sleep(Duration::from_millis(10)).await;
     }
