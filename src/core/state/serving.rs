@@ -214,10 +214,6 @@ impl State {
             // The claim of a child has no other queue that sends updates: its parent decides alone.
             let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
-            // A decision about a joint claim is final, and has to be carried out: its waker needs space.
-            if !is_plain && wakes.is_full() {
-                return Served::Again;
-            }
             let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
