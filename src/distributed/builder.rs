@@ -66,7 +66,9 @@ impl Supplier for Shared {
             QuotaTerms::of(&share, index)?;
         }
         let mut planner = RefillPlanner::new(index, terms, outage);
-        planner.prefetch = checked_prefetch(&*self.0)?;
+        let prefetch = checked_prefetch(&*self.0)?;
+        // Classes share what is minted in a share time. A longer one needs more waiting claims than nodes have.
+        planner.prefetch = if has_classes { 0 } else { prefetch };
         planner.turns = has_classes.then(Box::default);
         let mut leases = Leases::of(planner);
         leases.store = Some(Arc::clone(&self.0));

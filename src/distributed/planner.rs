@@ -207,7 +207,7 @@ impl RefillPlanner {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
                     let kept = ahead.min(self.fair_allowance());
-                    let soon = if all { self.most_wanted(share, view.now).saturating_sub(want + kept) } else { 0 };
+                    let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
                     self.wanted_at = view.now;
                     return self.ask(view, pace, Needs { want, soon, largest, ahead, bank: cushion }, counted_on);
                 }

@@ -31,10 +31,8 @@ impl RefillPlanner {
     ///
     /// While a store that is far away owes tokens, that is this node's part of those minted since its last request for
     /// waiters, and an eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
-    /// With classes it is at most what is due to them, their `share`.
-    pub(super) fn most_wanted(&self, share: u64, now: u64) -> u64 {
-        let due = if self.turns.is_some() { share } else { u64::MAX };
-        let size = self.forecast_size().min(due);
+    pub(super) fn most_wanted(&self, now: u64) -> u64 {
+        let size = self.forecast_size();
         if !self.owes || !self.is_far() {
             return size;
         }

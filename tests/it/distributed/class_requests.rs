@@ -105,7 +105,7 @@ async fn a_report_that_takes_longer_than_its_request_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_ask_ahead_share_by_weight() {
+async fn classes_share_by_weight_though_the_store_has_a_prefetch() {
     let store = MemoryStore::new().prefetch(millis(200));
     let [pages, backup] = granted_by_weight(&store, 1).await;
     assert!(pages + backup >= 2_970 && (38 * backup..=42 * backup).contains(&(10 * pages)), "{pages} to {backup}");
