@@ -38,7 +38,7 @@
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
-//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come, if the store is far away |
+//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come |
 //! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
@@ -95,6 +95,8 @@ mod turns;
 
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
+#[cfg(feature = "keyed")]
+pub(crate) use builder::checked_prefetch;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
 pub(crate) use forecast::Forecast;
@@ -104,7 +106,7 @@ pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View, Waiting};
-pub(crate) use race::{beside, first};
+pub(crate) use race::{Side, beside, first};
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::ReplyKind;
@@ -154,6 +156,16 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// quotas with the same version, the one that asked first counts, and limiters with the other one are refused.
     fn quota_version(&self) -> u32 {
         0
+    }
+
+    /// How far ahead limiters with this store ask for tokens, on behalf of callers that are still to come: at most a second.
+    /// The default is 0: a node near its store asks for claims that wait.
+    ///
+    /// All nodes with waiters together are promised what is minted in this time, or in 0.1 s if that is more. So a longer
+    /// time means fewer requests, and longer waits: a node that gets its tokens in one piece waits for those of the others.
+    /// docs/operations.md tells how to choose. Limiters with classes ask as if it were 0.
+    fn prefetch(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Whether limiters with [`classes`](crate::Builder::classes) can be built with this store: whether it answers

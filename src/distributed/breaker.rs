@@ -6,6 +6,8 @@
 
 use super::race::first;
 use super::{LeaseRequest, StoreError};
+use crate::handle::Limiter;
+use crate::quota::Quota;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,8 +19,8 @@ use tokio::time::{sleep, timeout};
 /// requests a second over a round trip of 50 ms. It is small enough that a server that stood still answers all of them
 /// at once.
 const MAX_IN_FLIGHT: usize = 256;
-/// The shortest interval between repeats of failed requests, in microseconds, over all stores of the server.
-const REPEAT_MICROS: u64 = 1_000;
+/// The most repeats of failed requests in a second, over all stores of the server.
+const REPEATS: u64 = 1_000;
 /// The longest wait for an unreachable server before its state is checked again: the repair task may have ended with
 /// its runtime.
 const LONGEST_PARKED: Duration = Duration::from_secs(2);
@@ -59,8 +61,8 @@ pub struct Breaker {
     answered: AtomicU64,
     /// How many repairs were started since the server last answered a request.
     strikes: AtomicU32,
-    /// When the next failed request may be repeated, in microseconds since `began`.
-    next_repeat: AtomicU64,
+    /// Lets failed requests be repeated. Those that are given up leave its queue, so they delay no other.
+    repeats: Limiter,
     /// The number of the current repair task, and the time of its last sign of life.
     repair: Mutex<(u64, Option<Instant>)>,
     opened: AtomicU64,
@@ -111,7 +113,7 @@ impl Breaker {
             began: Instant::now(),
             answered: AtomicU64::new(0),
             strikes: AtomicU32::new(0),
-            next_repeat: AtomicU64::new(0),
+            repeats: Limiter::new(Quota::per_second(REPEATS).burst(1)).expect("the quota is valid"),
             repair: Mutex::new((0, None)),
             opened: AtomicU64::new(0),
             trials: AtomicU64::new(0),
@@ -245,12 +247,8 @@ impl Breaker {
             return;
         }
         sleep(LeaseRequest::backoff(failures)).await;
-        let now = self.micros(Instant::now());
-        let next = |next: u64| Some(next.max(now) + REPEAT_MICROS);
-        let at = self.next_repeat.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);
-        if at > now {
-            sleep(Duration::from_micros(at - now)).await;
-        }
+        // It is never closed.
+        _ = self.repeats.wait(1).await;
     }
 
     /// Spawns a task that repeats `trial` until it succeeds, with pauses, and then closes the circuit. Does nothing if such
@@ -366,75 +364,4 @@ impl Repair {
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-    use std::thread;
-    use tokio::sync::Notify;
-    use tokio::task::yield_now;
-
-    fn down() -> StoreError {
-        StoreError::Unreachable("the server is down".to_owned())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
-        let breaker = Arc::new(Breaker::new());
-        breaker.open("the server is down".to_owned());
-        let fails = Arc::new(Notify::new());
-        let failing = Arc::clone(&fails);
-        breaker.repair(Duration::MAX, move || {
-            let fails = Arc::clone(&failing);
-            async move {
-                fails.notified().await;
-                Some(Err(down()))
-            }
-        });
-        yield_now().await;
-        assert_eq!(breaker.snapshot().circuit, Circuit::HalfOpen);
-        // The first task counts as ended.
-        breaker.repair(Duration::ZERO, async || Some(Ok(())));
-        breaker.closes().await;
-        fails.notify_one();
-        yield_now().await;
-        yield_now().await;
-        assert_eq!(breaker.snapshot().circuit, Circuit::Closed);
-    }
-
-    #[test]
-    fn a_request_that_waits_while_the_circuit_opens_and_closes_is_told_why_it_opened() {
-        const LONG: Duration = Duration::from_secs(3_600);
-        let breaker = Arc::new(Breaker::new());
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let held: Vec<_> = runtime()
-            .block_on(async {
-                let mut held = Vec::new();
-                for _ in 0..MAX_IN_FLIGHT {
-                    held.push(breaker.admit(LONG).await);
-                }
-                held
-            })
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
-        let is_over = AtomicU32::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while is_over.load(Relaxed) == 0 {
-                    breaker.open("the server is down".to_owned());
-                    breaker.close();
-                }
-            });
-            let texts = runtime().block_on(async {
-                let mut texts = Vec::new();
-                for _ in 0..10_000 {
-                    texts.extend(breaker.admit(LONG).await.map(drop).err());
-                }
-                texts
-            });
-            is_over.store(1, Relaxed);
-            let wrong = texts.iter().find(|error| !error.to_string().contains("the server is down"));
-            assert_eq!((texts.len(), wrong), (10_000, None));
-        });
-        drop(held);
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use super::terms::{LONGEST, MAX_DEBT};
 use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 use std::collections::HashMap;
 
-/// The length of an epoch, in microseconds: nodes with waiters are counted per epoch.
+/// The shortest length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
 
 /// How long a full bucket is remembered if a new one would not begin full, in microseconds.
@@ -356,15 +356,11 @@ impl SharedBucket {
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
         self.level -= tokens;
         self.cut(burst - others - allowance);
-        let epoch = now / EPOCH;
-        if epoch != self.epoch {
-            self.was = if epoch == self.epoch + 1 { self.busy } else { 0 };
-            (self.busy, self.epoch) = (0, epoch);
-        }
+        self.pass_epochs(now, behind);
         let mut seen = known.map_or(-1, |node| node.epoch);
-        if want > 0 && !ask.at_once && seen != epoch {
+        if want > 0 && !ask.at_once && seen != self.epoch {
             self.busy += 1;
-            seen = epoch;
+            seen = self.epoch;
         }
         Node {
             number: ask.number,
@@ -377,6 +373,19 @@ impl SharedBucket {
             part,
             at: self.clock,
         }
+    }
+
+    /// Begins a new epoch if the last one is over. While the bucket owes tokens, each node with waiters asks again before
+    /// its own have come. So an epoch lasts until what the bucket `owed` before this request has been minted, and all of
+    /// them are counted in it, however far from the store they are.
+    fn pass_epochs(&mut self, now: i64, owed: i64) {
+        let (this, length) = (now / EPOCH, 1 + (self.fills(owed) + EPOCH / 2) / EPOCH);
+        let passed = this - self.epoch;
+        if (0..length).contains(&passed) {
+            return;
+        }
+        self.was = if (0..2 * length).contains(&passed) { self.busy } else { 0 };
+        (self.busy, self.epoch) = (0, this);
     }
 }
 

@@ -37,6 +37,7 @@ pub struct MemoryStore {
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
+    prefetch: Duration,
 }
 
 /// Plays the part of the server.
@@ -66,7 +67,14 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         let all = All { book: Mutex::default(), began: Instant::now() };
-        Self { all: Arc::new(all), key: "".into(), tally: Arc::default(), outage: Outage::Wait, quota_version: 0 }
+        Self {
+            all: Arc::new(all),
+            key: "".into(),
+            tally: Arc::default(),
+            outage: Outage::Wait,
+            quota_version: 0,
+            prefetch: Duration::ZERO,
+        }
     }
 
     /// Creates another store in the same memory, with the same latency and reachability.
@@ -86,6 +94,14 @@ impl MemoryStore {
     #[must_use = "this returns the changed store"]
     pub fn quota_version(mut self, version: u32) -> Self {
         self.quota_version = version;
+        self
+    }
+
+    /// Sets [how far ahead](Store::prefetch) limiters built with this clone ask for tokens. The default is 0; the last call
+    /// counts.
+    #[must_use = "this returns the changed store"]
+    pub fn prefetch(mut self, prefetch: Duration) -> Self {
+        self.prefetch = prefetch;
         self
     }
 
@@ -225,6 +241,10 @@ impl Store for MemoryStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
+    }
+
+    fn prefetch(&self) -> Duration {
+        self.prefetch
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once. If the store is far away, and a request has all that waiters lack, it is also for callers to come:
-//!   see [`Forecast`].
+//!   the store at once. If the store is far away or has a `prefetch`, and a request has all that waiters lack, it is also
+//!   for callers to come: see [`Forecast`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -88,6 +88,8 @@ pub(crate) struct RefillPlanner {
     asked_at: u64,
     /// The instant of the last request for waiters.
     wanted_at: u64,
+    /// How far ahead the node asks for callers to come, near its store too: [`Store::prefetch`](super::Store::prefetch).
+    pub(crate) prefetch: u64,
     /// Tokens per second.
     pace: u64,
     /// Tokens for callers that are still to come.
@@ -133,6 +135,7 @@ impl RefillPlanner {
             total: 0,
             asked_at: 0,
             wanted_at: 0,
+            prefetch: 0,
             pace: 0,
             forecast: Forecast::new(),
             round_trip: 0,

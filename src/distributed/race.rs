@@ -1,7 +1,7 @@
 //! Waiting for the first of two futures.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 /// Waits until `one` or `other` is ready, and drops both.
@@ -16,12 +16,16 @@ pub(crate) async fn first(one: impl Future, other: impl Future) {
     .await;
 }
 
-/// Waits for `main`, and polls `side` first each time. If `side` takes longer, it is dropped.
-pub(crate) async fn beside<T>(side: impl Future<Output = ()>, main: impl Future<Output = T>) -> T {
-    let (mut side, mut main) = (pin!(side), pin!(main));
-    let mut is_done = false;
+/// A future that is polled beside others, one after the other; `None` once it has ended.
+pub(crate) type Side = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// Waits for `main`, and polls `side` first each time. If `side` takes longer, the caller keeps it.
+pub(crate) async fn beside<T>(side: &mut Side, main: impl Future<Output = T>) -> T {
+    let mut main = pin!(main);
     poll_fn(|cx| {
-        is_done = is_done || side.as_mut().poll(cx).is_ready();
+        if side.as_mut().is_some_and(|side| side.as_mut().poll(cx).is_ready()) {
+            *side = None;
+        }
         main.as_mut().poll(cx)
     })
     .await

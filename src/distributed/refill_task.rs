@@ -3,7 +3,7 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::refill::ClockPanicked;
-use super::{ClassReport, LeaseGrant, LeaseRequest, Plan, Store, StoreError, beside};
+use super::{ClassReport, LeaseGrant, LeaseRequest, Plan, Side, Store, StoreError, beside};
 use crate::clock::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -46,15 +46,19 @@ impl RefillHandle {
 
     pub(crate) async fn run(mut self) {
         let mut unseen = 0;
+        // A report may take longer than the request that it was sent with. The next one is sent after its answer.
+        let mut report: Side = None;
         loop {
             let answered = match self.untaken.take() {
                 Some(answered) => answered,
                 None => {
-                    let Some(ask) = self.next().await else { break };
+                    let Some(ask) = beside(&mut report, self.next()).await else { break };
                     self.unanswered = Some(ask);
-                    let report = report_classes(&self.core, &*self.store, self.has_classes);
+                    if self.has_classes && report.is_none() {
+                        report = Some(Box::pin(report_classes(self.core.clone(), Arc::clone(&self.store))));
+                    }
                     let answer = persist(&self.core, &*self.store, ask, &mut self.unanswered);
-                    match beside(report, answer).await {
+                    match beside(&mut report, answer).await {
                         Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
                         Persisted::NeedsNothing => continue,
                         Persisted::LimiterGone => break,
@@ -67,11 +71,15 @@ impl RefillHandle {
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
+            if let Ok(answer) = beside(&mut report, self.store.ask(ask)).await {
+                note(&*self.store, &ask, &answer);
+            }
+            // The last report must not be overtaken by this one.
+            if let Some(report) = report {
+                report.await;
+            }
             if self.has_classes {
                 _ = self.store.report(ClassReport::new(ask.node, 0, Vec::new())).await;
-            }
-            if let Ok(answer) = self.store.ask(ask).await {
-                note(&*self.store, &ask, &answer);
             }
         }
     }
@@ -143,9 +151,8 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
 
 /// Tells the store what the classes of the limiter need, and the limiter what those of all nodes need. If that fails, the
 /// next request comes with another report.
-async fn report_classes(core: &Weak<Core>, store: &dyn Store, has_classes: bool) {
-    let report = core.upgrade().filter(|_| has_classes).and_then(|core| core.class_report());
-    let Some(report) = report else { return };
+async fn report_classes(core: Weak<Core>, store: Arc<dyn Store>) {
+    let Some(report) = core.upgrade().and_then(|core| core.class_report()) else { return };
     if let Ok(all) = store.report(report.clone()).await
         && let Some(core) = core.upgrade()
     {

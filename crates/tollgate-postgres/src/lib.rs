@@ -64,6 +64,7 @@ pub use server::{MIGRATION, migrate, pool};
 
 use call::{read, send};
 use database::Database;
+use deadpool_postgres::tokio_postgres::Row;
 use key::{key, key_among};
 use reply::Failed;
 use server::{Lent, probe};
@@ -132,6 +133,7 @@ pub struct PostgresStore {
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
+    prefetch: Duration,
     answer_timeout: Duration,
     sweep_every: Duration,
 }
@@ -178,6 +180,7 @@ impl PostgresStore {
             tally: Arc::default(),
             outage: Outage::Wait,
             quota_version: 0,
+            prefetch: Duration::ZERO,
             answer_timeout: ANSWER_TIMEOUT,
             sweep_every: SWEEP_EVERY,
         })
@@ -206,6 +209,14 @@ impl PostgresStore {
     #[must_use = "this returns the changed store"]
     pub fn quota_version(mut self, version: u32) -> Self {
         self.quota_version = version;
+        self
+    }
+
+    /// Sets [how far ahead](Store::prefetch) limiters built with this store ask for tokens, at most a second: fewer requests,
+    /// and longer waits. The default is 0; the last call counts. All nodes should have the same.
+    #[must_use = "this returns the changed store"]
+    pub fn prefetch(mut self, prefetch: Duration) -> Self {
+        self.prefetch = prefetch;
         self
     }
 
@@ -255,30 +266,13 @@ impl PostgresStore {
         self.database.sweep(most).await
     }
 
-    /// Sends a request, and repeats it if the connection broke: servers and proxies end connections that were idle for a
-    /// while, all those of the pool at a time. A new connection that breaks is repeated once.
     async fn ask_once(&self, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let breaker = &self.database.breaker;
         let permit = breaker.admit(self.answer_timeout).await;
         let _permit = permit.inspect_err(|_| self.wake_repair())?;
         self.database.sweep_when_due(self.sweep_every);
         let (sent, is_sent) = (Instant::now(), AtomicBool::new(false));
-        let answered = async {
-            let mut is_repeat = false;
-            loop {
-                let lent = Lent::from(&self.database.pool).await;
-                let was_pooled = lent.as_ref().is_ok_and(Lent::was_pooled);
-                let answered = match lent {
-                    Ok(lent) => send(lent, &self.key, &ask, &is_sent).await,
-                    Err(error) => Err(error),
-                };
-                let is_broken = matches!(answered, Err(Failed::Broken(_)));
-                if !is_broken || is_repeat && !was_pooled {
-                    return answered;
-                }
-                is_repeat = true;
-            }
-        };
+        let answered = self.send_and_repeat(&ask, &is_sent);
         let not_sent =
             |why| if is_sent.load(Relaxed) { StoreError::Unreachable(why) } else { StoreError::NotSent(why) };
         match timeout(self.answer_timeout, answered).await {
@@ -308,6 +302,30 @@ impl PostgresStore {
                 }
                 Err(if is_sent.load(Relaxed) { error } else { StoreError::NotSent(error.to_string()) })
             }
+        }
+    }
+
+    /// Sends a request, and repeats it if the connection broke: servers and proxies end connections that were idle for a
+    /// while, all those of the pool at a time. A new connection that breaks is repeated once.
+    ///
+    /// The server forgets a node that leaves, so it cannot tell a repeat of a claim of such a node: each one that it carries
+    /// out costs the claim's tokens. So it is sent twice at most, the second time over a connection that has just answered.
+    async fn send_and_repeat(&self, ask: &LeaseRequest, is_sent: &AtomicBool) -> Result<Row, Failed> {
+        let pool = &self.database.pool;
+        let is_counted_anew = ask.leave && ask.want > 0;
+        let mut is_repeat = false;
+        loop {
+            let lent = if is_repeat && is_counted_anew { Lent::tried(pool).await } else { Lent::from(pool).await };
+            let may_be_dead = lent.as_ref().is_ok_and(Lent::was_pooled) && !is_counted_anew;
+            let answered = match lent {
+                Ok(lent) => send(lent, &self.key, ask, is_sent).await,
+                Err(error) => Err(error),
+            };
+            let is_broken = matches!(answered, Err(Failed::Broken(_)));
+            if !is_broken || is_repeat && !may_be_dead {
+                return answered;
+            }
+            is_repeat = true;
         }
     }
 
@@ -348,6 +366,10 @@ impl Store for PostgresStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
+    }
+
+    fn prefetch(&self) -> Duration {
+        self.prefetch
     }
 
     /// While the server is unreachable, waits until it is back. Otherwise all stores share a budget of repeats.

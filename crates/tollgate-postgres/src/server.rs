@@ -81,6 +81,16 @@ impl Lent {
         }
     }
 
+    /// Returns a new connection, or one that has just answered.
+    pub(super) async fn tried(pool: &Pool) -> Result<Self, Failed> {
+        loop {
+            let lent = Self::from(pool).await?;
+            if !lent.was_pooled() || lent.object().simple_query("").await.is_ok() {
+                return Ok(lent);
+            }
+        }
+    }
+
     /// Whether the connection had been in the pool before: then it may have been ended there.
     pub(super) fn was_pooled(&self) -> bool {
         Object::metrics(self.object()).recycle_count > 0

@@ -41,7 +41,7 @@ DECLARE
   level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
   held bigint; nodes bigint; last_until bigint;
   keeps bigint; last_end bigint; until bigint;
-  most bigint; minted bigint; total bigint; this bigint;
+  most bigint; minted bigint; total bigint; this bigint; epochs bigint;
   rest double precision; owed double precision; to_part double precision;
   refused boolean := false;
   is_other boolean;
@@ -209,16 +209,20 @@ BEGIN
       level := most;
       part := 0;
     END IF;
-    -- Counts the nodes with waiters, in each epoch anew.
+    -- Counts the nodes with waiters, in each epoch anew. While the bucket owes tokens, each node with waiters asks again
+    -- before its own have come. So an epoch lasts until what was owed before this request has been minted, and all of them
+    -- are counted in it, however far from the store they are.
     this := now / EPOCH_LENGTH;
-    IF this <> epoch THEN
-      was := CASE WHEN this = epoch + 1 THEN busy ELSE 0 END;
+    epochs := 1 + (least(ceil(behind::double precision / amount) * period, LONGEST)::bigint + EPOCH_LENGTH / 2)
+      / EPOCH_LENGTH;
+    IF this < epoch OR this >= epoch + epochs THEN
+      was := CASE WHEN this >= epoch AND this < epoch + 2 * epochs THEN busy ELSE 0 END;
       busy := 0;
       epoch := this;
     END IF;
-    IF want > 0 AND NOT at_once AND seen <> this THEN
+    IF want > 0 AND NOT at_once AND seen <> epoch THEN
       busy := busy + 1;
-      seen := this;
+      seen := epoch;
     END IF;
   END IF;
 

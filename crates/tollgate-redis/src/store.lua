@@ -162,6 +162,9 @@ mint(now)
 -- A node that leaves is not remembered.
 if not leave then last_until = math.max(last_until, now + ttl) end
 
+-- In how many microseconds the bucket mints these tokens, rounded up to periods.
+local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
+
 -- Lowers the level to `most`, but not below 0.
 local function cut(most)
   most = math.max(most, math.min(level, 0))
@@ -264,13 +267,16 @@ else
   level = level - tokens
   cut(burst - others - hold)
   -- Counts the nodes with waiters, in each epoch anew. The answer reports the larger count of this epoch and the last.
+  -- While the bucket owes tokens, each node with waiters asks again before its own have come. So an epoch lasts until what
+  -- was owed before this request has been minted, and all of them are counted in it, however far from the store they are.
   local this = math.floor(now / EPOCH)
-  if this ~= epoch then
-    was = this == epoch + 1 and busy or 0
+  local passed, length = this - epoch, 1 + math.floor((fills(behind) + EPOCH / 2) / EPOCH)
+  if passed < 0 or passed >= length then
+    was = passed >= 0 and passed < 2 * length and busy or 0
     busy, epoch = 0, this
   end
-  if want > 0 and not at_once and seen ~= this then
-    busy, seen = busy + 1, this
+  if want > 0 and not at_once and seen ~= epoch then
+    busy, seen = busy + 1, epoch
   end
 end
 
@@ -294,7 +300,6 @@ end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
-local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
 local idle = initial < burst and IDLE or 0
 local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
 keep = math.min(keep, LONGEST)

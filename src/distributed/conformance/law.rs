@@ -104,6 +104,7 @@ pub(super) async fn debt(trial: &Trial<'_, impl Subject>) -> Outcome {
         ensure!((grant.now, grant.promised) == (0, 0), "a store that owes tokens grants some at once: {grant:?}");
     }
     it_is_paid_off_at_the_rate(trial).await?;
+    nodes_that_wait_for_it_are_counted(trial).await?;
     its_limit_is_exact(trial).await
 }
 
@@ -127,6 +128,18 @@ async fn it_is_paid_off_at_the_rate(trial: &Trial<'_, impl Subject>) -> Outcome 
         if began.elapsed() > Duration::from_millis(300) {
             break;
         }
+    }
+    Ok(true)
+}
+
+/// A node with waiters asks again before its promised tokens have come, and not before that.
+async fn nodes_that_wait_for_it_are_counted(trial: &Trial<'_, impl Subject>) -> Outcome {
+    let store = trial.client("waiting").await?;
+    let terms = slow(10);
+    for (node, count) in (1..=3).zip(1..) {
+        let grant = ask(&*store, want(node, 1, terms, 20)).await?.grant;
+        ensure!(grant.busy == count, "{count} nodes wait for tokens, and the store counts {}", grant.busy);
+        sleep(Duration::from_millis(600)).await;
     }
     Ok(true)
 }

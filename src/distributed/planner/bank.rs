@@ -38,13 +38,13 @@ impl RefillPlanner {
     /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
     ///
     /// While a store owes tokens it gives none. If it is far away, such a request would keep the node from asking for
-    /// waiters for long, so it waits until the tokens have come that the store owes. But a store that has lost its data owes
-    /// none, and the node has to notice that before long.
+    /// waiters for long. If nodes ask ahead, the store owes tokens most of the time. So the request waits until the tokens have
+    /// come that the store owes. But a store that has lost its data owes none, and the node has to notice that before long.
     pub(super) fn may_bank_at(&self, view: &View) -> u64 {
         let again = self.asked_at.saturating_add(SHARE);
         let is_vain = if self.minimum > 0 { self.vain } else { self.short };
         let again = if is_vain { again } else { 0 };
-        if self.minimum > 0 || !self.is_far() {
+        if self.minimum > 0 || !self.foresees() {
             return again;
         }
         let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1)).max(view.ends.unwrap_or(0));

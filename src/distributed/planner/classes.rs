@@ -31,10 +31,10 @@ impl RefillPlanner {
     }
 
     /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
-    /// the bucket is half full.
+    /// the bucket is half full, and before the node's lease ends.
     pub(super) fn looks_again_at(&self) -> u64 {
-        let least = 2 * self.share_time();
-        let pause = (self.terms.filling_time() / 2).clamp(least, least.max(TTL / 3));
+        let least = (2 * self.share_time()).min(TTL / 3);
+        let pause = (self.terms.filling_time() / 2).clamp(least, TTL / 3);
         self.asked_at.saturating_add(pause)
     }
 

@@ -1,4 +1,5 @@
-//! A store that is far away: the tokens that a node requests for callers that are still to come.
+//! The tokens that a node requests for callers that are still to come: if the store is far away, or if the store's
+//! [`prefetch`](crate::distributed::Store::prefetch) says so.
 
 use super::sizes::SHARE;
 use super::view::Needs;
@@ -9,26 +10,30 @@ use crate::core::rovers::ahead;
 const NEAR: u64 = SHARE / 2;
 
 impl RefillPlanner {
-    /// Whether the node asks for callers to come.
     pub(super) fn is_far(&self) -> bool {
         self.round_trip > NEAR
     }
 
+    /// Whether the node asks for callers to come.
+    pub(super) fn foresees(&self) -> bool {
+        self.is_far() || self.prefetch > 0
+    }
+
     /// The most tokens that a request is for if some of them are for callers to come: from 0 near the store to enough until
-    /// the answer to the next request.
+    /// the answer to the next request, or this node's part of those minted in the time to prefetch.
     fn forecast_size(&self) -> u64 {
         let trip = self.round_trip;
-        let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5);
+        let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5).max(self.prefetch);
         self.terms.minted_in(time) / self.busy
     }
 
     /// The most tokens to request at `now` for waiters and callers to come together.
     ///
-    /// While the store owes tokens, that is this node's part of those minted since its last request for waiters, and an
-    /// eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
+    /// While a store that is far away owes tokens, that is this node's part of those minted since its last request for
+    /// waiters, and an eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
     pub(super) fn most_wanted(&self, now: u64) -> u64 {
         let size = self.forecast_size();
-        if !self.owes {
+        if !self.owes || !self.is_far() {
             return size;
         }
         let elapsed = now.saturating_sub(self.wanted_at);

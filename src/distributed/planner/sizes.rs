@@ -24,7 +24,7 @@ impl RefillPlanner {
     }
 
     pub(crate) fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
+        SHARE.max(4 * self.round_trip).max(self.prefetch)
     }
 
     pub(super) fn pace_at(&self, view: &View) -> u64 {

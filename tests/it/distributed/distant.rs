@@ -49,6 +49,10 @@ impl Store for Distant {
         })
     }
 
+    fn prefetch(&self) -> Duration {
+        Store::prefetch(&self.store)
+    }
+
     fn tally(&self) -> &StoreCounters {
         self.store.tally()
     }

@@ -10,22 +10,28 @@ use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
 
 /// Rows of docs/BENCHMARKS.md that each run judges.
-const JUDGED: &[&str] =
-    &["hot, 20 ms", "turns of 50 ms", "far, 1 caller a node", "far, hiccups to 100 ms", "far, work 250 ms"];
+const JUDGED: &[&str] = &[
+    "hot, 20 ms",
+    "turns of 50 ms",
+    "far, 1 caller a node",
+    "far, hiccups to 100 ms",
+    "far, work 250 ms",
+    "prefetch, 200 ms",
+];
 
 /// With `TOLLGATE_FLEETS=all`, prints the table of docs/BENCHMARKS.md, and judges each row.
 #[tokio::test(start_paused = true)]
 async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
     let all = std::env::var("TOLLGATE_FLEETS").is_ok();
-    println!("{:24} {:>5} {:>6} {:>8} {:>5} {:>5} {:>6}", "fleet", "rate", "trips", "fairness", "p50", "p99", "quiet");
+    println!("{:30} {:>5} {:>6} {:>8} {:>5} {:>5} {:>6}", "fleet", "rate", "trips", "fairness", "p50", "p99", "quiet");
     let mut wrong = Vec::new();
     for row in FLEETS.iter().filter(|row| all || JUDGED.contains(&row.name)) {
         let figures = row.fleet.run().await;
         let Figures { rate, trips, fairness, wait, wait_99, quiet, excess } = figures;
-        println!("{:24} {rate:>5.3} {trips:>6.1} {fairness:>8.2} {wait:>5.0} {wait_99:>5.0} {quiet:>6.0}", row.name);
-        // If the store is far away, one token in 64 may be lost, and some once. Near it nothing changes.
-        let is_far = row.fleet.latencies.iter().any(|latency| *latency > 25);
-        let lost = if is_far { 0.018 } else { 0.0005 };
+        println!("{:30} {rate:>5.3} {trips:>6.1} {fairness:>8.2} {wait:>5.0} {wait_99:>5.0} {quiet:>6.0}", row.name);
+        // A node that asks for callers to come may lose one token in 64, and some once. Other nodes do what they did.
+        let foresees = row.fleet.prefetch > 0 || row.fleet.latencies.iter().any(|latency| *latency > 25);
+        let lost = if foresees { 0.018 } else { 0.0005 };
         if rate < row.rate - lost || trips > row.trips + 0.1 || excess > 1e-6 {
             wrong.push(format!("{} {figures:?}", row.name));
         }
@@ -45,8 +51,11 @@ async fn a_fleet_far_from_its_store_reaches_the_rate_and_its_callers_wait_for_on
 /// The others have the whole rate after the time that docs/distributed.md states. Their answers may get lost, too.
 #[tokio::test(start_paused = true)]
 async fn the_others_have_the_rate_of_a_node_that_crashes() {
-    for (fleet, bound) in [(HOT, 125), (FAR, 1_400)] {
-        let store = MemoryStore::new();
+    // Their promises last for longer than the quarter of a second in which stores counted them.
+    let deep = Fleet { callers: 800, ..FAR };
+    let ahead = Fleet { prefetch: 200, ..HOT };
+    for (fleet, bound) in [(HOT, 125), (FAR, 1_400), (deep, 1_400), (ahead, 250)] {
+        let store = MemoryStore::new().prefetch(millis(fleet.prefetch));
         store.set_latency(millis(fleet.latencies[0]));
         let quota = Quota::per_second(fleet.rate).burst(fleet.burst);
         let (ledger, time) = (Ledger::default(), millis(20_000));
@@ -89,12 +98,14 @@ async fn random_fleets_that_ask_ahead_keep_the_law() {
             cost: cost.min(burst / 2),
             large: one_of(&[0, 0, 1, 5]).min(burst / 2),
             work: one_of(&[0, 0, 2, 15, 100]),
+            late: 0,
             turns: one_of(&[0, 0, 100, 1_500]),
             quiet: one_of(&[0, 1]) as usize,
             hiccups: one_of(&[0, 40]),
             jitter: one_of(&[0, 5, 80]),
             losses: one_of(&[0, 10, 100]) as u32,
             hasty: one_of(&[0, 3, 20]) as u32,
+            prefetch: one_of(&[0, 0, 50, 300]),
         };
         let figures = fleet.run().await;
         assert!(figures.excess <= 1e-6 && figures.rate > 0.0, "{seed}: {fleet:?} {figures:?}");

@@ -22,6 +22,8 @@ pub struct Fleet {
     pub large: u64,
     /// The time for which a caller works after each grant, less or more by up to a half.
     pub work: u64,
+    /// If it is not 0, only callers of so many nodes work, the last ones.
+    pub late: usize,
     /// Callers claim for such a time, and then pause as long. Every second node begins with the pause. 0: no pauses.
     pub turns: u64,
     /// So many of the nodes, the last ones, have a single caller, which claims one token every 130 ms.
@@ -33,6 +35,8 @@ pub struct Fleet {
     pub losses: u32,
     /// One claim in so many is given up if it waits for 30 ms.
     pub hasty: u32,
+    /// How far ahead the nodes ask for tokens.
+    pub prefetch: u64,
 }
 
 /// Four nodes next to a store with one hot quota.
@@ -44,12 +48,14 @@ pub const HOT: Fleet = Fleet {
     cost: 1,
     large: 0,
     work: 0,
+    late: 0,
     turns: 0,
     quiet: 0,
     hiccups: 0,
     jitter: 0,
     losses: 0,
     hasty: 0,
+    prefetch: 0,
 };
 /// 100 ms to the store and 100 ms back.
 pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
@@ -86,7 +92,7 @@ struct World {
 impl Fleet {
     /// Runs the fleet. Time must be paused.
     pub async fn run(self) -> Figures {
-        let store = MemoryStore::new();
+        let store = MemoryStore::new().prefetch(millis(self.prefetch));
         let quota = Quota::per_second(self.rate).burst(self.burst);
         let world = Arc::new(World {
             fleet: self,
@@ -144,7 +150,8 @@ fn percentile(sorted: &[Duration], percent: usize) -> f64 {
 impl World {
     /// One caller. Returns the tokens that it was granted after `WARM`.
     async fn call(self: Arc<Self>, node: usize, caller: u64, limiter: Limiter, is_quiet: bool) -> u64 {
-        let Fleet { work, turns, .. } = self.fleet;
+        let Fleet { work, turns, late, latencies, .. } = self.fleet;
+        let work = if late == 0 || node + late >= latencies.len() { work } else { 0 };
         let (work, turns) = if is_quiet { (130, 0) } else { (work, turns) };
         let mut random = fastrand::Rng::with_seed((node as u64) << 32 | caller);
         let mut tokens = 0;

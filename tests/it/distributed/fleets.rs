@@ -2,7 +2,7 @@
 
 use super::fleet::{FAR, Fleet, HOT};
 
-/// A fleet, and its figures without tokens asked for ahead: at commit aa7692c.
+/// A fleet, and its figures without tokens asked for ahead, at commit aa7692c; with `prefetch`, those with them.
 #[derive(Debug)]
 pub struct Row {
     pub name: &'static str,
@@ -61,4 +61,15 @@ pub const FLEETS: &[Row] = &[
     row("far, work 600 ms", 0.268, 37.4, Fleet { work: 600, ..FAR }),
     row("one far node", 1.000, 32.6, Fleet { latencies: &[0, 0, 0, 100], ..FAR }),
     row("one far node, hot", 0.998, 91.8, Fleet { latencies: &[1, 1, 1, 100], ..HOT }),
+    row("prefetch, 100 ms", 1.000, 40.0, Fleet { prefetch: 100, ..HOT }),
+    row("prefetch, 200 ms", 1.000, 20.0, Fleet { prefetch: 200, ..HOT }),
+    row("prefetch, 400 ms", 1.000, 10.0, Fleet { prefetch: 400, ..HOT }),
+    row("prefetch, 20 ms away", 1.000, 20.0, Fleet { latencies: &[10; 4], prefetch: 200, ..HOT }),
+    row("prefetch, 16 nodes", 1.000, 83.3, Fleet { latencies: &[0; 16], prefetch: 200, ..HOT }),
+    row("prefetch, 3 busy, 1 quiet", 1.000, 21.3, Fleet { quiet: 1, prefetch: 200, ..HOT }),
+    row("prefetch, work 20 ms", 0.991, 53.3, Fleet { work: 20, prefetch: 200, ..HOT }),
+    row("prefetch, turns of 500 ms", 0.984, 58.2, Fleet { turns: 500, prefetch: 200, ..HOT }),
+    row("prefetch, hiccups to 100 ms", 0.985, 61.1, Fleet { hiccups: 100, prefetch: 200, ..HOT }),
+    row("no prefetch, 1 of 4 works", 1.000, 90.7, Fleet { work: 30, late: 1, ..HOT }),
+    row("prefetch, 1 of 4 works", 0.999, 26.5, Fleet { work: 30, late: 1, prefetch: 200, ..HOT }),
 ];

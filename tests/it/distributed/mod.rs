@@ -1,6 +1,7 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+mod class_requests;
 mod classes;
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -15,6 +16,8 @@ pub(crate) mod law;
 mod liveness;
 mod memory;
 mod nodes;
+mod prefetch;
+
 mod versions;
 mod way;
 mod within;

@@ -78,6 +78,10 @@ impl Store for Way {
         self.line.tally()
     }
 
+    fn prefetch(&self) -> Duration {
+        Store::prefetch(&self.line)
+    }
+
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(sleep(self.pause.unwrap_or_else(|| LeaseRequest::backoff(failures))))
     }

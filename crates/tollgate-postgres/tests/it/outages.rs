@@ -3,7 +3,7 @@
 use super::nodes::limiter;
 use super::server::{FOR_EVER, Server};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::distributed::{
     BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
 };
-use tollgate::{ConsumeError, Quota};
+use tollgate::{ConsumeError, Limiter, Quota, Share};
 use tollgate_postgres::{PostgresStore, pool};
 
 fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
@@ -88,40 +88,63 @@ async fn connections_that_were_ended_are_no_outage() {
     }
 }
 
-/// Returns the port of a proxy to the server on `port`. It closes connections made before the last sign of `cut` with the
-/// next data that the client sends: until then they look sound.
-async fn proxy(port: u16, cut: &Arc<AtomicU64>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let own = listener.local_addr().unwrap().port();
-    let cut = Arc::clone(cut);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (made, cut) = (cut.load(Relaxed), Arc::clone(&cut));
-            tokio::spawn(async move {
-                let (mut client_reads, mut client_writes) = client.into_split();
-                let (mut reads, mut writes) = TcpStream::connect(("127.0.0.1", port)).await?.into_split();
-                let answers = tokio::spawn(async move { copy(&mut reads, &mut client_writes).await });
-                let mut data = [0; 4_096];
-                loop {
-                    let len = client_reads.read(&mut data).await?;
-                    if len == 0 || cut.load(Relaxed) != made {
-                        answers.abort();
-                        return std::io::Result::Ok(());
-                    }
-                    writes.write_all(&data[..len]).await?;
-                }
-            });
+/// A proxy to a server. Connections made before the last change of `cut` are closed with the next data that the client
+/// sends: until then they look sound.
+#[derive(Default)]
+struct Proxy {
+    cut: AtomicU64,
+    /// The server gets that data, and its answer is lost.
+    loses_answers: AtomicBool,
+    connections: AtomicU64,
+}
+
+impl Proxy {
+    /// Starts it, and returns its port.
+    async fn before(port: u16) -> (Arc<Self>, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let proxy = Arc::<Self>::default();
+        let all = Arc::clone(&proxy);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                all.connections.fetch_add(1, Relaxed);
+                tokio::spawn(Arc::clone(&all).pass(client, port, all.cut.load(Relaxed)));
+            }
+        });
+        (proxy, own)
+    }
+
+    async fn pass(self: Arc<Self>, client: TcpStream, port: u16, made: u64) -> std::io::Result<()> {
+        let (mut client_reads, mut client_writes) = client.into_split();
+        let (mut reads, mut writes) = TcpStream::connect(("127.0.0.1", port)).await?.into_split();
+        let answers = tokio::spawn(async move {
+            _ = copy(&mut reads, &mut client_writes).await;
+            (reads, client_writes)
+        });
+        let mut data = [0; 4_096];
+        loop {
+            let len = client_reads.read(&mut data).await?;
+            let is_cut = self.cut.load(Relaxed) != made;
+            if is_cut {
+                answers.abort();
+            }
+            if len == 0 || is_cut && !self.loses_answers.load(Relaxed) {
+                return Ok(());
+            }
+            writes.write_all(&data[..len]).await?;
+            if is_cut {
+                // The server ends the connection once it has carried out the request.
+                return writes.shutdown().await;
+            }
         }
-    });
-    own
+    }
 }
 
 /// More connections than a request has repeats otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_full_of_connections_that_were_ended_is_no_outage() {
     let Some(server) = Server::start().await else { return };
-    let cut = Arc::new(AtomicU64::new(0));
-    let port = proxy(server.port(), &cut).await;
+    let (proxy, port) = Proxy::before(server.port()).await;
     let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
     let store = PostgresStore::lazy(pool.clone(), "pooled").unwrap().answer_timeout(FOR_EVER);
     let mut lent = Vec::new();
@@ -130,9 +153,68 @@ async fn a_pool_full_of_connections_that_were_ended_is_no_outage() {
     }
     drop(lent);
     store.ask(ask(1, 1, 1)).await.unwrap();
-    cut.store(1, Relaxed);
+    proxy.cut.store(1, Relaxed);
     assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
     assert_eq!(store.server().opened, 0);
+}
+
+/// The server forgets a node that leaves. So it cannot tell a repeat of its claim, and carries out each of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_a_node_that_leaves_is_carried_out_twice_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let (proxy, port) = Proxy::before(server.port()).await;
+    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
+    let store = PostgresStore::lazy(pool.clone(), "leaves").unwrap().answer_timeout(FOR_EVER);
+    assert_eq!(store.ask(ask(1, 1, 1)).await.unwrap().remaining, 99);
+    // Connections on which nothing has to be prepared before the request is sent.
+    let mut lent = Vec::new();
+    for _ in 0..4 {
+        lent.push(pool.get().await.unwrap());
+        let text = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+        lent.last().unwrap().prepare_cached(text).await.unwrap();
+    }
+    drop(lent);
+    proxy.loses_answers.store(true, Relaxed);
+    proxy.cut.store(1, Relaxed);
+    let mut claim = ask(2, 1, 10);
+    (claim.at_once, claim.leave) = (true, true);
+    assert_eq!(store.ask(claim).await.unwrap().now, 10);
+    // Until the server has carried out what it got from connections that are gone.
+    let others =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND pid <> pg_backend_pid()";
+    while server.count(others).await > pool.status().size as i64 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(store.ask(ask(1, 2, 0)).await.unwrap().remaining, 99 - 2 * 10);
+    assert_eq!(store.server().opened, 0);
+}
+
+/// Another session holds the table of the reports, so a report takes longer than the requests meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_report_costs_no_connection() {
+    let Some(server) = Server::start().await else { return };
+    let (proxy, port) = Proxy::before(server.port()).await;
+    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
+    let store = PostgresStore::lazy(pool, "classes").unwrap().answer_timeout(FOR_EVER);
+    let quota = Quota::per_second(1_000).burst(100);
+    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
+    let class = limiter.class("pages", Share::weight(1)).unwrap();
+    let mut holder = tollgate_postgres::pool(&server.address()).unwrap().get().await.unwrap();
+    let lock = holder.transaction().await.unwrap();
+    lock.batch_execute("LOCK TABLE tollgate_classes").await.unwrap();
+    for _ in 0..20 {
+        let class = class.clone();
+        tokio::spawn(async move { while class.consume(1).await.is_ok() {} });
+    }
+    let requests = async {
+        while store.snapshot().round_trips < 30 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(FOR_EVER, requests).await.expect("the requests stop");
+    let connections = proxy.connections.load(Relaxed);
+    assert!(connections <= 3, "{connections} connections");
+    limiter.close();
 }
 
 /// Another session that holds the lock of a store does not make connections pile up.
