@@ -46,7 +46,7 @@ use crate::telemetry::stats;
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// A response. Its tokens are in flight to its last byte; without a pass it has none.
-type HandlerResponse = Response<HeldBody<Body, Box<InFlight>>>;
+type HandlerResponse = Response<HeldBody<Body, InFlight>>;
 
 /// The service that responds to the requests of a connection.
 pub(crate) fn handler(connection: Connection) -> impl HttpService {
