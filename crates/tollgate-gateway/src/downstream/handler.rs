@@ -66,7 +66,8 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
         }
         Ok((admission, upload, Admitted { in_flight, tokens })) => {
             let began = Instant::now();
-            let mut response = connection.proxy.forward(request.map(|_| upload)).await;
+            let followed = admission.estimate.as_ref().and_then(Estimate::followed);
+            let mut response = connection.proxy.forward(request.map(|_| upload), followed).await;
             let took = began.elapsed();
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
@@ -75,7 +76,7 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
                 response = settle(response, tokens, estimate);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
-                    follow_upstream(&connection.limits, estimate, response.status(), response.headers());
+                    follow_upstream(&connection.limits, estimate, &response);
                 }
             }
             if is_grpc && outcome != Outcome::Answered {
