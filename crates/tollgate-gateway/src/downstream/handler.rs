@@ -32,7 +32,7 @@ use crate::proxy::settling_body::settle;
 use crate::proxy::tunnel::{Tunnel, UpgradeRequest};
 use crate::proxy::unavailable;
 use crate::request::client::Client;
-use crate::request::key_source::KeySource;
+use crate::request::key_source::{KeySource, SeveralKeys};
 use crate::request::name::Name;
 use crate::request::networks::Block;
 use crate::request::outcome::Outcome;
@@ -184,7 +184,11 @@ fn admission(
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
-    let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
+    let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|SeveralKeys| {
+        let why = "send one key: servers differ in which of several they take";
+        LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
+    })?;
+    let Some(client) = client else {
         return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     if config.keys.source.is_named_by_connection(request.headers()) {
@@ -202,7 +206,11 @@ fn admission(
         LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Charge { rule, client: Client::Address(address), cost });
-    let charges = rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect();
+    let charges = if rules.is_empty() && of_block.is_none() {
+        Vec::new()
+    } else {
+        rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect()
+    };
     let client_timeout = config.timeouts.client;
     let max_wait = config.max_wait;
     let admission =
