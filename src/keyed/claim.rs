@@ -272,6 +272,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
 impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
     type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().claim.poll(cx).map_ok(OwnedKeyedGrant)
     }

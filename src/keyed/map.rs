@@ -30,6 +30,7 @@ use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
+use crate::clock::Time;
 use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
@@ -71,6 +72,8 @@ pub(super) struct Map<K, S> {
     pub(super) pool: Arc<DriverPool>,
     /// The parent of all keys, which has to grant each call too.
     pub(super) parent: Option<Parent>,
+    /// By how many nanoseconds this limiter's time began after the parent's, if both read one clock.
+    after_parent: Option<i64>,
     weight_by: Option<WeightBy<K>>,
     /// The version of the common quotas: how many times they were set.
     versions: AtomicU64,
@@ -183,6 +186,7 @@ impl<K, S> Map<K, S> {
             shards: (0..shards).map(shard).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
             overflow: overflow.map(new),
+            after_parent: template.parent.as_ref().and_then(|parent| after(&template.time, &parent.time)),
             parent: template.parent.clone(),
             template,
             quota_by,
@@ -370,6 +374,12 @@ impl<K, S> Drop for Map<K, S> {
     fn drop(&mut self) {
         self.pool.close();
     }
+}
+
+/// By how many nanoseconds `time` began after `parent`, if both read one clock.
+fn after(time: &Time, parent: &Time) -> Option<i64> {
+    let began = parent.is_one_with(time).then(|| time.translate(parent, 0))?;
+    i64::try_from(-began).ok()
 }
 
 /// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.

@@ -214,7 +214,7 @@ impl Clients {
         let proxy = self.upstream.proxy(peer, config.scheme());
         let service = service_fn(move |request: Request<Body>| {
             let proxy = proxy.clone();
-            async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
+            async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming), None).await) }
         });
         Some(Session { service, timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }

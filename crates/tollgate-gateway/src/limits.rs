@@ -24,12 +24,12 @@ use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
-use tollgate::{Builder, KeyedBuilder, KeyedLimiter, Limiter};
+use tollgate::{Builder, Limiter};
 
 use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::request::client::{Client, use_secret};
-use builders::Builders;
+use builders::{Builders, KeyedBuilder};
 use client_limits::ClientLimits;
 use distributed::version::check_version;
 use distributed::{BuildError, Distributed};
@@ -74,8 +74,9 @@ impl Limits {
         let rules = state.take_rules(now);
         let State { all, listed, unlisted, .. } = state;
         let all = Limiter::builder().restore(all, now);
-        let each = [listed, unlisted].map(|each| KeyedLimiter::builder().restore(each, now));
-        let limits = Self::of(config, all, each, rules, &Builders::default())?;
+        let builders = Builders::default();
+        let each = [listed, unlisted].map(|each| builders.keyed().restore(each, now));
+        let limits = Self::of(config, all, each, rules, &builders)?;
         limits.clients.forget_removed_quotas(&limits.config());
         Ok(limits)
     }

@@ -30,6 +30,7 @@ use crate::http::http2;
 use crate::http::local_reply;
 use crate::limits::Limits;
 use crate::request::forwarding::Received;
+use crate::request::name::Name;
 use crate::request::outcome::Outcome;
 use crate::telemetry::log;
 use crate::telemetry::stats;
@@ -49,6 +50,10 @@ pub(crate) struct UpstreamClients {
     /// The client for requests that may become WebSockets.
     for_tunnels: HttpClient,
 }
+
+/// In a response whose limits are followed: the upstream that it is from, if there are several.
+#[derive(Clone)]
+pub(crate) struct AnsweredBy(pub(crate) Arc<Backend>);
 
 /// The proxy of one connection.
 #[derive(Clone)]
@@ -77,11 +82,12 @@ impl UpstreamClients {
 }
 
 impl Proxy {
-    pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
+    /// Forwards a request and returns its response. `model` is the limit of its model, if it follows the upstreams.
+    pub(crate) async fn forward(&self, mut request: Request<Upload>, model: Option<Name>) -> Response {
         let UpstreamClients { limits, client, for_tunnels } = &*self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
-        let Some(mut selected) = config.upstreams.select() else {
+        let Some(mut selected) = config.upstreams.select_for(model) else {
             return unavailable(config.upstreams.outage().unwrap_or_default());
         };
         let target = selected.target(&config.upstreams);
@@ -90,6 +96,8 @@ impl Proxy {
         };
         let upgrade = UpgradeRequest::of(&mut request);
         self.outward(&mut request, uri, target, &config);
+        // A single upstream has the limits of the model itself.
+        let model = model.filter(|_| config.upstreams.all().len() > 1);
         drop(config);
         let client = if upgrade.is_some() {
             UpgradeRequest::write(request.headers_mut());
@@ -110,7 +118,12 @@ impl Proxy {
                 Some(upgrade) if UpgradeRequest::is_accepted_by(&response) => {
                     switched(upgrade, response, timeouts.websocket_idle, selected)
                 }
-                _ => self.accept(response, timeouts.upstream_idle, selected),
+                _ => {
+                    let answered_by = model.and(selected.backend()).cloned().map(AnsweredBy);
+                    let mut response = self.accept(response, timeouts.upstream_idle, selected);
+                    answered_by.map(|answered_by| response.extensions_mut().insert(answered_by));
+                    response
+                }
             },
             Err(error) => match progress.and_then(|progress| progress.error()) {
                 Some(error) => error.response(),

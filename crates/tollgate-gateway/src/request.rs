@@ -1,6 +1,7 @@
 //! What a request is: its client, its route, the rules that charge it, and its outcome.
 
 pub(crate) mod client;
+pub(crate) mod client_hash;
 pub(crate) mod forwarding;
 pub(crate) mod jwt;
 pub(crate) mod key_source;

@@ -4,4 +4,5 @@ pub(crate) mod backend;
 pub(crate) mod backends;
 pub(crate) mod connector;
 pub(crate) mod health;
+pub(crate) mod model_limits;
 pub(crate) mod target;

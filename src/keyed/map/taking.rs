@@ -59,7 +59,7 @@ where
             }
             GrantExtras::Parent => {
                 let parent = self.parent();
-                let now = self.now();
+                let now = self.now_with(&parent);
                 shard.lock().take_quickly(key, hash, cost, now, || parent.admits(cost))
             }
             GrantExtras::Ranks => self.take_and_rank(key, hash, cost),
@@ -74,7 +74,7 @@ where
     /// The same for a limiter with ranks.
     fn take_and_rank(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let parent = self.parent();
-        let now = self.now();
+        let now = self.now_with(&parent);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let quick = shard.take_quickly(key, hash, cost, now, || parent.admits(cost));
         let is_taken = matches!(quick, Some(Quick::Taken(_)));
@@ -88,6 +88,16 @@ where
     #[inline]
     fn parent(&self) -> InParent<'_> {
         InParent(self.parent.as_ref().map(|parent| (parent, parent.sample())))
+    }
+
+    /// The time, from the reading of the parent's time if both limiters read one clock.
+    #[inline]
+    fn now_with(&self, parent: &InParent<'_>) -> u64 {
+        match (&parent.0, self.after_parent) {
+            // An instant before this limiter was built is its beginning, as for every clock that has stepped back.
+            (Some((_, sample)), Some(after)) => sample.now.saturating_sub_signed(after),
+            _ => self.now(),
+        }
     }
 
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {

@@ -91,7 +91,10 @@ where
     pub(in crate::keyed) fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
         let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
             let mut quotas = quota_snapshots(rates, levels, now);
-            if let [only] = &mut quotas[..] {
+            // Without a pause, and unless the clock has stepped back, this is what the snapshot says.
+            if let [only] = &mut quotas[..]
+                && (levels.is_paused() || levels.at > now)
+            {
                 only.available = rates.available(levels);
                 let one_more = rates.reached(levels, only.available.saturating_add(1));
                 only.more_in = one_more.map(|at| wait(at, levels, now));

@@ -204,3 +204,30 @@ fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
         assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()), "after {readings}");
     }
 }
+
+/// Both limiters read one clock, and a grant without waiting reads it once for both.
+#[test]
+fn a_limiter_that_began_after_its_parent_has_a_time_of_its_own() {
+    let clock = ManualClock::new();
+    let all = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
+    clock.advance(Duration::from_millis(400));
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(5).stepped()).clock(clock.clone());
+    let keyed: KeyedLimiter<&str> = builder.parent(&all).build().unwrap();
+    // The key is stored with the first grant. From then on its grants take the shortest way.
+    for cost in [1, 4] {
+        drop(keyed.try_acquire(&"a", cost).unwrap());
+    }
+    clock.advance(Duration::from_millis(999));
+    assert!(keyed.try_acquire(&"a", 1).is_err(), "its first second is not over");
+    clock.advance(Duration::from_millis(1));
+    for left in (0..5).rev() {
+        assert_eq!(keyed.try_acquire(&"a", 1).unwrap().remaining(), left);
+    }
+    // To before it began, and after its parent did.
+    clock.step_back(Duration::from_millis(1_200));
+    assert!(keyed.try_acquire(&"a", 1).is_err());
+    clock.advance(Duration::from_millis(2_199));
+    assert!(keyed.try_acquire(&"a", 1).is_err());
+    clock.advance(Duration::from_millis(1));
+    assert!(keyed.try_acquire(&"a", 5).is_ok());
+}

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tollgate::KeyedLimiter;
 use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
 use super::status::Status;
 use crate::limits::Limits;
+use crate::limits::builders::KeyedLimiter;
 use crate::limits::rule_client_limits::RuleKey;
 use crate::request::client::Client;
 use crate::request::outcome::Outcome;

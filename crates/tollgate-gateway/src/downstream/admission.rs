@@ -6,16 +6,16 @@
 //! others. The clients that wait for the limit of all share it (`fair_queue.rs`). A request that a later limit refuses gives
 //! back the tokens of the earlier ones. All requests take the limits in this order, so no two wait for each other.
 
-use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use tollgate::Refused;
-use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedKeyedGrant};
+use tollgate::{Bound, ConsumeError, Denied};
 
 use super::connection::Connection;
 use crate::limits::Limits;
+use crate::limits::builders::KeyedGrant;
 use crate::limits::distributed::DistributedGrants;
 use crate::limits::refusing_limit::RefusingLimit;
 use crate::limits::rule_grants::RuleGrants;
@@ -46,17 +46,18 @@ pub(crate) struct Admission {
 
 /// The tokens in flight of a request, which are released when this is dropped.
 pub(crate) struct InFlight {
-    /// Those of its key, if keys have a cap.
-    _key: Option<InFlightOfKey>,
+    /// With the limits of the client and of all, whose grants were forgotten. A connection has few requests at a time, so
+    /// its threads rarely wait for each other to count this reference, as they would for one to the limits.
+    connection: Arc<Connection>,
+    client: Client,
+    cost: u64,
     /// Those of its rules.
-    _rules: Option<Box<RuleGrants>>,
-    /// Those of the limit of all.
-    _all: OwnedKeyedGrant<Client>,
+    rules: Option<Box<RuleGrants>>,
 }
 
-/// The tokens of an admitted request. In boxes: they are moved with the response several times.
+/// The tokens of an admitted request.
 pub(crate) struct Admitted {
-    pub(crate) in_flight: Box<InFlight>,
+    pub(crate) in_flight: InFlight,
     /// Those of a language model, which are settled when its usage is known.
     pub(crate) tokens: Option<Box<RuleGrants>>,
 }
@@ -168,12 +169,12 @@ impl Admission {
         };
         let max_wait = left.get();
         let all = left.spend(limits.fair_queue.admit(client, *cost, max_wait)).await.map_err(Rejected::by_all)?;
-        // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
-        own.used().forget();
-        let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
         let (rules, tokens) = others.map_or((None, None), OtherGrants::used);
-        let key = limits.clients.is_capped.then(of_key);
-        Ok(Admitted { in_flight: Box::new(InFlight { _key: key, _rules: rules, _all: all }), tokens })
+        let in_flight = InFlight { connection: Arc::clone(connection), client: *client, cost: *cost, rules };
+        // From here on `in_flight` releases them.
+        own.used().forget();
+        all.forget();
+        Ok(Admitted { in_flight, tokens })
     }
 
     /// Waits for the tokens between those of the client and those of all.
@@ -238,10 +239,10 @@ fn as_own_refusal(refused: ConsumeError) -> Refused {
 }
 
 /// Tokens of the request's own key that are not used yet. They are given back on drop.
-struct RefundOnDrop<'a>(Option<KeyedGrant<'a, Client, RandomState>>);
+struct RefundOnDrop<'a>(Option<KeyedGrant<'a, Client>>);
 
 impl<'a> RefundOnDrop<'a> {
-    fn used(mut self) -> KeyedGrant<'a, Client, RandomState> {
+    fn used(mut self) -> KeyedGrant<'a, Client> {
         self.0.take().expect("the grant is taken only once")
     }
 }
@@ -254,16 +255,14 @@ impl Drop for RefundOnDrop<'_> {
     }
 }
 
-/// Releases the key's tokens when they are no longer in flight. Their grant was forgotten.
-pub(crate) struct InFlightOfKey {
-    connection: Arc<Connection>,
-    client: Client,
-    cost: u64,
-}
-
-impl Drop for InFlightOfKey {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        let released = self.connection.limits.clients.of(&self.client).release(&self.client, self.cost);
-        debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
+        let Self { connection, client, cost, rules } = self;
+        let limits = &*connection.limits;
+        // Without a cap the tokens of the key are not counted in flight.
+        let of_key = if limits.clients.is_capped { limits.clients.of(client).release(client, *cost) } else { Ok(()) };
+        drop(rules.take());
+        let of_all = limits.fair_queue.release(client, *cost);
+        debug_assert_eq!((of_key, of_all), (Ok(()), Ok(())), "the grants were forgotten, and are released once");
     }
 }

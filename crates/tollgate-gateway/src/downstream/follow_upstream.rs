@@ -1,31 +1,52 @@
 //! What the upstream says about its own limits.
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use tollgate::{Limiter, Quota};
 use tollgate_tower::http::Heed;
 
 use crate::limits::Limits;
 use crate::llm::estimate::Estimate;
 use crate::llm::requests_of;
+use crate::proxy::AnsweredBy;
 use crate::request::rule::unlimited;
+use crate::upstream::model_limits::{ModelLimits, follow_together};
 
 /// Makes the limits of the request's model follow its response. Requests that wait for them are timed anew. No limit
 /// becomes faster than the file says. Without a limit of its own a model is not followed: it would slow down the others.
-pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, status: StatusCode, headers: &HeaderMap) {
+///
+/// Of several upstreams each has limits of its own. The limits of the model follow all of them together, once each has
+/// responded.
+pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &Response<Body>) {
     let Some(model) = estimate.followed() else { return };
     // A refusal that says nothing about the limits may be about this request alone, and empties no bucket. As a failure
     // it still pauses them, if it says for how long.
+    let (status, headers) = (response.status(), response.headers());
     let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let status = if is_refusal { StatusCode::INTERNAL_SERVER_ERROR } else { status };
     let config = limits.config();
     let fastest = config.rules.get(&model).and_then(|rule| rule.quota).unwrap_or_else(unlimited);
     let tokens = Heed::default().unit("tokens").follow(0, fastest);
     let requests = Heed::default().follow(0, unlimited());
-    for (name, heed) in [(model, tokens), (requests_of(model), requests)] {
-        if let Some(shared) = limits.rules.shared(name) {
-            heed.heed(&shared.limiter, status, headers);
-            shared.followed();
+    let shared = [model, requests_of(model)].map(|name| limits.rules.shared(name));
+    let Some(AnsweredBy(backend)) = response.extensions().get() else {
+        for (shared, heed) in shared.iter().zip([tokens, requests]) {
+            shared.iter().for_each(|shared| _ = heed.heed(&shared.limiter, status, headers));
         }
+        return shared.iter().flatten().for_each(|shared| shared.followed());
+    };
+    // The quota of the file was checked.
+    let Ok(own) = backend.limits_to_follow(model, fastest) else { return };
+    tokens.heed(&own.tokens, status, headers);
+    requests.heed(&own.requests, status, headers);
+    let Some(all) = config.upstreams.limits_of(model) else { return };
+    let of: [(fn(&ModelLimits) -> &Limiter, Quota); 2] =
+        [(|limits| &limits.tokens, fastest), (|limits| &limits.requests, unlimited())];
+    for (shared, (of, fastest)) in shared.iter().zip(of) {
+        let parts: Vec<&Limiter> = all.iter().map(|limits| of(limits)).collect();
+        shared.iter().for_each(|shared| follow_together(&shared.limiter, &parts, fastest));
     }
+    shared.iter().flatten().for_each(|shared| shared.followed());
 }
 
 /// Gives the limits of the request's model the quotas of the file again, if the upstream has not responded for long.

@@ -32,7 +32,7 @@ use crate::proxy::settling_body::settle;
 use crate::proxy::tunnel::{Tunnel, UpgradeRequest};
 use crate::proxy::unavailable;
 use crate::request::client::Client;
-use crate::request::key_source::KeySource;
+use crate::request::key_source::{KeySource, SeveralKeys};
 use crate::request::name::Name;
 use crate::request::networks::Block;
 use crate::request::outcome::Outcome;
@@ -46,7 +46,7 @@ use crate::telemetry::stats;
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// A response. Its tokens are in flight to its last byte; without a pass it has none.
-type HandlerResponse = Response<HeldBody<Body, Box<InFlight>>>;
+type HandlerResponse = Response<HeldBody<Body, InFlight>>;
 
 /// The service that responds to the requests of a connection.
 pub(crate) fn handler(connection: Connection) -> impl HttpService {
@@ -66,7 +66,8 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
         }
         Ok((admission, upload, Admitted { in_flight, tokens })) => {
             let began = Instant::now();
-            let mut response = connection.proxy.forward(request.map(|_| upload)).await;
+            let followed = admission.estimate.as_ref().and_then(Estimate::followed);
+            let mut response = connection.proxy.forward(request.map(|_| upload), followed).await;
             let took = began.elapsed();
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
@@ -75,7 +76,7 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
                 response = settle(response, tokens, estimate);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
-                    follow_upstream(&connection.limits, estimate, response.status(), response.headers());
+                    follow_upstream(&connection.limits, estimate, &response);
                 }
             }
             if is_grpc && outcome != Outcome::Answered {
@@ -183,7 +184,11 @@ fn admission(
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
-    let Some(client) = config.keys.client(request.headers(), request.uri(), connection.peer) else {
+    let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|SeveralKeys| {
+        let why = "send one key: servers differ in which of several they take";
+        LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
+    })?;
+    let Some(client) = client else {
         return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.source)));
     };
     if config.keys.source.is_named_by_connection(request.headers()) {
@@ -201,7 +206,11 @@ fn admission(
         LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
     })?;
     let of_block = block.map(|(rule, address)| Charge { rule, client: Client::Address(address), cost });
-    let charges = rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect();
+    let charges = if rules.is_empty() && of_block.is_none() {
+        Vec::new()
+    } else {
+        rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect()
+    };
     let client_timeout = config.timeouts.client;
     let max_wait = config.max_wait;
     let admission =

@@ -61,10 +61,14 @@ fn is_host(host: &str) -> bool {
 
 /// Whether `host` is a name or an IPv4 address, perhaps with a port: nearly every host is, and needs no parser.
 fn is_plain_host(host: &[u8]) -> bool {
-    let colon = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
-    let (name, port) = host.split_at(colon);
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-    !name.is_empty() && name.iter().all(is_name) && port.iter().skip(1).all(u8::is_ascii_digit) && port.len() != 1
+    let name = host.iter().take_while(|byte| is_name(byte)).count();
+    name > 0
+        && match &host[name..] {
+            [] => true,
+            [b':', port @ ..] => !port.is_empty() && port.iter().all(u8::is_ascii_digit),
+            _ => false,
+        }
 }
 
 /// How many proxies may forward the request; `None` if it does not say so, and `Some(None)` if that is not a number.

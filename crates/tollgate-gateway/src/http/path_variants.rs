@@ -123,10 +123,17 @@ fn trimmed(segment: &[u8]) -> &[u8] {
 
 /// Whether all readings of a path are the same: most paths need no closer look.
 pub(crate) fn is_unambiguous(path: &str) -> bool {
-    let path = path.as_bytes();
-    // Empty segments, and those that begin or end with a dot.
-    let is_special = |pair: &[u8]| matches!(pair, b"//" | b"./" | b"/.");
-    path.iter().all(|byte| HARMLESS[usize::from(*byte)]) && !path.windows(2).any(is_special) && !path.ends_with(b".")
+    // Nothing before it, as if a segment had begun with its first letter.
+    let mut before = b'a';
+    for &byte in path.as_bytes() {
+        // Empty segments, and those that begin or end with a dot.
+        let is_special = matches!((before, byte), (b'/', b'/') | (b'.', b'/') | (b'/', b'.'));
+        if !HARMLESS[usize::from(byte)] || is_special {
+            return false;
+        }
+        before = byte;
+    }
+    before != b'.'
 }
 
 /// The bytes that all servers read alike.

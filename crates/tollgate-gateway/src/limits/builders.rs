@@ -3,7 +3,15 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use tollgate::{Builder, Clock, KeyedBuilder, KeyedLimiter, Limiter, ManualClock};
+use tollgate::{Builder, Clock, Limiter, ManualClock};
+
+use crate::request::client_hash::ClientHash;
+
+/// The keyed limiters of the gateway, whose keys contain clients.
+pub(crate) type KeyedLimiter<K> = tollgate::KeyedLimiter<K, ClientHash>;
+pub(crate) type KeyedBuilder<K> = tollgate::KeyedBuilder<K, ClientHash>;
+pub(crate) type KeyedGrant<'a, K> = tollgate::KeyedGrant<'a, K, ClientHash>;
+pub(crate) type OwnedKeyedGrant<K> = tollgate::OwnedKeyedGrant<K, ClientHash>;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -28,9 +36,10 @@ impl Builders {
     }
 
     pub(crate) fn keyed<K>(&self) -> KeyedBuilder<K> {
+        let builder = tollgate::KeyedLimiter::builder().hasher(ClientHash::default());
         match &self.clock {
-            Some(clock) => KeyedLimiter::builder().clock(clock.clone()),
-            None => KeyedLimiter::builder(),
+            Some(clock) => builder.clock(clock.clone()),
+            None => builder,
         }
     }
 }

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, KeyedSnapshot, KeyedTop, TopKey};
+use tollgate::{ConfigError, KeyedSnapshot, KeyedTop, TopKey};
 
+use super::builders::{KeyedBuilder, KeyedLimiter};
 use crate::config::Config;
 use crate::request::client::Client;
 

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::distributed::StoreError;
-use tollgate::{ConfigError, ConsumeError, OwnedGrant, OwnedKeyedGrant};
+use tollgate::{ConfigError, ConsumeError, OwnedGrant};
 use tollgate_tower::http::{RateLimits, Terms};
 
-use super::builders::Builders;
+use super::builders::{Builders, OwnedKeyedGrant};
 use super::refusing_limit::{ALL, KEY, RefusingLimit};
 use super::rule_client_limits::RuleKey;
 use super::time_left::TimeLeft;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use tollgate::metrics::Meter;
-use tollgate::{ConfigError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant};
+use tollgate::{ConfigError, Limiter, OwnedGrant};
 
-use super::builders::Builders;
+use super::builders::{Builders, KeyedLimiter, OwnedKeyedGrant};
 use super::saved_level::SavedLevel;
 use crate::config::Config;
 use crate::request::client::Client;

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::poll;
-use tollgate::{Class, ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, OwnedKeyedGrant, Share};
+use tollgate::{Class, ConfigError, ConsumeError, Limiter, ReleaseError, Share};
 
+use super::builders::{KeyedBuilder, KeyedGrant, KeyedLimiter, OwnedKeyedGrant};
 use crate::config::Config;
 use crate::request::client::Client;
 use crate::request::keys::Keys;
@@ -79,22 +80,47 @@ impl FairQueue {
     ///
     /// `QueueFull` if too many requests wait: of listed keys for a listed key, which unlisted clients can therefore not
     /// lock out; of all clients for an unlisted one.
-    pub(crate) async fn admit(
+    pub(crate) async fn admit_owned(
         &self,
         client: &Client,
         cost: u64,
         max_wait: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
+        let claim = self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait);
+        self.wait(client, cost, claim).await
+    }
+
+    /// The same, with a grant that is for the caller alone.
+    pub(crate) async fn admit<'a>(
+        &'a self,
+        client: &'a Client,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<KeyedGrant<'a, Client>, ConsumeError> {
+        let claim = self.of(client).clients.consume(client, cost).within(max_wait);
+        self.wait(client, cost, claim).await
+    }
+
+    /// Releases the tokens of a grant that was [forgotten](KeyedGrant::forget).
+    pub(crate) fn release(&self, client: &Client, cost: u64) -> Result<(), ReleaseError> {
+        self.of(client).clients.release(client, cost)
+    }
+
+    async fn wait<T>(
+        &self,
+        client: &Client,
+        cost: u64,
+        claim: impl Future<Output = Result<T, ConsumeError>>,
+    ) -> Result<T, ConsumeError> {
         self.check_full(client, cost)?;
-        let group = self.of(client);
-        let mut claim = pin!(group.clients.clone().consume_owned(*client, cost).within(max_wait));
+        let mut claim = pin!(claim);
         if let Poll::Ready(granted) = poll!(claim.as_mut()) {
             return granted;
         }
         if self.max_waiting == 0 {
             return Err(ConsumeError::QueueFull { waiting: 0 });
         }
-        let _waits = Waits::of(&group.waiting);
+        let _waits = Waits::of(&self.of(client).waiting);
         claim.await
     }
 

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use tollgate::metrics::{AlreadyMetered, Meter};
 use tollgate::state::KeyedState;
-use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, OwnedKeyedGrant, Quota};
+use tollgate::{ConfigError, ConsumeError, Quota};
 
-use super::builders::Builders;
+use super::builders::{Builders, KeyedBuilder, KeyedLimiter, OwnedKeyedGrant};
 use super::time_left::TimeLeft;
 use crate::config::Config;
 use crate::request::client::Client;

@@ -1,7 +1,6 @@
 //! The tokens of an admitted request.
 
-use tollgate::OwnedKeyedGrant;
-
+use super::builders::OwnedKeyedGrant;
 use super::distributed::DistributedGrants;
 use super::dry_run_rule::DryRunGrant;
 use super::rule_client_limits::RuleKey;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use tollgate::metrics::{AlreadyMetered, Meter};
 use tollgate::state::LimiterState;
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Quota};
+use tollgate::{ConfigError, ConsumeError, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
-use super::builders::Builders;
+use super::builders::{Builders, KeyedLimiter};
 use super::distributed::Distributed;
 use super::dry_runs::DryRuns;
 use super::refusing_limit::RefusingLimit;
@@ -80,7 +80,7 @@ impl Rules {
         for charge in charges {
             let Some(shared) = self.shared(charge.rule) else { continue };
             let max_wait = left.get();
-            let granted = left.spend(shared.fair_queue.admit(client, charge.cost, max_wait)).await;
+            let granted = left.spend(shared.fair_queue.admit_owned(client, charge.cost, max_wait)).await;
             grants.shared.push(granted.map_err(|why| (RefusingLimit::Rule(charge.rule), why))?);
         }
         grants.dry_runs = self.dry_runs.note(own, left.get());

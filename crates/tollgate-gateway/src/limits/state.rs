@@ -12,10 +12,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use siphasher::sip::SipHasher13;
-use tollgate::KeyedLimiter;
 use tollgate::state::{KeyedState, LimiterState, StateError, StateKey};
 
 use super::Limits;
+use super::builders::KeyedLimiter;
 use super::rule_client_limits::{RuleKey, SavedClients};
 use super::saved_level::SavedLevel;
 use crate::request::client::{Client, SECRET, Secret, new_secret};

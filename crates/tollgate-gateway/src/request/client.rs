@@ -1,7 +1,7 @@
 //! The client of a request: the bucket in which the request is counted.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use super::name::Name;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     /// A listed key, by its name.
     Listed(Name),
@@ -57,11 +57,32 @@ impl Client {
         if key.len() >= 4 * SHOWN {
             shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
         }
-        let mut hasher = SipHasher13::new_with_key(SECRET.get_or_init(new_secret));
+        let mut hasher = secret_hasher();
         hasher.write(key.as_bytes());
         let Hash128 { h1, h2 } = hasher.finish128();
         Self::Key { digest: [h1, h2], shown }
     }
+}
+
+/// One word, of which a sender of requests can predict nothing: see `client_hash.rs`.
+impl Hash for Client {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Listed(name) => name.hash(state),
+            Self::Key { digest, .. } => state.write_u64(digest[0]),
+            Self::Address(address) => {
+                let mut hasher = secret_hasher();
+                address.hash(&mut hasher);
+                state.write_u64(hasher.finish());
+            }
+            Self::Overflow => state.write_u64(0),
+        }
+    }
+}
+
+/// A hasher with the secret.
+fn secret_hasher() -> SipHasher13 {
+    SipHasher13::new_with_key(SECRET.get_or_init(new_secret))
 }
 
 impl Client {

@@ -9,8 +9,9 @@ use percent_encoding::percent_decode_str;
 use super::jwt;
 use crate::http::token_list::has_token;
 
-/// The scheme that may precede a key.
-const SCHEME: &str = "bearer ";
+/// The scheme that may precede a key, with spaces between them.
+const SCHEME: &str = "bearer";
+const SPACES: [char; 2] = [' ', '\t'];
 /// What some servers split a query at.
 const SEPARATORS: [char; 2] = ['&', ';'];
 
@@ -23,13 +24,19 @@ pub(crate) enum KeySource {
     Claim(String),
 }
 
+/// A request has several keys. Servers differ in which of them they take, so one of them could be used without limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeveralKeys;
+
 impl KeySource {
     /// The key of a request; `None` if it has none, or if it is malformed.
-    pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {
+    pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<Cow<'a, str>>, SeveralKeys> {
         match self {
-            Self::Header(name) => bare(headers, name).map(Cow::Borrowed),
-            Self::Query(name) => parameter(uri.query()?, name),
-            Self::Claim(name) => jwt::claim(bare(headers, &AUTHORIZATION)?, name).map(Cow::Owned),
+            Self::Header(name) => Ok(bare(headers, name)?.map(Cow::Borrowed)),
+            Self::Query(name) => parameter(uri.query().unwrap_or_default(), name),
+            Self::Claim(name) => {
+                Ok(bare(headers, &AUTHORIZATION)?.and_then(|token| jwt::claim(token, name)).map(Cow::Owned))
+            }
         }
     }
 
@@ -87,20 +94,27 @@ impl KeySource {
     }
 }
 
-/// The value of a field, without the scheme; `None` if there are several, because servers differ in which they take.
-fn bare<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+/// The value of a field, without the scheme and the spaces after it.
+fn bare<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, SeveralKeys> {
     let mut values = headers.get_all(name).iter();
-    let text = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
-    let key = text.split_at_checked(SCHEME.len());
-    Some(key.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME)).map_or(text, |(_, key)| key))
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(SeveralKeys);
+    }
+    let Some(text) = value.and_then(|value| value.to_str().ok()) else { return Ok(None) };
+    // HTTP/2 leaves spaces around the value, and HTTP/1.1, in which it is forwarded, does not.
+    let text = text.trim_matches(SPACES);
+    let split = text.split_at_checked(SCHEME.len());
+    let is_scheme = |(scheme, key): &(&str, &str)| scheme.eq_ignore_ascii_case(SCHEME) && key.starts_with(SPACES);
+    Ok(Some(split.filter(is_scheme).map_or(text, |(_, key)| key.trim_start_matches(SPACES))))
 }
 
-/// The parameter of this name; `None` if there are several, because servers differ in which of them they take.
-fn parameter<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+/// The parameter of this name.
+fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, SeveralKeys> {
     let pairs = query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let mut values = pairs.filter(|(other, _)| decoded(other).is_some_and(|other| is_same_name(&other, name)));
-    let (_, value) = values.next()?;
-    if values.next().is_some() { None } else { decoded(value).filter(|key| !key.is_empty()) }
+    let Some((_, value)) = values.next() else { return Ok(None) };
+    if values.next().is_some() { Err(SeveralKeys) } else { Ok(decoded(value).filter(|key| !key.is_empty())) }
 }
 
 /// Whether some servers take both names of parameters for the same. Most differ in their first letter, and a query may
@@ -129,23 +143,35 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
 #[test]
 fn a_key_in_the_query_is_found_however_it_is_written() {
     for (query, expected) in [
-        ("key=a", Some("a")),
-        ("x=1&key=a%20b&y", Some("a b")),
-        ("%6bey=a+b", Some("a b")),
-        ("key=a=b", Some("a=b")),
-        ("key=a&key=b", None),
-        ("key=", None),
-        ("key", None),
-        ("keys=a", None),
-        ("key=%ff", None),
-        ("KEY=a", Some("a")),
-        ("x;key=a", Some("a")),
-        ("key=a;Key=b", None),
-        ("key=a&%4bey=b", None),
-        ("", None),
+        ("key=a", Ok(Some("a"))),
+        ("x=1&key=a%20b&y", Ok(Some("a b"))),
+        ("%6bey=a+b", Ok(Some("a b"))),
+        ("key=a=b", Ok(Some("a=b"))),
+        ("key=a&key=b", Err(SeveralKeys)),
+        ("key=a&key=", Err(SeveralKeys)),
+        ("key=", Ok(None)),
+        ("key", Ok(None)),
+        ("keys=a", Ok(None)),
+        ("key=%ff", Ok(None)),
+        ("KEY=a", Ok(Some("a"))),
+        ("x;key=a", Ok(Some("a"))),
+        ("key=a;Key=b", Err(SeveralKeys)),
+        ("key=a&%4bey=b", Err(SeveralKeys)),
+        ("", Ok(None)),
     ] {
-        assert_eq!(parameter(query, "key").as_deref(), expected, "{query}");
+        assert_eq!(parameter(query, "key").as_ref().map(Option::as_deref).map_err(|error| *error), expected, "{query}");
     }
+}
+
+#[test]
+fn spaces_make_no_other_key() {
+    for value in ["a", " a", "a\t ", "Bearer a", "bearer   a", "\tBEARER\ta", "Bearer \t a"] {
+        let headers = [(AUTHORIZATION, value.parse().unwrap())].into_iter().collect();
+        assert_eq!(bare(&headers, &AUTHORIZATION), Ok(Some("a")), "{value}");
+    }
+    let of = |value: &str| [(AUTHORIZATION, value.parse().unwrap())].into_iter().collect::<HeaderMap>();
+    assert_eq!(bare(&of("Bearers a"), &AUTHORIZATION), Ok(Some("Bearers a")));
+    assert_eq!(bare(&of("Bearer"), &AUTHORIZATION), Ok(Some("Bearer")));
 }
 
 #[test]
@@ -164,8 +190,8 @@ fn a_shown_query_has_no_key() {
     }
     for name in ["api.key", "api%20key", "api+key", "api[key", "API_Key", "api_\u{212a}ey"] {
         let query = format!("{name}=a");
-        assert_eq!(parameter(&query, "api_key").as_deref(), Some("a"), "{query}");
-        assert_eq!(parameter(&format!("{query}&api_key=b"), "api_key"), None, "{query}");
+        assert_eq!(parameter(&query, "api_key"), Ok(Some("a".into())), "{query}");
+        assert_eq!(parameter(&format!("{query}&api_key=b"), "api_key"), Err(SeveralKeys), "{query}");
         assert_eq!(KeySource::Query("api_key".to_owned()).shown(&query), "...", "{query}");
     }
     assert_eq!(KeySource::Claim("key".to_owned()).shown("key=a"), "key=a");

@@ -9,7 +9,7 @@ use tollgate_tower::key::ClientAddress;
 
 use super::client::Client;
 use super::forwarding::Proxies;
-use super::key_source::KeySource;
+use super::key_source::{KeySource, SeveralKeys};
 use super::name::Name;
 
 #[derive(Debug)]
@@ -52,17 +52,22 @@ pub(crate) enum Unlisted {
 
 impl Keys {
     /// The client of a request from `peer`; `None` if it is not admitted.
-    pub(crate) fn client(&self, headers: &HeaderMap, uri: &Uri, peer: SocketAddr) -> Option<Client> {
-        let key = self.source.key(headers, uri);
+    pub(crate) fn client(
+        &self,
+        headers: &HeaderMap,
+        uri: &Uri,
+        peer: SocketAddr,
+    ) -> Result<Option<Client>, SeveralKeys> {
+        let key = self.source.key(headers, uri)?;
         let key = key.as_deref();
         if let Some(name) = key.and_then(|key| self.names.get(key)) {
-            return Some(Client::Listed(*name));
+            return Ok(Some(Client::Listed(*name)));
         }
-        match (self.unlisted, key) {
+        Ok(match (self.unlisted, key) {
             (Unlisted::Refuse, _) => None,
             (Unlisted::ByKey, Some(key)) => Some(Client::of_key(key)),
             _ => Some(Client::Address(self.address(headers, peer))),
-        }
+        })
     }
 
     /// The address of the client of a request from `peer`, as far as it is trusted.

@@ -62,10 +62,15 @@ impl Default for Histogram {
 
 impl Histogram {
     pub(crate) fn note(&self, took: Duration) {
-        let micros = u64::try_from(took.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let micros = nanos.div_ceil(1_000);
         let shard = &self.0[own_shard()];
-        shard.buckets[BOUNDS.partition_point(|bound| *bound < micros)].fetch_add(1, Ordering::Relaxed);
-        shard.sum.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        // Most requests do not wait.
+        let bucket = if micros == 0 { 0 } else { BOUNDS.partition_point(|bound| *bound < micros) };
+        shard.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        if nanos > 0 {
+            shard.sum.fetch_add(nanos, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn snapshot(&self) -> HistogramSnapshot {

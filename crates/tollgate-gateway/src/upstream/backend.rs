@@ -1,9 +1,14 @@
 //! One of the upstreams: its requests in flight, and its health.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tollgate::{ConfigError, Quota};
+
+use super::model_limits::ModelLimits;
 use super::target::Target;
+use crate::request::name::Name;
 
 #[derive(Debug)]
 pub(crate) struct Backend {
@@ -12,6 +17,8 @@ pub(crate) struct Backend {
     /// Written while `streak` is locked. Requests read it without a lock.
     is_healthy: AtomicBool,
     streak: Mutex<Streak>,
+    /// By the name of the limit of the model. The file has few.
+    models: Mutex<HashMap<Name, Arc<ModelLimits>>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +33,23 @@ struct Streak {
 impl Backend {
     /// It is healthy until it fails: otherwise no request could pass before the first checks.
     pub(crate) fn new(target: Target) -> Self {
-        Self { target, in_flight: AtomicUsize::new(0), is_healthy: AtomicBool::new(true), streak: Mutex::default() }
+        let (in_flight, is_healthy) = (AtomicUsize::new(0), AtomicBool::new(true));
+        Self { target, in_flight, is_healthy, streak: Mutex::default(), models: Mutex::default() }
+    }
+
+    /// What the upstream has said about its limits for `model`; `None` if nothing.
+    pub(crate) fn limits_of(&self, model: Name) -> Option<Arc<ModelLimits>> {
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.get(&model).filter(|limits| limits.is_known()).cloned()
+    }
+
+    /// The same, for a response that says something.
+    pub(crate) fn limits_to_follow(&self, model: Name, fastest: Quota) -> Result<Arc<ModelLimits>, ConfigError> {
+        let new = Arc::new(ModelLimits::new(fastest)?);
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = models.entry(model).or_insert(new);
+        known.heard();
+        Ok(Arc::clone(known))
     }
 
     pub(crate) fn in_flight(&self) -> usize {

@@ -11,7 +11,9 @@ use std::time::Duration;
 use super::backend::{ActiveRequest, Backend};
 use super::connector;
 use super::health::Health;
+use super::model_limits::ModelLimits;
 use super::target::Target;
+use crate::request::name::Name;
 
 #[derive(Debug)]
 pub(crate) struct Backends {
@@ -65,6 +67,18 @@ impl Backends {
     /// Chooses an upstream, `None` if none is healthy.
     pub(crate) fn select(&self) -> Option<Selected> {
         if self.is_plain() { Some(Selected(None)) } else { self.select_among(|_| true) }
+    }
+
+    /// Chooses an upstream for a request to `model`: one that has not said that it takes none now, if there is one.
+    pub(crate) fn select_for(&self, model: Option<Name>) -> Option<Selected> {
+        let Some(model) = model.filter(|_| self.all.len() > 1) else { return self.select() };
+        let is_paused = |backend: &Arc<Backend>| backend.limits_of(model).is_some_and(|limits| limits.is_paused());
+        self.select_among(|backend| !is_paused(backend)).or_else(|| self.select())
+    }
+
+    /// What all upstreams that get requests have said about `model`; `None` if one has said nothing.
+    pub(crate) fn limits_of(&self, model: Name) -> Option<Vec<Arc<ModelLimits>>> {
+        self.all.iter().filter(|backend| self.may_take(backend)).map(|backend| backend.limits_of(model)).collect()
     }
 
     /// Chooses another upstream than `first`.

@@ -120,3 +120,56 @@ async fn the_page_can_be_used_by_keyboard_in_a_narrow_window_and_with_less_motio
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     browser.close().await;
 }
+
+/// How much the grey of the pixels varies within what is filled on the picture of the rates, for one second with requests of
+/// both kinds, if both have the same color.
+const TEXTURES: &str = "
+    for (const name of ['passed', 'refused']) document.documentElement.style.setProperty('--' + name, '#777777');
+    const fill = CanvasRenderingContext2D.prototype.fillRect, filled = [];
+    CanvasRenderingContext2D.prototype.fillRect = function (...place) {
+        if (this.canvas.id === 'rates') filled.push(place);
+        return fill.apply(this, place);
+    };
+    readColors();
+    delete drawn.rates;
+    drawRates([{ ago: 0, seconds: 30, passed: 100, refused: 100 }]);
+    CanvasRenderingContext2D.prototype.fillRect = fill;
+    const to = document.getElementById('rates').getContext('2d'), ratio = devicePixelRatio || 1;
+    const spread = ([x, y, wide, high]) => {
+        const inner = [x + 4, y + 4, wide - 8, high - 8].map(size => Math.round(size * ratio));
+        const { data } = to.getImageData(...inner), greys = [];
+        for (let at = 0; at < data.length; at += 4)
+            greys.push((0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2]) * data[at + 3] / 255);
+        const mean = greys.reduce((sum, grey) => sum + grey, 0) / greys.length;
+        return Math.sqrt(greys.reduce((sum, grey) => sum + (grey - mean) ** 2, 0) / greys.length);
+    };
+    const swatch = name => getComputedStyle(document.querySelector('.swatch.' + name));
+    const found = { spreads: filled.map(spread), swatches: ['passed', 'refused'].map(name => swatch(name).backgroundImage),
+        borders: ['passed', 'refused'].map(name => swatch(name).borderTopStyle) };
+    for (const name of ['passed', 'refused']) document.documentElement.style.removeProperty('--' + name);
+    redraw();
+    return found;";
+
+#[tokio::test]
+async fn granted_and_refused_requests_are_told_apart_without_color() {
+    let gateway = Process::demo().await;
+    let browser = Browser::start().await;
+    browser.open(&gateway.page).await;
+    browser.until("numbers", "return shown !== null && shownPoints.length > 8").await;
+    for scheme in ["light", "dark"] {
+        browser.resize(1180, 1060, scheme, false).await;
+        let found = browser.run(TEXTURES).await;
+        let spread = |index: usize| found["spreads"][index].as_f64().unwrap();
+        assert_eq!(found["spreads"].as_array().unwrap().len(), 2, "{found}");
+        // A plain area, and one with lines.
+        assert!(spread(0) < 1.0 && spread(1) > 20.0, "{scheme}: {found}");
+        assert_eq!(found["swatches"][0], "none", "{scheme}");
+        assert!(found["swatches"][1].as_str().unwrap().starts_with("repeating-linear-gradient"), "{scheme}: {found}");
+        assert_eq!(found["borders"], json!(["none", "solid"]), "{scheme}");
+    }
+    // Where they are numbers, words tell which is which.
+    let words = "return document.getElementById('refused').parentElement.textContent.trim().endsWith('refused') \
+                 && !document.getElementById('passed').parentElement.textContent.includes('refused')";
+    assert_eq!(browser.run(words).await, true);
+    browser.close().await;
+}

@@ -31,9 +31,10 @@ async fn a_key_in_the_query_counts_however_it_is_written() {
     assert_eq!(status(&fixture, "/?api_key=the+shop", "").await, REFUSED);
     assert_eq!(status(&fixture, "/?api_key=other", "").await, OK);
     assert_eq!(status(&fixture, "/?api_key=other", "").await, REFUSED);
-    // Without a key, and with two, the address counts.
-    assert_eq!(status(&fixture, "/?api_key=the+shop&api_key=fresh", "").await, OK);
+    // Without a key the address counts. With two, the upstream could take the one whose tokens are used up.
+    assert_eq!(status(&fixture, "/", "").await, OK);
     assert_eq!(status(&fixture, "/", "").await, REFUSED);
+    assert_eq!(status(&fixture, "/?api_key=the+shop&api_key=fresh", "").await, StatusCode::BAD_REQUEST);
     // The query is forwarded as it came.
     assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
 }
@@ -115,14 +116,32 @@ fn keys_have_one_place() {
 }
 
 #[tokio::test]
-async fn two_keys_are_none_and_the_connection_may_not_take_the_key_away() {
+async fn two_keys_are_refused_and_the_connection_may_not_take_the_key_away() {
     let fixture = TestGateway::new(&limits("header = \"x-api-key\"", "refuse")).await;
     let shop = || fixture.get("/", "the shop");
-    assert_eq!(shop().header("x-api-key", "other").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(shop().header("x-api-key", "other").send().await.unwrap().status(), StatusCode::BAD_REQUEST);
     assert_eq!(shop().header("connection", "X-Api-Key").send().await.unwrap().status(), StatusCode::BAD_REQUEST);
     assert_eq!(shop().send().await.unwrap().status(), OK);
     let fixture = TestGateway::new(&limits("claim = \"client\"", "by-key")).await;
     let token = token("{\"client\":\"the shop\"}");
     let twice = fixture.get("/", "").header("authorization", token).header("connection", "authorization");
     assert_eq!(twice.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
+}
+
+/// With `unlisted = "by-key"` each spelling would have a bucket of its own.
+#[tokio::test]
+async fn a_used_up_key_gets_no_other_bucket_by_its_spelling() {
+    for unlisted in ["by-key", "by-address"] {
+        let fixture = TestGateway::new(&limits("header = \"authorization\"", unlisted)).await;
+        for _ in 0..3 {
+            assert_eq!(status(&fixture, "/", "Bearer the shop").await, OK);
+        }
+        for spelling in ["the shop", "bearer the shop", "Bearer  the shop", "Bearer\tthe shop", "Bearer \t  the shop"] {
+            assert_eq!(status(&fixture, "/", spelling).await, REFUSED, "{unlisted}: {spelling:?}");
+        }
+        let twice = fixture.client.get(format!("http://{}/", fixture.address)).header("authorization", "the shop");
+        let twice = twice.header("authorization", "other").send().await.unwrap();
+        assert_eq!(twice.status(), StatusCode::BAD_REQUEST, "{unlisted}");
+        assert_eq!(fixture.upstream.count(), 3);
+    }
 }

@@ -3,6 +3,7 @@
 mod budgets;
 mod estimates;
 mod streams;
+mod upstreams;
 
 use super::app::llm::event_scanner::EventScanner;
 use super::app::llm::usage_scanner::UsageScanner;

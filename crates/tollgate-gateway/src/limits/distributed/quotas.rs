@@ -7,18 +7,19 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use tollgate::metrics::Meter;
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, OwnedGrant, OwnedKeyedGrant, Quota};
+use tollgate::{ConfigError, ConsumeError, Limiter, OwnedGrant, Quota};
 use tollgate_tower::http::{RateLimits, Terms};
 
 use super::BuildError;
 use crate::config::Config;
 use crate::config::redis::{OutagePolicy, RedisFixed, Server, connect, store};
-use crate::limits::builders::Builders;
+use crate::limits::builders::{Builders, KeyedLimiter, OwnedKeyedGrant};
 use crate::limits::fair_queue::FairQueue;
 use crate::limits::refusing_limit::{ALL, KEY, RefusingLimit};
 use crate::limits::rule_client_limits::RuleKey;
 use crate::limits::time_left::TimeLeft;
 use crate::request::client::Client;
+use crate::request::client_hash::ClientHash;
 use crate::request::name::Name;
 use crate::request::rule::unlimited;
 
@@ -196,7 +197,8 @@ impl DistributedClients {
     ) -> Result<Self, BuildError> {
         let stores = store(server, redis, "clients", version)?;
         let (quotas, current) = (Arc::clone(config), config.load());
-        let limiter = KeyedLimiter::builder()
+        let limiter = tollgate::KeyedLimiter::builder()
+            .hasher(ClientHash::default())
             .quota_by(move |key: &RuleKey| client_quota(&quotas.load(), key))
             .max_keys(current.fixed.max_keys.value)
             .max_waiting(current.fixed.max_waiting.value)
