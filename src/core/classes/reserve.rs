@@ -63,6 +63,6 @@ impl Scheduler {
 
     /// Whether no claim is at the front of a leaf.
     pub(crate) fn has_no_front(&self, leaf: ClassId) -> bool {
-        self.leaves[leaf as usize].cost == 0
+        self.cost(leaf) == 0
     }
 }

@@ -39,6 +39,16 @@ impl Weight {
         self.weight.into()
     }
 
+    /// How far one token moves a tag, rounded down.
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Whether the scale is divisible by the weight.
+    pub(super) fn is_exact(&self) -> bool {
+        self.rest == 0
+    }
+
     /// How far `tokens` move a tag, rounded down.
     pub(super) fn span(&self, tokens: u64) -> Tag {
         self.span_and_rest(tokens, 0).0
@@ -56,8 +66,9 @@ impl Weight {
     }
 }
 
-/// The start tag of a class.
+/// The start tag of a class. Packed, so that a node of the tree fits into one cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(4))]
 pub(super) struct StartTag {
     pub(super) tag: Tag,
     /// The rest of a unit, in parts of the weight.
