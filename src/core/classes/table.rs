@@ -8,7 +8,7 @@ use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::retained::Retained;
 use super::{Pick, Scheduler};
-use crate::core::class_stats::ClassStats;
+use crate::core::class_stats::{ClassReading, ClassStats, Counts, Window};
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -47,7 +47,8 @@ impl ClassFlags {
 
 /// A class, or the leaf for the claims made in a class with children.
 ///
-/// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
+/// The order, fixed by `repr(C)`, puts what each wait reads and writes into the first two cache lines: with thousands of
+/// classes, the entry of a class is usually in no cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ClassEntry {
@@ -57,21 +58,30 @@ pub(crate) struct ClassEntry {
     pub(crate) leaf: ClassId,
     /// The class of the claims that wait in this leaf.
     pub(crate) owner: ClassId,
-    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
+
+    /// Tokens of the installments that the class was served.
     pub(crate) served: u64,
-    pub(crate) by_floor: u64,
+    /// How often the last claim that waited in the class was granted.
+    pub(crate) emptied: u64,
+    counts: Counts,
     pub(crate) max_waiting: usize,
-    pub(super) name: ClassName,
+    /// What this class is served counts in the statistics of this one: keys have none of their own.
+    counted: ClassId,
     pub(crate) is_removed: bool,
+    /// Whether there is a [joint claim](Self::reserved) that had its turn.
+    pub(crate) is_reserved: bool,
     /// Keys of keyed limiters have classes in this one.
     pub(crate) has_keys: bool,
     /// The class of a key: it is among the `indebted`.
     is_indebted: bool,
+
+    /// The part of `served` that was served by the floor.
+    pub(crate) by_floor: u64,
+    pub(super) name: ClassName,
     /// The class of a key: how many links to the parent use it.
     users: u32,
     /// The number of the joint claim of the class that had its turn and is not granted yet.
-    pub(crate) reserved: Option<u64>,
-
+    reserved: Option<u64>,
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
     children: BTreeMap<ClassName, ClassId>,
@@ -83,9 +93,9 @@ pub(crate) struct ClassEntry {
     ceiling_name: Name,
     /// As configured. The tree has the weight that is applied.
     pub(crate) weight: u64,
-    /// How often the last claim that waited in the class was granted.
-    pub(crate) emptied: u64,
 }
+
+const _: () = assert!(std::mem::offset_of!(ClassEntry, by_floor) <= 128);
 
 impl ClassEntry {
     fn new(id: ClassId, name: ClassName) -> Self {
@@ -99,7 +109,10 @@ impl ClassEntry {
             retained: BTreeMap::new(),
             swept: None,
             is_removed: false,
+            is_reserved: false,
             reserved: None,
+            counted: id,
+            counts: Counts::default(),
             has_keys: false,
             users: 0,
             is_indebted: false,
@@ -112,6 +125,16 @@ impl ClassEntry {
         }
     }
 
+    /// The number of the joint claim of the class that had its turn and is not granted yet.
+    pub(crate) fn reserved(&self) -> Option<u64> {
+        if self.is_reserved { self.reserved } else { None }
+    }
+
+    pub(crate) fn reserve(&mut self, number: Option<u64>) {
+        (self.reserved, self.is_reserved) = (number, number.is_some());
+    }
+
+    #[inline]
     fn count(&mut self, pick: Pick) {
         self.served = self.served.saturating_add(pick.tokens);
         if pick.by_floor {
@@ -189,23 +212,33 @@ impl Classes {
         self.entry(leaf).owner
     }
 
-    /// Counts an installment that a class was served.
+    /// Counts an installment that a class was served: for the class itself, and for the classes around it.
     #[inline]
     pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick, now: u64) {
-        self.entry_mut(class).count(pick);
-        self.stats.count_served(self.counted(class), pick.tokens, now);
+        let half = Window::half(now);
+        let entry = self.entry_mut(class);
+        entry.count(pick);
+        let mut counted = entry.counted;
+        loop {
+            self.entry_mut(counted).counts.recently.add(pick.tokens, half);
+            if counted == ROOT {
+                return;
+            }
+            counted = self.scheduler.tree.parent(counted);
+        }
     }
 
     /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one since
     /// its key was ready.
     #[inline]
     pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
-        self.stats.count_wait(self.counted(class), nanos);
+        let counted = self.entry(class).counted;
+        self.stats.count_wait(counted, &mut self.entries[counted as usize].counts, nanos);
     }
 
-    /// What `class` is served counts in the statistics of this class: keys have none of their own.
-    fn counted(&self, class: ClassId) -> ClassId {
-        if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }
+    /// Reads what is counted of a class.
+    pub(crate) fn read(&self, class: ClassId, now: u64) -> ClassReading {
+        self.stats.read(class, |class| &self.entry(class).counts, now)
     }
 
     /// The largest claim of a class that its ceilings can let pass at once.
@@ -282,6 +315,9 @@ impl Classes {
             self.entry_mut(parent).leaf = own;
         }
         let mut entry = ClassEntry { weight, ..ClassEntry::new(id, name.clone()) };
+        if name.is_key() {
+            entry.counted = parent;
+        }
         if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
             entry.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
@@ -404,7 +440,7 @@ impl Classes {
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
         // Its queue is empty, unless a joint claim was forgotten: then the claims in it may still have their turns.
-        let is_empty = self.entry(id).queue.is_empty() && self.entry(id).reserved.is_none();
+        let is_empty = self.entry(id).queue.is_empty() && !self.entry(id).is_reserved;
         if is_bare && is_empty && self.scheduler.is_idle(leaf) {
             if leaf != id {
                 self.scheduler.tree.remove(leaf);

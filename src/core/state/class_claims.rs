@@ -147,7 +147,7 @@ impl State {
             // The answer that the class has been waiting for: `go_on` follows.
             return;
         }
-        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).reserved.is_some());
+        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).is_reserved);
         if is_reserved && self.front_cost(class).is_none() {
             return;
         }

@@ -82,7 +82,7 @@ impl State {
     /// The cost of the front claim of a class. `None` if there is none, or if it waits for the joint claim of its class that
     /// had its turn.
     pub(super) fn front_cost(&mut self, class: ClassId) -> Option<u64> {
-        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).reserved.is_some());
+        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).is_reserved);
         let front = self.queue_of(class).line_front()?;
         (!(is_reserved && front.is_joint())).then_some(front.cost)
     }
@@ -170,7 +170,7 @@ impl State {
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let paid = classes.scheduler.take_turn(now);
         classes.count_served(class, pick, now);
-        classes.entry_mut(class).reserved = Some(number);
+        classes.entry_mut(class).reserve(Some(number));
         self.supply.shift(waiter.cost - paid);
         self.supply.raise_ceiling(paid);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
@@ -227,7 +227,7 @@ impl State {
     /// The joint claim of a class that had its turn is gone: the next one may be in front.
     fn let_next_part_in(&mut self, class: ClassId) {
         let Some(classes) = self.classes_mut() else { return };
-        classes.entry_mut(class).reserved = None;
+        classes.entry_mut(class).reserve(None);
         let leaf = classes.entry(class).leaf;
         if classes.scheduler.has_no_front(leaf) {
             self.put_next_in_front(class, 0);
@@ -276,7 +276,7 @@ impl State {
     pub(super) fn close_parts_in(&mut self, removed: &[ClassId]) {
         let Some(classes) = self.classes_mut() else { return };
         for class in removed {
-            classes.closing_parts.extend(classes.entry(*class).reserved);
+            classes.closing_parts.extend(classes.entry(*class).reserved());
         }
     }
 
