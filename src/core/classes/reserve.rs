@@ -56,7 +56,7 @@ impl Scheduler {
 
     /// No shadow is needed while nothing is set aside.
     pub(super) fn drop_shadow(&mut self) {
-        if self.set_aside == 0 && self.parked == 0 {
+        if self.shadow.is_some() && self.set_aside == 0 && self.parked == 0 {
             self.shadow = None;
         }
     }

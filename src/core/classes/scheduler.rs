@@ -181,7 +181,14 @@ impl Scheduler {
     }
 
     /// A claim of `cost` tokens joins the end of the queue of `leaf`.
+    #[inline]
     pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
+        if !self.tree.is_divided(leaf) {
+            if self.tree.front(leaf) == 0 {
+                self.tree.set_front(leaf, Some(cost), now);
+            }
+            return;
+        }
         let known = self.leaf(leaf);
         if known.cost == 0 {
             self.set_leaf(leaf, Leaf { cost, ..known }, now);
@@ -284,12 +291,17 @@ impl Scheduler {
 
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
     /// `debt` the debt that was noted between the two.
+    #[inline]
     pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
-        let owed = self.debt(leaf) + debt;
-        if debt > 0 {
-            self.list_debtor(leaf);
+        if debt == 0 && !self.tree.is_divided(leaf) {
+            self.tree.set_front(leaf, next, now);
+        } else {
+            let owed = self.debt(leaf) + debt;
+            if debt > 0 {
+                self.list_debtor(leaf);
+            }
+            self.set_leaf(leaf, Leaf { cost: next.unwrap_or(0), paid: 0, owed }, now);
         }
-        self.set_leaf(leaf, Leaf { cost: next.unwrap_or(0), paid: 0, owed }, now);
         self.drop_shadow();
     }
 

@@ -180,6 +180,13 @@ impl Tree {
         self.rare(id).ceiling.as_ref().map(|ceiling| ceiling.quota())
     }
 
+    /// Whether what is served next in the class or around it can depend on the time: it has a floor or a ceiling, or a class
+    /// around it may have one.
+    pub(crate) fn is_timed(&self, id: ClassId) -> bool {
+        let node = self.node(id);
+        !node.is_bare || node.parent != ROOT
+    }
+
     /// Whether a ceiling is above claims of this class: its own, or that of a class around it.
     pub(crate) fn is_under_ceiling(&self, id: ClassId) -> bool {
         self.path(id).any(|id| self.rare(id).ceiling.is_some())

@@ -32,9 +32,10 @@ impl State {
 
     /// How many claims wait in a class that is not the root, and their tokens; also a joint claim that had its turn.
     pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u64) {
-        let Some(entry) = self.classes().map(|classes| classes.entry(class)) else { return (0, 0) };
+        let Some(classes) = self.classes() else { return (0, 0) };
+        let entry = classes.entry(class);
         let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());
-        let reserved = entry.reserved().and_then(|number| self.queue.parts()?.part(number));
+        let reserved = classes.reserved(class).and_then(|number| self.queue.parts()?.part(number));
         reserved.map_or((waiting, tokens), |part| (waiting + 1, tokens + part.whole_cost()))
     }
 
