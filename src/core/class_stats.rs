@@ -16,7 +16,7 @@ pub(crate) use window::Window;
 #[derive(Debug, Default)]
 pub(crate) struct ClassStats {
     /// Classes by number; `None` for those that are not counted.
-    classes: Vec<Option<Box<ClassCount>>>,
+    classes: Vec<Option<ClassCount>>,
     /// The sum of the weights of the counted classes in the limiter itself.
     weights: u64,
 }
@@ -58,7 +58,7 @@ impl ClassStats {
             self.classes.resize_with(slot + 1, || None);
         }
         let waits = WaitHistogram::default();
-        self.classes[slot] = Some(Box::new(ClassCount { parent, weight, weights: 0, waits, label }));
+        self.classes[slot] = Some(ClassCount { parent, weight, weights: 0, waits, label });
         self.change_weights(parent, |weights| weights + weight);
     }
 
@@ -85,7 +85,7 @@ impl ClassStats {
     }
 
     fn class_mut(&mut self, class: ClassId) -> Option<&mut ClassCount> {
-        self.classes.get_mut(class as usize)?.as_deref_mut()
+        self.classes.get_mut(class as usize)?.as_mut()
     }
 
     /// Counts a claim that was granted in the class itself after a wait of `nanos`.
@@ -110,7 +110,7 @@ impl ClassStats {
         counts: impl Fn(ClassId) -> &'a Counts,
         now: u64,
     ) -> ClassReading {
-        let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_deref);
+        let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_ref);
         let Some(counted) = count(class) else { return ClassReading::default() };
         let parent = counted.parent;
         let weights = if parent == ROOT { Some(self.weights) } else { count(parent).map(|parent| parent.weights) };

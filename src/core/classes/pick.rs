@@ -39,20 +39,27 @@ impl Tree {
             self.refresh(id, now);
         }
         // Without a child, the limiter has no classes yet.
-        let offer = self.offer_of(self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT))?;
-        let by_floor = offer.is_by_floor();
-        if !by_floor {
-            let mut child = offer.leaf;
+        let first = self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT);
+        let node = self.node(first);
+        let pick = match node.front {
+            Some(front) if node.is_bare => {
+                Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false }
+            }
+            _ => {
+                let offer = self.rare(first).offer?;
+                Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() }
+            }
+        };
+        self.picked = Some(pick);
+        if !pick.by_floor {
+            let mut child = pick.leaf;
             while child != ROOT {
                 let Node { parent, start, .. } = *self.node(child);
-                let parent_node = self.rare_mut(parent);
-                if parent_node.virtual_time < start.tag {
-                    parent_node.virtual_time = start.tag;
-                }
+                let virtual_time = &mut self.rare_mut(parent).virtual_time;
+                *virtual_time = start.tag.max(*virtual_time);
                 child = parent;
             }
         }
-        self.picked = Some(Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor });
         self.picked
     }
 
@@ -79,17 +86,17 @@ impl Tree {
         let mut child = pick.leaf;
         while child != ROOT {
             let node = &mut self.nodes[child as usize];
-            let (parent, begun) = (node.parent, node.start.tag);
+            let parent = node.parent;
             if !node.is_bare || node.is_key || pick.by_floor || !node.is_exact {
                 self.charge_specially(child, pick, at);
             } else {
                 let virtual_time = self.rare[parent as usize].virtual_time;
-                node.start.tag = begun.max(virtual_time) + Tag::from(node.unit) * Tag::from(pick.tokens);
+                node.start.tag = node.start.tag.max(virtual_time) + Tag::from(node.unit) * Tag::from(pick.tokens);
             }
-            let tag = self.node(child).start.tag;
-            let parent_node = self.rare_mut(parent);
-            parent_node.largest = parent_node.largest.max(tag);
-            if parent_node.largest > MAX_TAG {
+            let tag = self.nodes[child as usize].start.tag;
+            let largest = &mut self.rare[parent as usize].largest;
+            *largest = tag.max(*largest);
+            if *largest > MAX_TAG {
                 self.set_tags_back(parent);
             }
             child = parent;

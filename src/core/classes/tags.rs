@@ -111,18 +111,22 @@ pub(super) struct Turn {
 }
 
 impl Entry for Turn {
-    const EMPTY: Self = Self { start: Tag::MAX, span: Tag::MAX, since: u64::MAX, class: ClassId::MAX };
+    const EMPTY: Self = Self { start: Tag::MAX >> 1, span: Tag::MAX >> 1, since: u64::MAX, class: ClassId::MAX };
 
     #[inline]
     fn owner(&self) -> u32 {
         self.class
     }
 
-    // Each grant compares many turns, and which one is first cannot be predicted: no branch decides here.
+    // Each grant compares many turns, and which one is first cannot be predicted: no branch decides here. Tags and spans
+    // are below 2^127, so that the sign of a difference tells which one is smaller; among equals, the difference of what
+    // comes next is borrowed from it.
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        let ends_before = (self.span < other.span) | (self.span == other.span) & (self.since < other.since);
-        (self.start < other.start) | (self.start == other.start) & ends_before
+        let is_older = i128::from(self.since < other.since);
+        let span = (self.span as i128).wrapping_sub(other.span as i128).wrapping_sub(is_older);
+        let start = (self.start as i128).wrapping_sub(other.start as i128).wrapping_add(span >> 127);
+        start < 0
     }
 }
 
