@@ -8,8 +8,11 @@
 //!
 //! ```sh
 //! cargo bench --bench classes
-//! # Instructions and cache misses of the limiter alone, for each of 100,000 waits in 100 classes; 0 is one queue.
-//! valgrind --tool=cachegrind --instr-at-start=no target/release/deps/classes-* count 100
+//! # The work of the limiter alone, for 100,000 waits in 100 classes; 0 is one queue.
+//! valgrind --tool=callgrind --cache-sim=yes --collect-atstart=no --toggle-collect='*serve_counted*' \
+//!     target/release/deps/classes-* count 100
+//! # One row, shuffled, for a profiler.
+//! perf record -e cpu-clock target/release/deps/classes-* time 100
 //! ```
 
 mod bare;
@@ -54,11 +57,14 @@ impl Ratios {
 }
 
 fn main() {
-    let arguments: Vec<_> = std::env::args().collect();
-    if let [_, count, classes, ..] = &arguments[..]
-        && count == "count"
-    {
-        return by_hand::run(TASKS, classes.parse().expect("a number of classes"));
+    let arguments: Vec<_> = std::env::args().skip(1).take_while(|argument| argument != "--bench").collect();
+    if let [command, classes] = &arguments[..] {
+        let classes = classes.parse().expect("a number of classes");
+        return match &command[..] {
+            "count" => by_hand::run(TASKS, classes),
+            "time" => println!("{:.0} ns", of_limiter(Start::Shuffled, classes) * 1e9),
+            other => panic!("{other}? It is `count` or `time`, and a number of classes."),
+        };
     }
     let mut ratios = CASES.map(|_| (Vec::new(), Vec::new()));
     for round in 0..ROUNDS {
