@@ -31,8 +31,10 @@ use tollgate::{AsLimiter, Builder as LimiterBuilder, Class, Limiter, Quota, Shar
 
 const TASKS: usize = 10_000;
 const RATE: u64 = 100_000;
-const TIME: Duration = Duration::from_secs(2);
-const ROUNDS: usize = 5;
+const TIME: Duration = Duration::from_millis(500);
+/// In which each task has its turn twice.
+const WARM_UP: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 11;
 
 /// The number of classes, and the largest ratio to the cost of a grant without classes.
 const CASES: [(usize, f64); 3] = [(2, 1.2), (100, 1.4), (10_000, 2.0)];
@@ -143,7 +145,7 @@ fn per_grant<L: AsLimiter>(start: Start, limiter: &Limiter, lines: &[L]) -> f64 
     runtime.block_on(local.run_until(async {
         sleep(Duration::from_millis(1)).await;
         signals.send();
-        sleep(TIME / 4).await;
+        sleep(WARM_UP).await;
         let before = (cpu::seconds(), grants.get());
         sleep(TIME).await;
         let after = (cpu::seconds(), grants.get());

@@ -92,7 +92,7 @@ pub fn per_grant(start: Start, tasks: usize, classes: usize, rate: u64, time: Du
         sleep(Duration::from_millis(1)).await;
         signals.send();
         spawn_local(serve_each_millisecond(scheduler, rate));
-        sleep(time / 4).await;
+        sleep(crate::WARM_UP).await;
         let before = (cpu::seconds(), grants.get());
         sleep(time).await;
         (cpu::seconds() - before.0) / (grants.get() - before.1) as f64

@@ -81,6 +81,7 @@ impl Tree {
 
     /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
     /// front claim of the leaf [lacks](Self::set_front) now.
+    #[inline]
     pub(crate) fn pay(&mut self, at: u64) {
         let Some(pick) = self.picked.take() else { return };
         let mut child = pick.leaf;
@@ -104,6 +105,8 @@ impl Tree {
     }
 
     /// Charges a class on the path of `pick`, of any kind.
+    // Never inlined: most classes have none of this, and the caller is a part of each grant.
+    #[inline(never)]
     fn charge_specially(&mut self, child: ClassId, pick: Pick, at: u64) {
         let Limits { burst, arrears, .. } = self.limits;
         let virtual_time = self.rare(self.parent(child)).virtual_time;
@@ -282,6 +285,8 @@ impl Tree {
     }
 
     /// Does one step of [`refresh`](Self::refresh). Returns the parent.
+    // Never inlined, as `charge_specially`.
+    #[inline(never)]
     fn offer_anew(&mut self, id: ClassId, now: u64) -> ClassId {
         let offer = self.offer(id, now);
         let offer = self.under_ceiling(id, offer, now);

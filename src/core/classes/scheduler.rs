@@ -253,8 +253,8 @@ impl Scheduler {
 
     /// Whether the claim in service is granted with this installment.
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
-        let leaf = self.leaf(pick.leaf);
-        leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens
+        let is_rest = self.tree.front(pick.leaf) == pick.tokens;
+        is_rest && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
     }
 
     /// What the front claim of a leaf costs.
@@ -264,8 +264,21 @@ impl Scheduler {
     }
 
     /// Serves the installment in service at the instant of `supply`, which has the tokens.
+    #[inline]
     pub(crate) fn pay(&mut self, supply: &mut Supply, base: u64) -> Paid {
         let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Installment };
+        let at = supply.synced();
+        if !self.tree.is_divided(id) && self.tree.front(id) == tokens {
+            self.note_taken(tokens, at);
+            supply.claim(tokens);
+            self.tree.pay(at);
+            return Paid::Claim(id);
+        }
+        self.pay_part(id, tokens, supply, base)
+    }
+
+    /// Does [`pay`](Self::pay) for a part of a claim, or of a debt.
+    fn pay_part(&mut self, id: ClassId, tokens: u64, supply: &mut Supply, base: u64) -> Paid {
         let at = supply.synced();
         let leaf = self.leaf(id);
         let whole = leaf.owed > 0 || tokens == leaf.cost;

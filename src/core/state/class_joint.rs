@@ -102,6 +102,7 @@ impl State {
 
     /// The cost of the front claim of a class. `None` if there is none, or if it waits for the joint claim of its class that
     /// had its turn.
+    #[inline]
     pub(super) fn front_cost(&mut self, class: ClassId) -> Option<u64> {
         let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).is_reserved);
         let front = self.queue_of(class).line_front()?;

@@ -246,6 +246,7 @@ impl State {
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
+    #[inline]
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.front_cost(class);
         let now = self.supply.synced();

@@ -4,6 +4,7 @@
 mod changing;
 #[cfg(feature = "keyed")]
 mod class_histories;
+mod class_shares;
 mod classes;
 mod classes_given_up;
 mod crowds;
