@@ -82,7 +82,10 @@ fn main() {
         }
     }
     println!("\nmedian ratios to one queue; behind each the same without a limiter");
-    println!("{:>8} {:>15} {:>5} {:>7} {:>20} {:>20}", "classes", "both shuffled", "must", "", "both in order", "shuffled / in order");
+    println!(
+        "{:>8} {:>15} {:>5} {:>7} {:>20} {:>20}",
+        "classes", "both shuffled", "must", "", "both in order", "shuffled / in order"
+    );
     for ((classes, must), (ratios, bare)) in CASES.iter().zip(&ratios) {
         let pair = |of: fn(&Ratios) -> f64| (median(ratios, of), median(bare, of));
         let [shuffled, in_order, crossed] = [pair(|it| it.shuffled), pair(|it| it.in_order), pair(|it| it.crossed)];

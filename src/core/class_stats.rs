@@ -104,12 +104,7 @@ impl ClassStats {
     }
 
     /// Reads what is counted of a class. All zero if it is not counted any more. `counts` are those of a class.
-    pub(crate) fn read<'a>(
-        &self,
-        class: ClassId,
-        counts: impl Fn(ClassId) -> &'a Counts,
-        now: u64,
-    ) -> ClassReading {
+    pub(crate) fn read<'a>(&self, class: ClassId, counts: impl Fn(ClassId) -> &'a Counts, now: u64) -> ClassReading {
         let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_ref);
         let Some(counted) = count(class) else { return ClassReading::default() };
         let parent = counted.parent;

@@ -4,11 +4,12 @@ use super::name::ClassName;
 use super::offer::ClassId;
 use super::retained::Retained;
 use crate::core::class_stats::Counts;
+use crate::core::limiter_ref::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a caller may know of its class without the lock. Written under the lock.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ impl ClassFlags {
     }
 }
 
-/// A class, or the leaf for the claims made in a class with children: what each wait reads and writes, in two cache lines,
+/// A class, or the leaf for the claims made in a class with children: what each wait reads and writes, in few cache lines,
 /// because with thousands of classes the entry of a class is usually in no cache. The rest is in [`RareEntry`].
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -60,9 +61,13 @@ pub(crate) struct ClassEntry {
     pub(crate) has_keys: bool,
     /// The class of a key: it is among the `indebted`.
     pub(super) is_indebted: bool,
+
+    /// What the handles of the class share; see [`Classes::read_ahead`](super::Classes::read_ahead). `None` for the class of a
+    /// key, and for a removed class.
+    pub(super) scope: Option<Weak<dyn ClaimScope + Send + Sync>>,
 }
 
-const _: () = assert!(size_of::<ClassEntry>() == 128);
+const _: () = assert!(size_of::<ClassEntry>() == 192);
 
 /// What a wait in a class does not need.
 #[derive(Debug)]
@@ -102,6 +107,7 @@ impl ClassEntry {
             is_reserved: false,
             has_keys: false,
             is_indebted: false,
+            scope: None,
         }
     }
 }

@@ -42,9 +42,7 @@ impl Tree {
         let first = self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT);
         let node = self.node(first);
         let pick = match node.front {
-            Some(front) if node.is_bare => {
-                Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false }
-            }
+            Some(front) if node.is_bare => Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false },
             _ => {
                 let offer = self.rare(first).offer?;
                 Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() }

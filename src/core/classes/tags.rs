@@ -150,7 +150,11 @@ mod tests {
                 start.charge(tokens, &weight);
             }
             let sum: u64 = 7 + (1 << 48) + 12_345;
-            assert_eq!({ start.tag }, 7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight), "{weight:?}");
+            assert_eq!(
+                { start.tag },
+                7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight),
+                "{weight:?}"
+            );
             assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
         }
     }

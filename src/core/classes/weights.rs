@@ -1,9 +1,9 @@
 //! The weights that are applied to classes in the place of those configured, and what the classes lack: for a quota that
 //! many limiters share.
 
+use super::entry::{ClassEntry, RareEntry};
 use super::name::ClassName;
 use super::offer::{ClassId, ROOT};
-use super::entry::{ClassEntry, RareEntry};
 use super::table::Classes;
 
 /// A class, and the tokens that claims made in the class itself lack.

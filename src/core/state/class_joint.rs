@@ -170,6 +170,7 @@ impl State {
         let classes = self.classes()?;
         let pick = classes.scheduler.tree.picked()?;
         let owner = classes.owner(pick.leaf);
+        classes.read_ahead(owner);
         let completes = if classes.scheduler.is_last_installment(pick) {
             let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
             match queue.line_front().and_then(|front| front.part.as_ref()) {

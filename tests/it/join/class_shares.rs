@@ -14,15 +14,8 @@ const BURST: u64 = 6;
 /// `a`, `b` and `inner` are siblings, and so are the classes `x` and `y` in `inner`. Claims wait in `busy` all the time.
 const LEAVES: [&str; 5] = ["busy", "a", "b", "x", "y"];
 /// Siblings, each as its leaves.
-const PAIRS: [(&[usize], &[usize]); 7] = [
-    (&[0], &[1]),
-    (&[0], &[2]),
-    (&[1], &[2]),
-    (&[0], &[3, 4]),
-    (&[1], &[3, 4]),
-    (&[2], &[3, 4]),
-    (&[3], &[4]),
-];
+const PAIRS: [(&[usize], &[usize]); 7] =
+    [(&[0], &[1]), (&[0], &[2]), (&[1], &[2]), (&[0], &[3, 4]), (&[1], &[3, 4]), (&[2], &[3, 4]), (&[3], &[4])];
 
 struct Claim {
     cost: u64,
@@ -70,9 +63,8 @@ impl Leaf {
     fn may_be_idle(&self, first: usize, reserved_before: &[bool]) -> bool {
         let came = first..=self.front().min(self.claims.len() - 1);
         came.into_iter().any(|number| {
-            let is_older = |(other, was_granted): (usize, &bool)| {
-                other < number && self.claims[other].is_joint && !was_granted
-            };
+            let is_older =
+                |(other, was_granted): (usize, &bool)| other < number && self.claims[other].is_joint && !was_granted;
             self.claims[number].is_joint && reserved_before.iter().enumerate().any(is_older)
         })
     }
@@ -142,8 +134,7 @@ impl World {
     fn step(&mut self, random: &mut Rng, joint: u8) {
         let fronts = self.leaves.each_ref().map(Leaf::front);
         let granted = |leaf: &Leaf| leaf.claims.iter().map(|claim| claim.is_granted).collect::<Vec<_>>();
-        let (granted, before) =
-            (self.leaves.each_ref().map(granted), self.leaves.each_ref().map(Leaf::is_backlogged));
+        let (granted, before) = (self.leaves.each_ref().map(granted), self.leaves.each_ref().map(Leaf::is_backlogged));
         self.clock.advance(MS);
         self.look();
         let was_backlogged = std::array::from_fn(|index| {
