@@ -148,8 +148,8 @@ impl Classes {
         }
     }
 
-    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one since
-    /// its key was ready.
+    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one
+    /// since its key was ready.
     #[inline]
     pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
         let counted = self.entry(class).counted;
