@@ -41,7 +41,7 @@ pub fn run(tasks: usize, classes: usize) {
     let builder = Limiter::builder().quota(quota()).clock(clock.clone());
     if classes == 0 {
         let limiter = builder.build().expect("a quota");
-        return Waits::new(&limiter, clock, &[limiter.clone()], tasks).run();
+        return Waits::new(&limiter, clock, std::slice::from_ref(&limiter), tasks).run();
     }
     let (limiter, classes) = limiter_with(builder, classes);
     Waits::new(&limiter, clock, &classes, tasks).run();
