@@ -35,7 +35,9 @@ impl Class {
     ) -> Result<Self, ConfigError> {
         let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.scope().label), &name));
         let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
-        Ok(Self::from_scope(Scope { limiter: limiter.clone(), id, flags, name, label, parent }))
+        let class = Self::from_scope(Scope { limiter: limiter.clone(), id, flags, name, label, parent });
+        limiter.core().set_scope(id, class.weak_scope());
+        Ok(class)
     }
 
     /// Makes a class in this class, which shares what this class receives. Claims made on this class itself then share

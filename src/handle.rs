@@ -9,7 +9,7 @@ use crate::core::limiter_ref::ClaimScope;
 use crate::error::TryAcquireError;
 use crate::observe::ClassLabel;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A [`Limiter`] or a [`Class`]. The trait cannot be named outside of this crate.
 pub trait Handle: Clone + fmt::Debug + Send + Sync + 'static {
@@ -109,6 +109,10 @@ pub struct Class {
 impl Class {
     pub(crate) fn from_scope(scope: Scope) -> Self {
         Self { scope: Arc::new(scope) }
+    }
+
+    pub(crate) fn weak_scope(&self) -> Weak<Scope> {
+        Arc::downgrade(&self.scope)
     }
 }
 

@@ -2,6 +2,7 @@
 //! tags and no limiter.
 
 use crate::cpu;
+use crate::start::Start;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -69,16 +70,18 @@ impl Scheduler {
 }
 
 /// The CPU time of a grant, as in the bench itself.
-pub fn per_grant(tasks: usize, classes: usize, rate: u64, time: Duration) -> f64 {
+pub fn per_grant(start: Start, tasks: usize, classes: usize, rate: u64, time: Duration) -> f64 {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let local = LocalSet::new();
     let grants = Rc::new(Cell::new(0_u64));
     let class = |index: u64| Class { span: 6 / (1 + index % 3), ..Class::default() };
     let classes = (0..classes as u64).map(class).collect();
     let scheduler = Rc::new(RefCell::new(Scheduler { classes, ..Scheduler::default() }));
-    for task in 0..tasks {
+    let (signals, begins) = start.signals(tasks);
+    for (task, begins) in begins.into_iter().enumerate() {
         let (grants, scheduler) = (Rc::clone(&grants), Rc::clone(&scheduler));
         local.spawn_local(async move {
+            begins.await.expect("a signal");
             loop {
                 wait(&scheduler, task).await;
                 grants.set(grants.get() + 1);
@@ -86,11 +89,13 @@ pub fn per_grant(tasks: usize, classes: usize, rate: u64, time: Duration) -> f64
         });
     }
     runtime.block_on(local.run_until(async {
+        sleep(Duration::from_millis(1)).await;
+        signals.send();
         spawn_local(serve_each_millisecond(scheduler, rate));
-        sleep(time / 4).await;
+        sleep(crate::WARM_UP).await;
         let before = (cpu::seconds(), grants.get());
         sleep(time).await;
-        (cpu::seconds() - before.0) * 1e6 / (grants.get() - before.1) as f64
+        (cpu::seconds() - before.0) / (grants.get() - before.1) as f64
     }))
 }
 

@@ -95,14 +95,13 @@ impl ClassSnapshot {
         let (waiting_tasks, waiting_tokens) = state.waiting_in(class);
         let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
         let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
-        let entry = classes.entry(class);
-        let weight = entry.weight;
+        let weight = classes.weight(class);
         Self {
             weight,
             waiting_tasks,
             waiting_tokens,
-            served: entry.served,
-            served_by_floor: entry.by_floor,
+            served: classes.entry(class).served,
+            served_by_floor: classes.served_by_floor(class),
             wait_p50: reading.median_wait,
             wait_p99: reading.p99_wait,
             recent: RecentShare {

@@ -2,11 +2,12 @@
 
 use super::Core;
 use crate::core::classes::{ClassFlags, ClassId};
+use crate::core::limiter_ref::ClaimScope;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};
 use crate::observe::ClassLabel;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Core {
     /// The fast path of a class. A class under a ceiling has no fast path.
@@ -74,6 +75,13 @@ impl Core {
             }
             Ok((class, flags))
         })
+    }
+
+    /// The class has handles, which share `scope`.
+    pub(crate) fn set_scope(&self, class: ClassId, scope: Weak<dyn ClaimScope + Send + Sync>) {
+        if let Some(classes) = self.state.lock().classes_mut() {
+            classes.set_scope(class, scope);
+        }
     }
 
     pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {

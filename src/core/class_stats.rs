@@ -1,7 +1,7 @@
 //! Statistics of the classes that users make: recent shares, and a histogram of waits.
 //!
 //! A class is counted from when a user makes it until it is removed. Everything is in fixed memory, protected by the
-//! limiter's lock, and read by snapshots and meters.
+//! limiter's lock, and read by snapshots and meters. What each grant counts is in the class itself, as [`Counts`].
 
 mod wait_histogram;
 mod window;
@@ -10,34 +10,33 @@ use crate::core::classes::{ClassId, ROOT};
 use crate::observe::ClassLabel;
 use std::sync::Arc;
 use std::time::Duration;
-use wait_histogram::WaitHistogram;
-use window::Window;
+use wait_histogram::{LastWaits, WaitHistogram};
+pub(crate) use window::Window;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClassStats {
     /// Classes by number; `None` for those that are not counted.
-    classes: Vec<Option<Box<ClassCount>>>,
-    /// Tokens that the limiter itself and all its classes received.
-    root: Received,
+    classes: Vec<Option<ClassCount>>,
+    /// The sum of the weights of the counted classes in the limiter itself.
+    weights: u64,
 }
 
-/// The field order, fixed by `repr(C)`, puts first the fields that each wait reads and writes, as in the tree's nodes.
+/// What each grant counts in its class.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// What the class and the classes in it received lately.
+    pub(crate) recently: Window,
+    last_waits: LastWaits,
+}
+
 #[derive(Debug)]
-#[repr(C)]
 struct ClassCount {
     parent: ClassId,
-    received: Received,
-    waits: WaitHistogram,
     weight: u64,
-    label: Arc<ClassLabel>,
-}
-
-/// Tokens that a class and the classes in it received lately.
-#[derive(Debug, Default)]
-struct Received {
-    recently: Window,
     /// The sum of the weights of the counted classes in it.
     weights: u64,
+    waits: WaitHistogram,
+    label: Arc<ClassLabel>,
 }
 
 /// The counts of a class at one instant.
@@ -58,8 +57,8 @@ impl ClassStats {
         if self.classes.len() <= slot {
             self.classes.resize_with(slot + 1, || None);
         }
-        let (received, waits) = (Received::default(), WaitHistogram::default());
-        self.classes[slot] = Some(Box::new(ClassCount { label, parent, weight, received, waits }));
+        let waits = WaitHistogram::default();
+        self.classes[slot] = Some(ClassCount { parent, weight, weights: 0, waits, label });
         self.change_weights(parent, |weights| weights + weight);
     }
 
@@ -78,49 +77,47 @@ impl ClassStats {
     }
 
     fn change_weights(&mut self, parent: ClassId, change: impl FnOnce(u64) -> u64) {
-        if let Some(received) = self.received_mut(parent) {
-            received.weights = change(received.weights);
+        if parent == ROOT {
+            self.weights = change(self.weights);
+        } else if let Some(count) = self.class_mut(parent) {
+            count.weights = change(count.weights);
         }
     }
 
     fn class_mut(&mut self, class: ClassId) -> Option<&mut ClassCount> {
-        self.classes.get_mut(class as usize)?.as_deref_mut()
-    }
-
-    fn received_mut(&mut self, class: ClassId) -> Option<&mut Received> {
-        if class == ROOT { Some(&mut self.root) } else { self.class_mut(class).map(|count| &mut count.received) }
-    }
-
-    /// Counts an installment of `tokens` for the class itself, and for the classes around it.
-    pub(crate) fn count_served(&mut self, class: ClassId, tokens: u64, now: u64) {
-        let mut class = class;
-        while class != ROOT {
-            let Some(count) = self.class_mut(class) else { return };
-            count.received.recently.add(tokens, now);
-            class = count.parent;
-        }
-        self.root.recently.add(tokens, now);
+        self.classes.get_mut(class as usize)?.as_mut()
     }
 
     /// Counts a claim that was granted in the class itself after a wait of `nanos`.
-    pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
-        if let Some(count) = self.class_mut(class) {
-            count.waits.add(nanos);
+    #[inline]
+    pub(crate) fn count_wait(&mut self, class: ClassId, counts: &mut Counts, nanos: u64) {
+        if counts.last_waits.add(nanos) {
+            self.file(class, &std::mem::take(&mut counts.last_waits));
         }
     }
 
-    /// Reads the counts of a class. All of them are zero if the class is not counted any more.
-    pub(crate) fn read(&self, class: ClassId, now: u64) -> ClassReading {
-        let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_deref);
-        let Some(class) = count(class) else { return ClassReading::default() };
-        let parent = if class.parent == ROOT { Some(&self.root) } else { count(class.parent).map(|it| &it.received) };
+    #[cold]
+    fn file(&mut self, class: ClassId, waits: &LastWaits) {
+        if let Some(count) = self.class_mut(class) {
+            count.waits.add(waits);
+        }
+    }
+
+    /// Reads what is counted of a class. All zero if it is not counted any more. `counts` are those of a class.
+    pub(crate) fn read<'a>(&self, class: ClassId, counts: impl Fn(ClassId) -> &'a Counts, now: u64) -> ClassReading {
+        let count = |class: ClassId| self.classes.get(class as usize).and_then(Option::as_ref);
+        let Some(counted) = count(class) else { return ClassReading::default() };
+        let parent = counted.parent;
+        let weights = if parent == ROOT { Some(self.weights) } else { count(parent).map(|parent| parent.weights) };
+        let mut waits = counted.waits.clone();
+        waits.add(&counts(class).last_waits);
         ClassReading {
             window: Window::span(now),
-            served: class.received.recently.sum(now),
-            served_to_parent: parent.map_or(0, |parent| parent.recently.sum(now)),
-            weights: parent.map_or(0, |parent| parent.weights),
-            median_wait: class.waits.percentile(50),
-            p99_wait: class.waits.percentile(99),
+            served: counts(class).recently.sum(now),
+            served_to_parent: weights.map_or(0, |_| counts(parent).recently.sum(now)),
+            weights: weights.unwrap_or(0),
+            median_wait: waits.percentile(50),
+            p99_wait: waits.percentile(99),
         }
     }
 

@@ -3,7 +3,7 @@
 //! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs` and `pick.rs` (the tree and the rules of
 //! service); `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
-//! `simulation.rs` (estimates); `name.rs`, `table.rs` and `weights.rs` (the queues, names and weights of the classes).
+//! `simulation.rs` (estimates); `name.rs`, `entry.rs`, `table.rs` and `weights.rs` (the queues, names and weights of the classes).
 //! `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -12,6 +12,7 @@ mod arrivals;
 mod bounds;
 mod ceiling;
 mod conflict;
+mod entry;
 mod floor;
 mod limits;
 mod name;
@@ -49,11 +50,12 @@ pub(crate) mod steps {
 }
 
 pub(crate) use conflict::FloorConflict;
+pub(crate) use entry::ClassFlags;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
 pub(crate) use offer::{ClassId, NEW, ROOT};
-pub(crate) use scheduler::{Paid, Scheduler, Step};
+pub(crate) use scheduler::{Scheduler, Step};
 pub(crate) use simulation::{Installment, Simulation, Waiting};
-pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
+pub(crate) use table::{AwaitedChild, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;

@@ -102,6 +102,11 @@ impl Role {
         self.0 & Self::CLASSES != 0
     }
 
+    /// It has classes, and is otherwise plain.
+    fn has_classes_only(self) -> bool {
+        self.0 == Self::CLASSES
+    }
+
     fn awaits(self) -> bool {
         self.0 & Self::AWAITS != 0
     }

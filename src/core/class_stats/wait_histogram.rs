@@ -13,13 +13,34 @@ const BUCKETS: usize = 1 + ((MOST_BITS - LEAST_BITS) as usize) * PER_OCTAVE as u
 /// When this many waits are counted, all counts are halved, so that older waits count less.
 const MOST: u32 = 2_048;
 
-/// Counts waits. Older waits count less and less.
-#[derive(Debug)]
-#[repr(C)]
+const _: () = assert!(BUCKETS <= u8::MAX as usize);
+
+/// Counts waits; of the older ones less and less.
+#[derive(Clone, Debug)]
 pub(super) struct WaitHistogram {
-    /// The sum of all buckets. It comes first, next to the other fields that each wait changes.
+    /// The sum of all buckets.
     count: u32,
     buckets: [u16; BUCKETS],
+}
+
+/// The last waits of a class, as the numbers of their buckets. They wait here until there are [enough](Self::SPACE) of them,
+/// because the histogram of one of thousands of classes is usually in no cache.
+#[derive(Debug, Default)]
+pub(crate) struct LastWaits {
+    buckets: [u8; Self::SPACE],
+    len: u8,
+}
+
+impl LastWaits {
+    const SPACE: usize = 7;
+
+    /// Adds a wait. Returns true if there is no space for another one.
+    #[inline]
+    pub(crate) fn add(&mut self, nanos: u64) -> bool {
+        self.buckets[usize::from(self.len) % Self::SPACE] = bucket_of(nanos) as u8;
+        self.len += 1;
+        usize::from(self.len) == Self::SPACE
+    }
 }
 
 impl Default for WaitHistogram {
@@ -29,13 +50,15 @@ impl Default for WaitHistogram {
 }
 
 impl WaitHistogram {
-    pub(super) fn add(&mut self, nanos: u64) {
-        if self.count >= MOST {
-            self.buckets.iter_mut().for_each(|count| *count /= 2);
-            self.count = self.buckets.iter().map(|count| u32::from(*count)).sum();
+    pub(super) fn add(&mut self, waits: &LastWaits) {
+        for bucket in &waits.buckets[..usize::from(waits.len)] {
+            if self.count >= MOST {
+                self.buckets.iter_mut().for_each(|count| *count /= 2);
+                self.count = self.buckets.iter().map(|count| u32::from(*count)).sum();
+            }
+            self.buckets[usize::from(*bucket)] += 1;
+            self.count += 1;
         }
-        self.buckets[bucket_of(nanos)] += 1;
-        self.count += 1;
     }
 
     /// An upper bound of the waits of `percent` in a hundred. `None` without a wait.
@@ -86,11 +109,32 @@ mod tests {
         assert_eq!((bucket_of(u64::MAX), end_of(BUCKETS - 1)), (BUCKETS - 1, 1 << MOST_BITS));
     }
 
+    fn add(histogram: &mut WaitHistogram, nanos: u64) {
+        let mut waits = LastWaits::default();
+        waits.add(nanos);
+        histogram.add(&waits);
+    }
+
+    #[test]
+    fn the_last_waits_are_counted_in_their_order() {
+        let (mut together, mut alone) = (WaitHistogram::default(), WaitHistogram::default());
+        for round in 0..1_000_u64 {
+            let mut waits = LastWaits::default();
+            for index in 0..LastWaits::SPACE as u64 {
+                let nanos = 100_000 << ((round + index) % 9);
+                assert_eq!(waits.add(nanos), index == LastWaits::SPACE as u64 - 1);
+                add(&mut alone, nanos);
+            }
+            together.add(&waits);
+        }
+        assert_eq!((together.count, together.buckets), (alone.count, alone.buckets));
+    }
+
     #[test]
     fn percentiles_bound_the_waits() {
         let mut waits = WaitHistogram::default();
         assert_eq!(waits.percentile(50), None);
-        (1..=100).for_each(|n| waits.add(n * 1_000_000));
+        (1..=100).for_each(|n| add(&mut waits, n * 1_000_000));
         for percent in [1, 50, 99, 100] {
             let bound = waits.percentile(percent).unwrap().as_nanos() as u64;
             let exact = u64::from(percent) * 1_000_000;
@@ -101,8 +145,8 @@ mod tests {
     #[test]
     fn old_waits_count_less_and_less() {
         let mut waits = WaitHistogram::default();
-        (0..100_000).for_each(|_| waits.add(1_000_000_000));
-        (0..20 * MOST).for_each(|_| waits.add(1_000_000));
+        (0..100_000).for_each(|_| add(&mut waits, 1_000_000_000));
+        (0..20 * MOST).for_each(|_| add(&mut waits, 1_000_000));
         assert!(waits.percentile(99).unwrap() < Duration::from_millis(2));
         assert!(waits.count <= MOST);
     }

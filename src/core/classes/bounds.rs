@@ -168,7 +168,7 @@ fn tags_do_not_overflow() {
     let mut served = [0, 0];
     let mut set_back = 0;
     for round in 0..20_000_u64 {
-        let tag = tree.node(ROOT).virtual_time;
+        let tag = tree.rare(ROOT).virtual_time;
         for leaf in [a, b] {
             tree.set_front(leaf, Some(TOKENS), round);
         }
@@ -177,8 +177,8 @@ fn tags_do_not_overflow() {
         tree.pay(round);
         tree.set_front(pick.leaf, None, round);
         tree.set_front(pick.leaf, Some(TOKENS), round);
-        assert!(tree.node(ROOT).largest <= tags::MAX_TAG);
-        set_back += u64::from(tree.node(ROOT).virtual_time < tag);
+        assert!(tree.rare(ROOT).largest <= tags::MAX_TAG);
+        set_back += u64::from(tree.rare(ROOT).virtual_time < tag);
     }
     assert!(set_back > 2, "{set_back}");
     assert_eq!(served, [15_000, 5_000]);

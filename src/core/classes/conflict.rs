@@ -32,9 +32,9 @@ impl Tree {
         let (old, known, below) = match id {
             NEW => (0, None, 0),
             _ => (
-                self.node(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
+                self.rare(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
                 self.ceiling(id),
-                self.node(id).floors,
+                self.rare(id).floors,
             ),
         };
         let rises = new > old;
@@ -51,11 +51,11 @@ impl Tree {
             return Ok(());
         }
         for above in self.path(parent) {
-            if let Some(ceiling) = &self.node(above).ceiling {
-                self.check_ceiling(ceiling.quota(), sum(self.node(above).floors)?)?;
+            if let Some(ceiling) = &self.rare(above).ceiling {
+                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors)?)?;
             }
         }
-        let sum = sum(self.node(ROOT).floors)?;
+        let sum = sum(self.rare(ROOT).floors)?;
         if self.limits.rate.is_some_and(|rate| rate.fixed_up() < sum) { Err(FloorConflict::Rate) } else { Ok(()) }
     }
 
@@ -77,11 +77,11 @@ impl Tree {
     /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas.
     pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(ClassId, FloorConflict)> {
         let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
-        if is_known || limits.rate.is_none() || self.node(ROOT).floors == 0 {
+        if is_known || limits.rate.is_none() || self.rare(ROOT).floors == 0 {
             return None;
         }
         self.subtree(ROOT).find_map(|id| {
-            let node = self.node(id);
+            let node = self.rare(id);
             let burst = node.ceiling.as_ref().filter(|_| node.floors > 0)?.burst();
             (burst < limits.burst).then_some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
         })

@@ -7,36 +7,51 @@ use super::tags::{StartTag, Tag, Turn, Weight};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use std::num::NonZeroU64;
 
-/// A class. Fields that only leaves use are empty in inner classes, and the other way round.
-///
-/// The order, fixed by `repr(C)`, puts what each grant reads and writes into the first cache lines: with thousands of
-/// classes, the node of a class is usually in no cache.
-#[derive(Clone, Debug)]
+/// What each grant of a class reads and writes: one cache line, because with thousands of classes the node of a class is
+/// usually in no cache. The rest is in [`RareNode`].
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Node {
-    /// In the virtual time of the parent.
-    pub(super) start: StartTag,
-    pub(super) weight: Weight,
-    pub(super) ceiling: Option<Box<Ceiling>>,
-    /// Only leaves have one.
-    pub(super) floor: Option<Box<Floor>>,
-
-    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Not kept for the
-    /// root.
-    pub(super) offer: Option<Offer>,
-    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
-    pub(super) front: Option<NonZeroU64>,
+    /// How far one token moves the tag, rounded down.
+    pub(super) unit: u64,
     /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
     pub(super) most: u64,
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
+    /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
+    pub(super) front: Option<NonZeroU64>,
+    /// In the virtual time of the parent.
+    pub(super) start: StartTag,
     pub(super) parent: ClassId,
     /// Among the children that may be served by weight: its slot in the parent's `by_tag`.
     pub(super) by_tag_slot: u32,
-
+    /// Whether `unit` is not rounded.
+    pub(super) is_exact: bool,
+    /// It has neither a floor nor a ceiling.
+    pub(super) is_bare: bool,
     /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
     pub(super) is_key: bool,
+    /// A leaf: the front claim is served in parts, or waits for a debt to be paid. What is known about it is in the
+    /// scheduler's `leaves`.
+    pub(super) is_divided: bool,
+}
+
+const _: () = assert!(size_of::<Node>() == 64);
+
+/// What a grant of a leaf without floor and ceiling does not need of its class, but of the classes around it.
+///
+/// Fields that only leaves use are empty in inner classes, and the other way round.
+#[derive(Clone, Debug)]
+pub(super) struct RareNode {
+    pub(super) weight: Weight,
+    pub(super) ceiling: Option<Box<Ceiling>>,
+    /// Only leaves have one.
+    pub(super) floor: Option<Box<Floor>>,
+    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Kept neither for the
+    /// root nor for leaves that have neither a floor nor a ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
+    pub(super) offer: Option<Offer>,
     pub(super) slots: RareSlots,
+
     /// How many children are backlogged.
     pub(super) backlogged: u32,
     /// The children that may be served by weight, and those with a floor that is due.
@@ -75,33 +90,19 @@ impl RareSlots {
 }
 
 impl Node {
-    pub(super) fn new(parent: ClassId, weight: u64, tag: Tag) -> Self {
+    pub(super) fn new(parent: ClassId, weight: Weight, tag: Tag) -> Self {
         Self {
-            parent,
-            weight: Weight::new(weight),
-            is_key: false,
-            start: StartTag::at(tag),
-            idle_start: None,
-            since: 0,
-            ceiling: None,
-            former_ceiling: None,
-            former_next: 0,
-            floors: 0,
-            offer: None,
-            front: None,
+            unit: weight.unit(),
             most: u64::MAX,
-            floor: None,
-            virtual_time: 0,
-            largest: 0,
-            backlogged: 0,
-            children: 0,
-            first_child: NEW,
-            next: NEW,
-            previous: NEW,
+            since: 0,
+            front: None,
+            start: StartTag::at(tag),
+            parent,
             by_tag_slot: NOWHERE,
-            slots: RareSlots::NONE,
-            by_tag: Tournament::default(),
-            by_deadline: Tournament::default(),
+            is_exact: weight.is_exact(),
+            is_bare: true,
+            is_key: false,
+            is_divided: false,
         }
     }
 
@@ -110,11 +111,30 @@ impl Node {
     pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {
         NonZeroU64::new(self.most).map_or(front, |most| front.min(most))
     }
+}
 
-    /// Whether the class has neither a floor nor a ceiling.
-    #[inline]
-    pub(super) fn is_bare(&self) -> bool {
-        self.floor.is_none() && self.ceiling.is_none()
+impl RareNode {
+    pub(super) fn new(weight: Weight) -> Self {
+        Self {
+            weight,
+            ceiling: None,
+            floor: None,
+            offer: None,
+            slots: RareSlots::NONE,
+            backlogged: 0,
+            by_tag: Tournament::default(),
+            by_deadline: Tournament::default(),
+            virtual_time: 0,
+            largest: 0,
+            children: 0,
+            first_child: NEW,
+            next: NEW,
+            previous: NEW,
+            idle_start: None,
+            former_ceiling: None,
+            former_next: 0,
+            floors: 0,
+        }
     }
 
     /// The child that is served next below this class: one with a floor that is due, else by weight.

@@ -5,9 +5,10 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::{Rate, nanos};
-use super::node::{Node, RareSlots};
+use super::limits::Limits;
+use super::node::{Node, RareNode, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
-use super::tags::{MAX_TAG, StartTag, Turn};
+use super::tags::{MAX_TAG, StartTag, Tag, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
 use std::num::NonZeroU64;
@@ -37,26 +38,37 @@ impl Tree {
         while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
-        let root = self.node(ROOT);
-        let offer = match root.first_child_in_turn() {
-            Some(child) => self.node(child).offer?,
-            // The limiter has no classes yet.
-            None => Offer::by_weight(ROOT, root.installment(root.front?)),
+        // Without a child, the limiter has no classes yet.
+        let first = self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT);
+        let node = self.node(first);
+        let pick = match node.front {
+            Some(front) if node.is_bare => Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false },
+            _ => {
+                let offer = self.rare(first).offer?;
+                Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() }
+            }
         };
-        let by_floor = offer.is_by_floor();
-        if !by_floor {
-            let mut child = offer.leaf;
+        self.picked = Some(pick);
+        if !pick.by_floor {
+            let mut child = pick.leaf;
             while child != ROOT {
                 let Node { parent, start, .. } = *self.node(child);
-                let parent_node = self.node_mut(parent);
-                if parent_node.virtual_time < start.tag {
-                    parent_node.virtual_time = start.tag;
-                }
+                let virtual_time = &mut self.rare_mut(parent).virtual_time;
+                *virtual_time = start.tag.max(*virtual_time);
                 child = parent;
             }
         }
-        self.picked = Some(Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor });
         self.picked
+    }
+
+    /// What could be served next below a class other than the root, or in it.
+    #[inline]
+    pub(super) fn offer_of(&self, id: ClassId) -> Option<Offer> {
+        let node = self.node(id);
+        match node.front {
+            Some(front) if node.is_bare => Some(Offer::by_weight(id, node.installment(front))),
+            _ => self.rare(id).offer,
+        }
     }
 
     /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
@@ -67,41 +79,52 @@ impl Tree {
 
     /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
     /// front claim of the leaf [lacks](Self::set_front) now.
+    #[inline]
     pub(crate) fn pay(&mut self, at: u64) {
         let Some(pick) = self.picked.take() else { return };
-        let two_bursts = self.limits.burst.saturating_mul(2);
         let mut child = pick.leaf;
         while child != ROOT {
-            let parent = self.node(child).parent;
-            let virtual_time = self.node(parent).virtual_time;
-            let node = self.node_mut(child);
-            if let Some(ceiling) = &mut node.ceiling {
-                ceiling.mint(at);
-                ceiling.take(pick.tokens);
+            let node = &mut self.nodes[child as usize];
+            let parent = node.parent;
+            if !node.is_bare || node.is_key || pick.by_floor || !node.is_exact {
+                self.charge_specially(child, pick, at);
+            } else {
+                let virtual_time = self.rare[parent as usize].virtual_time;
+                node.start.tag = node.start.tag.max(virtual_time) + Tag::from(node.unit) * Tag::from(pick.tokens);
             }
-            node.start.raise(virtual_time);
-            if node.is_key {
-                node.idle_start = None;
-            }
-            let begun = node.start.tag;
-            node.start.charge(pick.tokens, &node.weight);
-            if pick.by_floor {
-                // A service by floor is not held against the class for long.
-                let most = virtual_time.saturating_add(node.weight.span(two_bursts));
-                if node.start.tag > most {
-                    node.start = StartTag::at(begun.max(most));
-                }
-            }
-            let tag = node.start.tag;
-            let parent_node = self.node_mut(parent);
-            parent_node.largest = parent_node.largest.max(tag);
-            if parent_node.largest > MAX_TAG {
+            let tag = self.nodes[child as usize].start.tag;
+            let largest = &mut self.rare[parent as usize].largest;
+            *largest = tag.max(*largest);
+            if *largest > MAX_TAG {
                 self.set_tags_back(parent);
             }
             child = parent;
         }
-        let arrears = self.limits.arrears;
-        if let Some(floor) = &mut self.node_mut(pick.leaf).floor {
+    }
+
+    /// Charges a class on the path of `pick`, of any kind.
+    // Never inlined: most classes have none of this, and the caller is a part of each grant.
+    #[inline(never)]
+    fn charge_specially(&mut self, child: ClassId, pick: Pick, at: u64) {
+        let Limits { burst, arrears, .. } = self.limits;
+        let virtual_time = self.rare(self.parent(child)).virtual_time;
+        let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
+        if let Some(ceiling) = &mut rare.ceiling {
+            ceiling.mint(at);
+            ceiling.take(pick.tokens);
+        }
+        rare.idle_start = None;
+        node.start.raise(virtual_time);
+        let begun = node.start.tag;
+        node.start.charge(pick.tokens, &rare.weight);
+        if pick.by_floor {
+            // A service by floor is not held against the class for long.
+            let most = virtual_time.saturating_add(rare.weight.span(burst.saturating_mul(2)));
+            if node.start.tag > most {
+                node.start = StartTag::at(begun.max(most));
+            }
+        }
+        if let Some(floor) = rare.floor.as_mut().filter(|_| child == pick.leaf) {
             floor.serve(pick.tokens, at, arrears);
         }
     }
@@ -109,17 +132,17 @@ impl Tree {
     /// Sets the virtual time of a class back to 0, and the tags of its children by as much.
     #[cold]
     fn set_tags_back(&mut self, parent: ClassId) {
-        let node = self.node_mut(parent);
-        let by = std::mem::take(&mut node.virtual_time);
-        node.largest -= by;
-        node.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
-        let mut child = node.first_child;
+        let rare = self.rare_mut(parent);
+        let by = std::mem::take(&mut rare.virtual_time);
+        rare.largest -= by;
+        rare.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
+        let mut child = rare.first_child;
         while child != NEW {
-            let node = self.node_mut(child);
-            for start in node.idle_start.iter_mut().chain([&mut node.start]) {
+            let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
+            for start in rare.idle_start.iter_mut().chain([&mut node.start]) {
                 start.tag = start.tag.saturating_sub(by);
             }
-            child = node.next;
+            child = rare.next;
         }
     }
 
@@ -127,12 +150,11 @@ impl Tree {
     pub(crate) fn charge_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         let mut id = leaf;
         while id != ROOT {
-            let node = self.node_mut(id);
-            if let Some(ceiling) = &mut node.ceiling {
+            if let Some(ceiling) = &mut self.rare_mut(id).ceiling {
                 ceiling.mint(now);
                 ceiling.take_debt(tokens);
             }
-            id = node.parent;
+            id = self.parent(id);
         }
     }
 
@@ -150,7 +172,7 @@ impl Tree {
             (None, Some(_)) => self.enter(leaf, now),
             (Some(_), None) => {
                 self.leave(leaf);
-                if self.node(leaf).is_bare() {
+                if self.node(leaf).is_bare {
                     return self.withdraw_offer(leaf, now);
                 }
             }
@@ -167,22 +189,24 @@ impl Tree {
     fn enter(&mut self, leaf: ClassId, now: u64) {
         self.count += 1;
         let since = self.count;
-        if let Some(floor) = &mut self.node_mut(leaf).floor {
+        if !self.node(leaf).is_bare
+            && let Some(floor) = &mut self.rare_mut(leaf).floor
+        {
             floor.resume(now);
         }
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
-            let virtual_time = self.node(parent).virtual_time;
-            let node = self.node_mut(child);
-            let mut least = virtual_time;
+            let mut least = self.rare(parent).virtual_time;
+            let node = &mut self.nodes[child as usize];
             if node.is_key {
-                node.idle_start = Some(node.start);
-                least = least.saturating_add(node.weight.span(node.front.map_or(0, NonZeroU64::get).min(node.most)));
+                let rare = &mut self.rare[child as usize];
+                rare.idle_start = Some(node.start);
+                least = least.saturating_add(rare.weight.span(node.front.map_or(0, NonZeroU64::get).min(node.most)));
             }
             node.start.raise(least);
             node.since = since;
-            let parent_node = self.node_mut(parent);
+            let parent_node = self.rare_mut(parent);
             parent_node.backlogged += 1;
             if parent_node.backlogged > 1 {
                 break;
@@ -196,14 +220,14 @@ impl Tree {
     /// A key that was not served has not used anything. Its tag must not tell it from a new key: otherwise each key that
     /// comes and leaves would be remembered until the virtual time gets there.
     fn leave(&mut self, leaf: ClassId) {
-        let node = self.node_mut(leaf);
+        let node = &mut self.nodes[leaf as usize];
         if node.is_key {
-            node.start = node.idle_start.take().unwrap_or(node.start);
+            node.start = self.rare[leaf as usize].idle_start.take().unwrap_or(node.start);
         }
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
-            let parent_node = self.node_mut(parent);
+            let parent_node = self.rare_mut(parent);
             parent_node.backlogged -= 1;
             if parent_node.backlogged > 0 {
                 break;
@@ -221,20 +245,18 @@ impl Tree {
         let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
         let (mut share, mut most) = (rate, f64::INFINITY);
         for id in self.path(leaf) {
-            let node = self.node(id);
-            let ceiling = node.ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
+            let ceiling = self.rare(id).ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
             most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
-            let (mut weights, mut child) = (0, self.node(node.parent).first_child);
+            let (mut weights, mut child) = (0, self.rare(self.parent(id)).first_child);
             while child != NEW {
-                let sibling = self.node(child);
-                if sibling.front.is_some() || sibling.backlogged > 0 {
-                    weights += sibling.weight.weight();
+                if self.is_backlogged(child) {
+                    weights += self.weight(child);
                 }
-                child = sibling.next;
+                child = self.rare(child).next;
             }
-            share *= node.weight.weight() as f64 / weights.max(1) as f64;
+            share *= self.weight(id) as f64 / weights.max(1) as f64;
         }
-        let floor = self.node(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
+        let floor = self.rare(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
         let (own, all) = (backlog.own as f64, backlog.all as f64);
         let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
         (wait < u64::MAX as f64).then_some(wait as u64)
@@ -246,7 +268,7 @@ impl Tree {
         while id != ROOT {
             let node = self.node(id);
             id = match node.front {
-                Some(front) if node.is_bare() => self.offer_front(id, front),
+                Some(front) if node.is_bare => self.offer_front(id, front),
                 _ => self.offer_anew(id, now),
             };
         }
@@ -261,10 +283,13 @@ impl Tree {
     }
 
     /// Does one step of [`refresh`](Self::refresh). Returns the parent.
+    // Never inlined, as `charge_specially`.
+    #[inline(never)]
     fn offer_anew(&mut self, id: ClassId, now: u64) -> ClassId {
         let offer = self.offer(id, now);
         let offer = self.under_ceiling(id, offer, now);
-        self.node_mut(id).offer = offer;
+        let is_kept = self.node(id).front.is_none() || !self.node(id).is_bare;
+        self.rare_mut(id).offer = offer.filter(|_| is_kept);
         self.file(id, offer)
     }
 
@@ -272,29 +297,26 @@ impl Tree {
     /// leaves are, and it is a part of each grant.
     #[inline]
     fn offer_front(&mut self, id: ClassId, front: NonZeroU64) -> ClassId {
-        let parent = self.node(id).parent;
-        let virtual_time = self.node(parent).virtual_time;
-        let node = self.node_mut(id);
-        let tokens = node.installment(front);
-        node.offer = Some(Offer::by_weight(id, tokens));
-        node.start.raise(virtual_time);
-        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens.get()), since: node.since, class: id };
-        let slot = node.by_tag_slot;
-        let entered = self.node_mut(parent).by_tag.set(slot, turn);
-        if entered != slot {
-            self.node_mut(id).by_tag_slot = entered;
-        }
-        parent
+        let node = &mut self.nodes[id as usize];
+        let parent = &mut self.rare[node.parent as usize];
+        let tokens = node.installment(front).get();
+        node.start.raise(parent.virtual_time);
+        let span = match node.is_exact {
+            true => Tag::from(node.unit) * Tag::from(tokens),
+            false => self.rare[id as usize].weight.span(tokens),
+        };
+        let turn = Turn { start: node.start.tag, span, since: node.since, class: id };
+        node.by_tag_slot = self.rare[node.parent as usize].by_tag.set(node.by_tag_slot, turn);
+        node.parent
     }
 
     /// Does [`refresh`](Self::refresh) for such a leaf when no claim waits in it any more.
     fn withdraw_offer(&mut self, id: ClassId, now: u64) {
         let node = self.node_mut(id);
         let parent = node.parent;
-        node.offer = None;
         let slot = std::mem::replace(&mut node.by_tag_slot, NOWHERE);
         if slot != NOWHERE {
-            self.node_mut(parent).by_tag.remove(slot);
+            self.rare_mut(parent).by_tag.remove(slot);
         }
         self.refresh(parent, now);
     }
@@ -303,12 +325,12 @@ impl Tree {
     fn offer(&mut self, id: ClassId, now: u64) -> Option<Offer> {
         let node = self.node(id);
         let Some(front) = node.front else {
-            let next = node.first_child_in_turn();
+            let next = self.rare(id).first_child_in_turn();
             self.set_upcoming(id, None);
-            return self.node(next?).offer;
+            return self.offer_of(next?);
         };
         let tokens = node.installment(front);
-        let Some(floor) = &node.floor else {
+        let Some(floor) = &self.rare(id).floor else {
             self.set_upcoming(id, None);
             return Some(Offer::by_weight(id, tokens));
         };
@@ -322,7 +344,7 @@ impl Tree {
 
     /// The same, or `None` if the ceiling of the class holds it back.
     fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
-        let node = &mut self.nodes[id as usize];
+        let node = &mut self.rare[id as usize];
         let mut until = None;
         if let (Some(offer), Some(ceiling)) = (offer, &mut node.ceiling) {
             ceiling.mint(now);
@@ -338,27 +360,25 @@ impl Tree {
 
     fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
         let at = at.filter(|at| *at < u64::MAX);
-        set(&mut self.upcoming, &mut self.nodes[id as usize].slots.upcoming, at.map(|at| (at, id)));
+        set(&mut self.upcoming, &mut self.rare[id as usize].slots.upcoming, at.map(|at| (at, id)));
     }
 
     /// Enters the offer of a class in its parent's heaps. Returns the parent.
     fn file(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
-        let parent = self.node(id).parent;
-        let virtual_time = self.node(parent).virtual_time;
-        let node = self.node_mut(id);
-        let since = node.since;
+        let node = &mut self.nodes[id as usize];
+        let (parent, since) = (node.parent, node.since);
         let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
         let turn = offer.filter(|offer| !offer.is_by_floor()).map(|offer| {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
-            node.start.raise(virtual_time);
-            Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since, class: id }
+            node.start.raise(self.rare[parent as usize].virtual_time);
+            let span = self.rare[id as usize].weight.span(offer.tokens.get());
+            Turn { start: node.start.tag, span, since, class: id }
         });
-        let Node { mut by_tag_slot, slots: RareSlots { mut by_deadline, .. }, .. } = *node;
-        let parent_node = self.node_mut(parent);
-        set(&mut parent_node.by_tag, &mut by_tag_slot, turn);
-        set(&mut parent_node.by_deadline, &mut by_deadline, deadline);
-        let node = self.node_mut(id);
-        (node.by_tag_slot, node.slots.by_deadline) = (by_tag_slot, by_deadline);
+        let RareSlots { mut by_deadline, .. } = self.rare[id as usize].slots;
+        let RareNode { by_tag, by_deadline: deadlines, .. } = &mut self.rare[parent as usize];
+        set(by_tag, &mut node.by_tag_slot, turn);
+        set(deadlines, &mut by_deadline, deadline);
+        self.rare[id as usize].slots.by_deadline = by_deadline;
         parent
     }
 }

@@ -48,6 +48,7 @@ impl Scheduler {
     }
 
     /// `tokens` were granted in one piece, or charged, while no claim was in service.
+    #[inline]
     pub(crate) fn note_taken(&mut self, tokens: u64, now: u64) {
         if let Some(shadow) = &mut self.shadow {
             shadow.take(tokens, now);
@@ -55,14 +56,15 @@ impl Scheduler {
     }
 
     /// No shadow is needed while nothing is set aside.
+    #[inline]
     pub(super) fn drop_shadow(&mut self) {
-        if self.set_aside == 0 && self.parked == 0 {
+        if self.shadow.is_some() && self.set_aside == 0 && self.parked == 0 {
             self.shadow = None;
         }
     }
 
     /// Whether no claim is at the front of a leaf.
     pub(crate) fn has_no_front(&self, leaf: ClassId) -> bool {
-        self.leaves[leaf as usize].cost == 0
+        self.cost(leaf) == 0
     }
 }

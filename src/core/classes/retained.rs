@@ -3,7 +3,7 @@
 use super::ceiling::Ceiling;
 use super::floor::{FloorTime, units};
 use super::name::ClassName;
-use super::node::Node;
+use super::node::RareNode;
 use super::offer::ClassId;
 use super::tags::Tag;
 use super::tree::Tree;
@@ -37,11 +37,11 @@ impl Tree {
         children: BTreeMap<ClassName, Retained>,
         now: u64,
     ) -> Option<Retained> {
-        let (node, own) = (self.node(id), self.node(leaf));
+        let (node, rare, own) = (self.node(id), self.rare(id), self.rare(leaf));
         let retained = Retained {
             tag: node.start.tag,
             next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
-            ceiling: node.ceiling.as_ref().or(node.former_ceiling.as_ref()).cloned(),
+            ceiling: rare.ceiling.as_ref().or(rare.former_ceiling.as_ref()).cloned(),
             children,
         };
         (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
@@ -49,7 +49,7 @@ impl Tree {
 
     /// Whether a class of `parent` that had left `retained` would be none the worse for it.
     pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
-        let Node { virtual_time, largest, .. } = *self.node(parent);
+        let RareNode { virtual_time, largest, .. } = *self.rare(parent);
         retained.tag.min(largest) <= virtual_time
             && retained.next <= units(now)
             && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now))
@@ -60,9 +60,9 @@ impl Tree {
     /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
     pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
         // No tag is beyond the largest one, unless the tags were set back meanwhile.
-        let tag = retained.tag.min(self.node(self.node(id).parent).largest);
-        let node = self.node_mut(id);
-        node.start.raise(tag);
-        (node.former_ceiling, node.former_next) = (retained.ceiling, retained.next);
+        let tag = retained.tag.min(self.rare(self.parent(id)).largest);
+        self.node_mut(id).start.raise(tag);
+        let rare = self.rare_mut(id);
+        (rare.former_ceiling, rare.former_next) = (retained.ceiling, retained.next);
     }
 }

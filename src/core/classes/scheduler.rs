@@ -21,7 +21,7 @@ use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 
-/// A leaf of the tree, beside its queue.
+/// What the turns of a leaf are for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Leaf {
     /// What the front claim of its queue costs; 0 if no claim waits.
@@ -30,8 +30,6 @@ pub(super) struct Leaf {
     paid: u64,
     /// A debt of the class that is paid before its front claim.
     owed: u64,
-    /// Whether it is among the `debtors`.
-    is_listed: bool,
 }
 
 impl Leaf {
@@ -39,6 +37,12 @@ impl Leaf {
     #[inline]
     fn front(&self) -> Option<u64> {
         if self.owed > 0 { Some(self.owed) } else { Some(self.cost - self.paid).filter(|rest| *rest > 0) }
+    }
+
+    /// Whether more is known than what the front claim lacks.
+    #[inline]
+    fn is_divided(&self) -> bool {
+        self.owed > 0 || self.paid > 0
     }
 }
 
@@ -65,7 +69,9 @@ pub(crate) enum Paid {
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
-    pub(super) leaves: Vec<Leaf>,
+    /// The leaves with a debt, or with a front claim for which something is set aside: [`Tree::is_divided`]. Of all others,
+    /// the tree knows what there is to know.
+    leaves: Vec<Leaf>,
     /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
     pub(super) set_aside: u64,
     /// The same for joint claims that had their last turn.
@@ -74,6 +80,8 @@ pub(crate) struct Scheduler {
     owed: u64,
     /// The leaves with a debt, and some that have paid theirs.
     debtors: Vec<ClassId>,
+    /// Which leaves are among the `debtors`.
+    is_debtor: Vec<bool>,
     /// Present while something is set aside.
     pub(super) shadow: Option<Shadow>,
 }
@@ -88,6 +96,7 @@ impl Scheduler {
             parked: 0,
             owed: 0,
             debtors: Vec::new(),
+            is_debtor: vec![false],
             shadow: None,
         }
     }
@@ -107,20 +116,38 @@ impl Scheduler {
 
     /// Whether neither a claim nor a debt waits in a leaf.
     pub(crate) fn is_idle(&self, leaf: ClassId) -> bool {
-        self.leaves[leaf as usize].front().is_none()
+        self.tree.front(leaf) == 0
+    }
+
+    #[inline]
+    pub(super) fn leaf(&self, id: ClassId) -> Leaf {
+        if self.tree.is_divided(id) {
+            self.leaves[id as usize]
+        } else {
+            Leaf { cost: self.tree.front(id), paid: 0, owed: 0 }
+        }
+    }
+
+    #[inline]
+    fn set_leaf(&mut self, id: ClassId, leaf: Leaf, now: u64) {
+        if leaf.is_divided() {
+            self.leaves[id as usize] = leaf;
+        }
+        self.tree.set_divided(id, leaf.is_divided());
+        self.tree.set_front(id, leaf.front(), now);
     }
 
     /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
     /// returned too. The pick stays: a class without claims changes nothing for the others, and if each new class had the
     /// pick made anew, a stream of them could keep a class with a large claim from ever being served.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
+        let moved = self.leaves[parent as usize];
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
         let id = self.tree.add(parent, weight);
         self.leaves.resize_with(self.tree.len(), Leaf::default);
-        self.replace(id, Leaf::default());
-        if let Some(own) = own {
-            let moved = self.replace(parent, Leaf::default());
-            self.replace(own, moved);
+        self.is_debtor.resize(self.tree.len(), false);
+        if let Some(own) = own.filter(|own| self.tree.is_divided(*own)) {
+            self.leaves[own as usize] = moved;
             if moved.owed > 0 {
                 self.list_debtor(own);
             }
@@ -128,14 +155,8 @@ impl Scheduler {
         (id, own)
     }
 
-    /// Replaces what is known about a leaf, apart from whether it is listed.
-    fn replace(&mut self, id: ClassId, leaf: Leaf) -> Leaf {
-        let known = &mut self.leaves[id as usize];
-        std::mem::replace(known, Leaf { is_listed: known.is_listed, ..leaf })
-    }
-
     fn list_debtor(&mut self, id: ClassId) {
-        if !std::mem::replace(&mut self.leaves[id as usize].is_listed, true) {
+        if !std::mem::replace(&mut self.is_debtor[id as usize], true) {
             self.debtors.push(id);
         }
     }
@@ -160,31 +181,31 @@ impl Scheduler {
     }
 
     /// A claim of `cost` tokens joins the end of the queue of `leaf`.
+    #[inline]
     pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
-        let known = &mut self.leaves[leaf as usize];
+        if !self.tree.is_divided(leaf) {
+            if self.tree.front(leaf) == 0 {
+                self.tree.set_front(leaf, Some(cost), now);
+            }
+            return;
+        }
+        let known = self.leaf(leaf);
         if known.cost == 0 {
-            known.cost = cost;
-            self.file(leaf, now);
+            self.set_leaf(leaf, Leaf { cost, ..known }, now);
         }
     }
 
     /// A debt of `tokens` joins a leaf in which no claim waits, while other claims wait.
     pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         self.owed += tokens;
-        self.leaves[leaf as usize].owed += tokens;
+        let known = self.leaf(leaf);
         self.list_debtor(leaf);
-        self.file(leaf, now);
+        self.set_leaf(leaf, Leaf { owed: known.owed + tokens, ..known }, now);
     }
 
     /// A debt of `tokens` was noted behind a claim in the queue.
     pub(crate) fn note_debt(&mut self, tokens: u64) {
         self.owed += tokens;
-    }
-
-    #[inline]
-    fn file(&mut self, leaf: ClassId, now: u64) {
-        let front = self.leaves[leaf as usize].front();
-        self.tree.set_front(leaf, front, now);
     }
 
     /// Serves a claim of `cost` tokens at once, if it would be picked now and no ceiling holds it back. `take` takes the
@@ -216,8 +237,7 @@ impl Scheduler {
         steps::count();
         let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
         let ticket = base.wrapping_add(pick.tokens);
-        let cost = self.leaves[pick.leaf as usize].cost;
-        if self.is_last_installment(pick) && !self.fits(supply, base, cost) {
+        if self.is_last_installment(pick) && !self.fits(supply, base, self.cost(pick.leaf)) {
             return Step::Wait { ticket };
         }
         supply.scheduled(ticket).map_or(Step::Wait { ticket }, |at| Step::Pay { at, ticket })
@@ -233,15 +253,34 @@ impl Scheduler {
 
     /// Whether the claim in service is granted with this installment.
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
-        let leaf = &self.leaves[pick.leaf as usize];
-        leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens
+        let is_rest = self.tree.front(pick.leaf) == pick.tokens;
+        is_rest && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
+    }
+
+    /// What the front claim of a leaf costs.
+    #[inline]
+    pub(super) fn cost(&self, leaf: ClassId) -> u64 {
+        self.leaf(leaf).cost
     }
 
     /// Serves the installment in service at the instant of `supply`, which has the tokens.
+    #[inline]
     pub(crate) fn pay(&mut self, supply: &mut Supply, base: u64) -> Paid {
         let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Installment };
         let at = supply.synced();
-        let leaf = &mut self.leaves[id as usize];
+        if !self.tree.is_divided(id) && self.tree.front(id) == tokens {
+            self.note_taken(tokens, at);
+            supply.claim(tokens);
+            self.tree.pay(at);
+            return Paid::Claim(id);
+        }
+        self.pay_part(id, tokens, supply, base)
+    }
+
+    /// Does [`pay`](Self::pay) for a part of a claim, or of a debt.
+    fn pay_part(&mut self, id: ClassId, tokens: u64, supply: &mut Supply, base: u64) -> Paid {
+        let at = supply.synced();
+        let leaf = self.leaf(id);
         let whole = leaf.owed > 0 || tokens == leaf.cost;
         if !whole {
             self.shadow.get_or_insert_with(|| Shadow::of(supply, base));
@@ -251,37 +290,38 @@ impl Scheduler {
         supply.claim(tokens);
         self.tree.pay(at);
         if leaf.owed > 0 {
-            leaf.owed -= tokens;
             self.owed -= tokens;
+            self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
         } else if leaf.cost - leaf.paid == tokens {
             self.set_aside -= leaf.paid;
-            leaf.paid = leaf.cost;
             return Paid::Claim(id);
         } else {
-            leaf.paid += tokens;
             self.set_aside += tokens;
+            self.set_leaf(id, Leaf { paid: leaf.paid + tokens, ..leaf }, at);
         }
-        self.file(id, at);
         Paid::Installment
     }
 
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
     /// `debt` the debt that was noted between the two.
+    #[inline]
     pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
-        let known = &mut self.leaves[leaf as usize];
-        (known.cost, known.paid) = (next.unwrap_or(0), 0);
-        if debt > 0 {
-            known.owed += debt;
-            self.list_debtor(leaf);
+        if debt == 0 && !self.tree.is_divided(leaf) {
+            self.tree.set_front(leaf, next, now);
+        } else {
+            let owed = self.debt(leaf) + debt;
+            if debt > 0 {
+                self.list_debtor(leaf);
+            }
+            self.set_leaf(leaf, Leaf { cost: next.unwrap_or(0), paid: 0, owed }, now);
         }
-        self.file(leaf, now);
         self.drop_shadow();
     }
 
     /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
     /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
     pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
-        let known = self.leaves[leaf as usize];
+        let known = self.leaf(leaf);
         if known.owed == 0 && self.tree.picked().is_some_and(|pick| pick.leaf == leaf) {
             self.tree.unpick();
         }
@@ -299,12 +339,11 @@ impl Scheduler {
         let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
         if sum > 0 {
             for id in std::mem::take(&mut self.debtors) {
-                let leaf = &mut self.leaves[id as usize];
-                leaf.is_listed = false;
-                let owed = std::mem::take(&mut leaf.owed);
-                if owed > 0 {
-                    self.tree.charge_ceilings(id, owed, now);
-                    self.file(id, now);
+                self.is_debtor[id as usize] = false;
+                let leaf = self.leaf(id);
+                if leaf.owed > 0 {
+                    self.tree.charge_ceilings(id, leaf.owed, now);
+                    self.set_leaf(id, Leaf { owed: 0, ..leaf }, now);
                 }
             }
             self.tree.unpick();
@@ -330,11 +369,11 @@ impl Scheduler {
 
     /// The debt that a leaf pays before its front claim.
     pub(crate) fn debt(&self, leaf: ClassId) -> u64 {
-        self.leaves[leaf as usize].owed
+        self.leaf(leaf).owed
     }
 
     /// What is set aside for the front claim of a leaf.
     pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
-        self.leaves[leaf as usize].paid
+        self.leaf(leaf).paid
     }
 }

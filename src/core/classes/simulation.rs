@@ -49,7 +49,7 @@ impl Simulation {
         let installments = std::iter::from_fn(move || {
             let now = self.supply.synced();
             let (pick, start) = (self.scheduler.tree.pick(now)?, self.base);
-            let cost = self.scheduler.leaves[pick.leaf as usize].cost;
+            let cost = self.scheduler.cost(pick.leaf);
             let fits = !self.scheduler.is_last_installment(pick) || self.scheduler.fits(&self.supply, self.base, cost);
             self.base = self.base.wrapping_add(pick.tokens);
             if let Paid::Claim(granted) = self.scheduler.pay(&mut self.supply, start) {

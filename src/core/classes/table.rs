@@ -4,125 +4,22 @@
 //! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
 //! classes.
 
+use super::entry::{ClassEntry, ClassFlags, RareEntry, unnamed};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
-use super::retained::Retained;
 use super::{Pick, Scheduler};
-use crate::core::class_stats::ClassStats;
-use crate::core::queue::Queue;
+use crate::core::class_stats::{ClassReading, ClassStats, Window};
+use crate::core::limiter_ref::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::core::wakes::Peer;
 use crate::name::Name;
-use crate::sync::{AtomicU64, Ordering};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Weak};
 
 /// The deepest class: the limiter's own classes have depth 1.
 pub(crate) const MAX_DEPTH: usize = 16;
-
-/// What a caller may know of its class without the lock. Written under the lock.
-#[derive(Debug, Default)]
-pub struct ClassFlags(AtomicU64);
-
-impl ClassFlags {
-    const CEILING: u64 = 1;
-    const REMOVED: u64 = 2;
-
-    /// Whether claims of the class may be granted without the lock: no ceiling is above them.
-    #[inline]
-    pub(crate) fn is_fast(&self) -> bool {
-        // A claim that is granted without the lock reads this again afterwards, and `published` with Acquire between
-        // the two. So either it took tokens published before the flags were written, or it sees the new flags.
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    fn set(&self, bits: u64) {
-        if self.0.load(Ordering::Relaxed) != bits {
-            self.0.store(bits, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A class, or the leaf for the claims made in a class with children.
-///
-/// The order, fixed by `repr(C)`, puts what each wait reads and writes first, as in the tree's nodes.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct ClassEntry {
-    /// The waiters of the class. Empty in the root's entry.
-    pub(crate) queue: Queue,
-    /// The leaf of the tree for the claims made in this class: the class itself, or a child.
-    pub(crate) leaf: ClassId,
-    /// The class of the claims that wait in this leaf.
-    pub(crate) owner: ClassId,
-    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
-    pub(crate) served: u64,
-    pub(crate) by_floor: u64,
-    pub(crate) max_waiting: usize,
-    pub(super) name: ClassName,
-    pub(crate) is_removed: bool,
-    /// Keys of keyed limiters have classes in this one.
-    pub(crate) has_keys: bool,
-    /// The class of a key: it is among the `indebted`.
-    is_indebted: bool,
-    /// The class of a key: how many links to the parent use it.
-    users: u32,
-    /// The number of the joint claim of the class that had its turn and is not granted yet.
-    pub(crate) reserved: Option<u64>,
-
-    flags: Arc<ClassFlags>,
-    /// The classes in this one by name. A class that was removed is not among them.
-    children: BTreeMap<ClassName, ClassId>,
-    /// What classes that were dropped still owe, by name.
-    retained: BTreeMap<ClassName, Retained>,
-    /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
-    swept: Option<ClassName>,
-    /// The path of a class that has, or had, a ceiling.
-    ceiling_name: Name,
-    /// As configured. The tree has the weight that is applied.
-    pub(crate) weight: u64,
-    /// How often the last claim that waited in the class was granted.
-    pub(crate) emptied: u64,
-}
-
-impl ClassEntry {
-    fn new(id: ClassId, name: ClassName) -> Self {
-        Self {
-            queue: Queue::new(),
-            leaf: id,
-            owner: id,
-            name,
-            flags: Arc::default(),
-            children: BTreeMap::new(),
-            retained: BTreeMap::new(),
-            swept: None,
-            is_removed: false,
-            reserved: None,
-            has_keys: false,
-            users: 0,
-            is_indebted: false,
-            ceiling_name: Name::NONE,
-            weight: 1,
-            emptied: 0,
-            max_waiting: usize::MAX,
-            served: 0,
-            by_floor: 0,
-        }
-    }
-
-    fn count(&mut self, pick: Pick) {
-        self.served = self.served.saturating_add(pick.tokens);
-        if pick.by_floor {
-            self.by_floor = self.by_floor.saturating_add(pick.tokens);
-        }
-    }
-}
-
-fn unnamed() -> ClassName {
-    ClassName::Text("".into())
-}
 
 /// A parent ticket has left its class, most often granted. Until the child says which of its claims is next, the class
 /// counts as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its
@@ -139,6 +36,8 @@ pub(crate) struct AwaitedChild {
 pub(crate) struct Classes {
     pub(crate) scheduler: Scheduler,
     entries: Vec<ClassEntry>,
+    /// The rest of each entry.
+    rare: Vec<RareEntry>,
     /// The sum of the costs of the claims that wait in classes other than the root.
     pub(crate) waiting: u64,
     /// Classes without handles that still owed a debt when it was looked for last.
@@ -157,10 +56,10 @@ pub(crate) struct Classes {
 
 impl Classes {
     pub(crate) fn new(supply: &Supply) -> Self {
-        let entries = vec![ClassEntry::new(ROOT, unnamed())];
         Self {
             scheduler: Scheduler::new(supply),
-            entries,
+            entries: vec![ClassEntry::new(ROOT)],
+            rare: vec![RareEntry::new(unnamed(), 1)],
             waiting: 0,
             indebted: VecDeque::new(),
             closing: Vec::new(),
@@ -180,6 +79,34 @@ impl Classes {
         &mut self.entries[id as usize]
     }
 
+    pub(super) fn rare(&self, id: ClassId) -> &RareEntry {
+        &self.rare[id as usize]
+    }
+
+    fn rare_mut(&mut self, id: ClassId) -> &mut RareEntry {
+        &mut self.rare[id as usize]
+    }
+
+    /// The weight of a class, as configured.
+    pub(crate) fn weight(&self, id: ClassId) -> u64 {
+        self.rare(id).weight
+    }
+
+    /// Tokens of the installments that the floor of a class served.
+    pub(crate) fn served_by_floor(&self, id: ClassId) -> u64 {
+        self.rare(id).by_floor
+    }
+
+    /// The number of the joint claim of a class that had its turn and is not granted yet.
+    pub(crate) fn reserved(&self, id: ClassId) -> Option<u64> {
+        if self.entry(id).is_reserved { self.rare(id).reserved } else { None }
+    }
+
+    pub(crate) fn reserve(&mut self, id: ClassId, number: Option<u64>) {
+        self.entry_mut(id).is_reserved = number.is_some();
+        self.rare_mut(id).reserved = number;
+    }
+
     pub(crate) fn len(&self) -> ClassId {
         self.entries.len() as ClassId
     }
@@ -189,23 +116,49 @@ impl Classes {
         self.entry(leaf).owner
     }
 
-    /// Counts an installment that a class was served.
+    /// Reads what the front claim of a class reads first when it is polled: what the handles of the class share. With thousands
+    /// of classes this is in no cache, and the processor fetches it while it serves the claim.
+    #[inline]
+    pub(crate) fn read_ahead(&self, class: ClassId) {
+        std::hint::black_box(self.entry(class).scope.as_ref().map(Weak::strong_count));
+    }
+
+    /// The class has handles, which share `scope`.
+    pub(crate) fn set_scope(&mut self, class: ClassId, scope: Weak<dyn ClaimScope + Send + Sync>) {
+        self.entry_mut(class).scope = Some(scope);
+    }
+
+    /// Counts an installment that a class was served: for the class itself, and for the classes around it.
     #[inline]
     pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick, now: u64) {
-        self.entry_mut(class).count(pick);
-        self.stats.count_served(self.counted(class), pick.tokens, now);
+        let half = Window::half(now);
+        let entry = self.entry_mut(class);
+        entry.served = entry.served.saturating_add(pick.tokens);
+        let mut counted = entry.counted;
+        if pick.by_floor {
+            let by_floor = &mut self.rare_mut(class).by_floor;
+            *by_floor = by_floor.saturating_add(pick.tokens);
+        }
+        loop {
+            self.entry_mut(counted).counts.recently.add(pick.tokens, half);
+            if counted == ROOT {
+                return;
+            }
+            counted = self.scheduler.tree.parent(counted);
+        }
     }
 
-    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one since
-    /// its key was ready.
+    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one
+    /// since its key was ready.
     #[inline]
     pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
-        self.stats.count_wait(self.counted(class), nanos);
+        let counted = self.entry(class).counted;
+        self.stats.count_wait(counted, &mut self.entries[counted as usize].counts, nanos);
     }
 
-    /// What `class` is served counts in the statistics of this class: keys have none of their own.
-    fn counted(&self, class: ClassId) -> ClassId {
-        if self.entry(class).name.is_key() { self.scheduler.tree.parent(class) } else { class }
+    /// Reads what is counted of a class.
+    pub(crate) fn read(&self, class: ClassId, now: u64) -> ClassReading {
+        self.stats.read(class, |class| &self.entry(class).counts, now)
     }
 
     /// The largest claim of a class that its ceilings can let pass at once.
@@ -214,7 +167,7 @@ impl Classes {
     }
 
     pub(crate) fn has_child(&self, parent: ClassId, name: &ClassName) -> bool {
-        self.entry(parent).children.contains_key(name)
+        self.rare(parent).children.contains_key(name)
     }
 
     /// Adds a class of a name that is free. The pick is made anew.
@@ -227,13 +180,13 @@ impl Classes {
     ) -> (ClassId, Arc<ClassFlags>) {
         self.scheduler.tree.unpick();
         let id = self.insert(parent, name, weight, now);
-        (id, Arc::clone(&self.entry(id).flags))
+        (id, Arc::clone(&self.rare(id).flags))
     }
 
     /// The class of a key in `group`, for one more user of it: an existing one, or a new one.
     pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64, now: u64) -> ClassId {
         let name = ClassName::Key(key);
-        let id = match self.entry(group).children.get(&name) {
+        let id = match self.rare(group).children.get(&name) {
             Some(id) => *id,
             None => {
                 let id = self.insert(group, name, weight, now);
@@ -244,13 +197,13 @@ impl Classes {
         if self.scheduler.tree.weight(id) != weight {
             self.scheduler.tree.set_weight(id, weight, now);
         }
-        self.entry_mut(id).users += 1;
+        self.rare_mut(id).users += 1;
         id
     }
 
     /// A user of the class of a key is gone, and has no claim there. The last one ends the class.
     pub(crate) fn leave_key(&mut self, id: ClassId, now: u64) {
-        self.entry_mut(id).users -= 1;
+        self.rare_mut(id).users -= 1;
         self.free_key(id, now);
     }
 
@@ -258,14 +211,13 @@ impl Classes {
     /// key would have the share of all of them together.
     fn free_key(&mut self, id: ClassId, now: u64) {
         let is_idle = self.scheduler.is_idle(id);
-        let entry = self.entry_mut(id);
-        if entry.users > 0 || entry.is_indebted {
+        if self.rare(id).users > 0 || self.entry(id).is_indebted {
             return;
         }
         if is_idle {
             self.free(id, now);
         } else {
-            entry.is_indebted = true;
+            self.entry_mut(id).is_indebted = true;
             self.indebted.push_back(id);
         }
     }
@@ -275,35 +227,39 @@ impl Classes {
         self.free_indebted(now);
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
-            self.entries.push(ClassEntry::new(id, unnamed()));
+            self.entries.push(ClassEntry::new(id));
+            self.rare.push(RareEntry::new(unnamed(), 1));
         }
         if let Some(own) = own {
-            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, unnamed()) };
+            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own) };
+            *self.rare_mut(own) = RareEntry::new(unnamed(), 1);
             self.entry_mut(parent).leaf = own;
         }
-        let mut entry = ClassEntry { weight, ..ClassEntry::new(id, name.clone()) };
-        if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
-            entry.retained = std::mem::take(&mut retained.children);
+        let counted = if name.is_key() { parent } else { id };
+        let mut rare = RareEntry::new(name.clone(), weight);
+        if let Some(mut retained) = self.rare_mut(parent).retained.remove(&name) {
+            rare.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
         }
-        *self.entry_mut(id) = entry;
-        self.entry_mut(parent).children.insert(name, id);
+        *self.entry_mut(id) = ClassEntry { counted, ..ClassEntry::new(id) };
+        *self.rare_mut(id) = rare;
+        self.rare_mut(parent).children.insert(name, id);
         self.update_flags(id);
         id
     }
 
     /// Whether a class has no classes in it that have a name, and is the parent of no keys.
     pub(crate) fn has_no_classes(&self, id: ClassId) -> bool {
-        self.entry(id).children.is_empty() && !self.entry(id).has_keys
+        self.rare(id).children.is_empty() && !self.entry(id).has_keys
     }
 
     #[cfg(all(test, not(tollgate_loom)))]
     pub(super) fn retained(&self, parent: ClassId) -> usize {
-        self.entry(parent).retained.len()
+        self.rare(parent).retained.len()
     }
 
     pub(crate) fn name(&self, id: ClassId) -> String {
-        self.entry(id).name.to_string()
+        self.rare(id).name.to_string()
     }
 
     /// The names of the classes around a class and its own, with `/` between them.
@@ -319,21 +275,21 @@ impl Classes {
 
     /// The name of the ceiling of a class, which is the path of the class.
     pub(crate) fn ceiling_name(&self, id: ClassId) -> Name {
-        self.entry(id).ceiling_name
+        self.rare(id).ceiling_name
     }
 
     /// Applies a share that was checked.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
-        if self.entries[id as usize].weight != share.weight {
-            self.entries[id as usize].weight = share.weight;
+        if self.rare[id as usize].weight != share.weight {
+            self.rare[id as usize].weight = share.weight;
             tree.set_weight(id, share.weight, now);
         }
         tree.set_floor(self.entries[id as usize].leaf, share.floor, now);
         let had_ceiling = tree.ceiling(id);
         if had_ceiling != share.ceiling {
             tree.set_ceiling(id, share.ceiling, now);
-            self.entry_mut(id).ceiling_name = Name::of_path(&self.path(id));
+            self.rare_mut(id).ceiling_name = Name::of_path(&self.path(id));
         }
         self.entry_mut(id).max_waiting = share.max_waiting;
         if had_ceiling.is_some() != share.ceiling.is_some() {
@@ -349,7 +305,7 @@ impl Classes {
         let mut found = vec![id];
         let mut next = 0;
         while let Some(id) = found.get(next) {
-            let children = self.entry(*id).children.iter().filter(|(name, _)| !name.is_key());
+            let children = self.rare(*id).children.iter().filter(|(name, _)| !name.is_key());
             found.extend(children.map(|(_, id)| *id));
             next += 1;
         }
@@ -361,27 +317,26 @@ impl Classes {
     /// removed.
     pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
-        let name = self.entry(id).name.clone();
-        let siblings = &mut self.entry_mut(parent).children;
+        let name = self.rare(id).name.clone();
+        let siblings = &mut self.rare_mut(parent).children;
         if siblings.get(&name) == Some(&id) {
             siblings.remove(&name);
         }
         self.retain((parent, id), name, now);
+        self.rare(id).flags.set(ClassFlags::REMOVED);
         let entry = self.entry_mut(id);
-        entry.is_removed = true;
-        entry.flags.set(ClassFlags::REMOVED);
+        (entry.is_removed, entry.scope) = (true, None);
         let leaf = entry.leaf;
         self.scheduler.tree.set_floor(leaf, None, now);
     }
 
     /// Keeps what a removed class still owes, for a class of the same name.
     fn retain(&mut self, (parent, id): (ClassId, ClassId), name: ClassName, now: u64) {
-        let entry = self.entry_mut(id);
-        let (leaf, children) = (entry.leaf, std::mem::take(&mut entry.retained));
+        let (leaf, children) = (self.entry(id).leaf, std::mem::take(&mut self.rare_mut(id).retained));
         let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
         let Some(retained) = self.scheduler.tree.retained((id, leaf), children, now) else { return };
         let tree = &self.scheduler.tree;
-        let entry = &mut self.entries[parent as usize];
+        let entry = &mut self.rare[parent as usize];
         entry.retained.insert(name, retained);
         // Two for each that is added, so that they cannot pile up.
         for _ in 0..2 {
@@ -404,7 +359,7 @@ impl Classes {
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
         // Its queue is empty, unless a joint claim was forgotten: then the claims in it may still have their turns.
-        let is_empty = self.entry(id).queue.is_empty() && self.entry(id).reserved.is_none();
+        let is_empty = self.entry(id).queue.is_empty() && !self.entry(id).is_reserved;
         if is_bare && is_empty && self.scheduler.is_idle(leaf) {
             if leaf != id {
                 self.scheduler.tree.remove(leaf);
@@ -420,9 +375,8 @@ impl Classes {
     fn free_indebted(&mut self, now: u64) {
         for _ in 0..2 {
             let Some(id) = self.indebted.pop_front() else { return };
-            let entry = self.entry_mut(id);
-            entry.is_indebted = false;
-            if entry.name.is_key() { self.free_key(id, now) } else { self.free(id, now) }
+            self.entry_mut(id).is_indebted = false;
+            if self.rare(id).name.is_key() { self.free_key(id, now) } else { self.free(id, now) }
         }
     }
 
@@ -430,9 +384,8 @@ impl Classes {
     fn update_flags(&self, id: ClassId) {
         let tree = &self.scheduler.tree;
         for id in tree.subtree(id) {
-            let entry = self.entry(id);
-            if !entry.is_removed {
-                entry.flags.set(if tree.is_under_ceiling(id) { ClassFlags::CEILING } else { 0 });
+            if !self.entry(id).is_removed {
+                self.rare(id).flags.set(if tree.is_under_ceiling(id) { ClassFlags::CEILING } else { 0 });
             }
         }
     }

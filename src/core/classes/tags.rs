@@ -39,6 +39,16 @@ impl Weight {
         self.weight.into()
     }
 
+    /// How far one token moves a tag, rounded down.
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Whether the scale is divisible by the weight.
+    pub(super) fn is_exact(&self) -> bool {
+        self.rest == 0
+    }
+
     /// How far `tokens` move a tag, rounded down.
     pub(super) fn span(&self, tokens: u64) -> Tag {
         self.span_and_rest(tokens, 0).0
@@ -56,8 +66,9 @@ impl Weight {
     }
 }
 
-/// The start tag of a class.
+/// The start tag of a class. Packed, so that a node of the tree fits into one cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(4))]
 pub(super) struct StartTag {
     pub(super) tag: Tag,
     /// The rest of a unit, in parts of the weight.
@@ -100,18 +111,22 @@ pub(super) struct Turn {
 }
 
 impl Entry for Turn {
-    const EMPTY: Self = Self { start: Tag::MAX, span: Tag::MAX, since: u64::MAX, class: ClassId::MAX };
+    const EMPTY: Self = Self { start: Tag::MAX >> 1, span: Tag::MAX >> 1, since: u64::MAX, class: ClassId::MAX };
 
     #[inline]
     fn owner(&self) -> u32 {
         self.class
     }
 
-    // Each grant compares many turns, and which one is first cannot be predicted: no branch decides here.
+    // Each grant compares many turns, and which one is first cannot be predicted: no branch decides here. Tags and spans
+    // are below 2^127, so that the sign of a difference tells which one is smaller; among equals, the difference of what
+    // comes next is borrowed from it.
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        let ends_before = (self.span < other.span) | (self.span == other.span) & (self.since < other.since);
-        (self.start < other.start) | (self.start == other.start) & ends_before
+        let is_older = i128::from(self.since < other.since);
+        let span = (self.span as i128).wrapping_sub(other.span as i128).wrapping_sub(is_older);
+        let start = (self.start as i128).wrapping_sub(other.start as i128).wrapping_add(span >> 127);
+        start < 0
     }
 }
 
@@ -135,7 +150,11 @@ mod tests {
                 start.charge(tokens, &weight);
             }
             let sum: u64 = 7 + (1 << 48) + 12_345;
-            assert_eq!(start.tag, 7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight), "{weight:?}");
+            assert_eq!(
+                { start.tag },
+                7 + u128::from(sum) * u128::from(SCALE) / u128::from(weight.weight),
+                "{weight:?}"
+            );
             assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
         }
     }

@@ -9,7 +9,8 @@ mod model;
 #[path = "../../../tests/it/shares/seeds.rs"]
 mod seeds;
 
-use super::{Backlog, ClassId, Paid, ROOT, Scheduler, Simulation, Step};
+use super::scheduler::Paid;
+use super::{Backlog, ClassId, ROOT, Scheduler, Simulation, Step};
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;

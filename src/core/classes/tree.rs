@@ -16,16 +16,19 @@
 use super::ceiling::Ceiling;
 use super::floor::{Floor, Rate};
 use super::limits::Limits;
-use super::node::{Node, RareSlots};
+use super::node::{Node, RareNode, RareSlots};
 use super::offer::{ClassId, NEW, Pick, ROOT};
 use super::steps;
 use super::tags::{MAX_TAG, StartTag, Tag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
+use std::num::NonZeroU64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(super) nodes: Vec<Node>,
+    /// The rest of each node.
+    pub(super) rare: Vec<RareNode>,
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
@@ -43,7 +46,8 @@ impl Tree {
     /// Creates a tree with the root alone, which is a leaf as long as it has no children.
     pub(crate) fn new(limits: Limits) -> Self {
         let mut tree = Self {
-            nodes: vec![Node::new(ROOT, 1, 0)],
+            nodes: vec![Node::new(ROOT, Weight::new(1), 0)],
+            rare: vec![RareNode::new(Weight::new(1))],
             free: Vec::new(),
             limits,
             held: Tournament::default(),
@@ -61,6 +65,14 @@ impl Tree {
 
     pub(super) fn node_mut(&mut self, id: ClassId) -> &mut Node {
         &mut self.nodes[id as usize]
+    }
+
+    pub(super) fn rare(&self, id: ClassId) -> &RareNode {
+        &self.rare[id as usize]
+    }
+
+    pub(super) fn rare_mut(&mut self, id: ClassId) -> &mut RareNode {
+        &mut self.rare[id as usize]
     }
 
     /// The class and its ancestors, without the root.
@@ -82,7 +94,7 @@ impl Tree {
     }
 
     pub(crate) fn children(&self, id: ClassId) -> u32 {
-        self.node(id).children
+        self.rare(id).children
     }
 
     /// The class and all classes below it; each comes before those in it.
@@ -94,16 +106,16 @@ impl Tree {
     fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
         steps::count();
         let mut at = id;
-        let mut next = self.node(at).first_child;
+        let mut next = self.rare(at).first_child;
         while next == NEW && at != root {
-            next = self.node(at).next;
+            next = self.rare(at).next;
             at = self.node(at).parent;
         }
         (next != NEW).then_some(next)
     }
 
     pub(crate) fn is_leaf(&self, id: ClassId) -> bool {
-        self.node(id).children == 0
+        self.rare(id).children == 0
     }
 
     /// The largest installment of a leaf.
@@ -113,19 +125,19 @@ impl Tree {
 
     /// The instant at which all ceilings above claims in a leaf have `cost` tokens, which are at most their bursts.
     pub(crate) fn ceilings_have(&self, leaf: ClassId, cost: u64) -> u64 {
-        let ceilings = self.path(leaf).filter_map(|id| self.node(id).ceiling.as_ref());
+        let ceilings = self.path(leaf).filter_map(|id| self.rare(id).ceiling.as_ref());
         ceilings.map(|ceiling| ceiling.has(cost)).max().unwrap_or(0)
     }
 
     /// Of the classes with a ceiling above claims in a leaf, the one that has `cost` tokens last; `None` without a ceiling.
     pub(crate) fn slowest_ceiling(&self, leaf: ClassId, cost: u64) -> Option<ClassId> {
-        let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.has(cost), id)));
+        let ceilings = self.path(leaf).filter_map(|id| Some((self.rare(id).ceiling.as_ref()?.has(cost), id)));
         ceilings.max().map(|(_, id)| id)
     }
 
     /// Of the classes with a ceiling above claims in a leaf, the one with the smallest burst; `None` without a ceiling.
     pub(crate) fn smallest_ceiling(&self, leaf: ClassId) -> Option<ClassId> {
-        let ceilings = self.path(leaf).filter_map(|id| Some((self.node(id).ceiling.as_ref()?.burst(), id)));
+        let ceilings = self.path(leaf).filter_map(|id| Some((self.rare(id).ceiling.as_ref()?.burst(), id)));
         ceilings.min().map(|(_, id)| id)
     }
 
@@ -133,58 +145,70 @@ impl Tree {
     pub(crate) fn space_below_ceilings(&mut self, leaf: ClassId, now: u64) -> u64 {
         let (mut id, mut space) = (leaf, u64::MAX);
         while id != ROOT {
-            let node = self.node_mut(id);
-            if let Some(ceiling) = &mut node.ceiling {
+            if let Some(ceiling) = &mut self.rare_mut(id).ceiling {
                 ceiling.mint(now);
                 space = space.min(ceiling.level().max(0) as u64);
             }
-            id = node.parent;
+            id = self.parent(id);
         }
         space
     }
 
     /// Whether a ceiling holds back all claims in a class, and the level of the ceiling of the class.
     pub(crate) fn view(&mut self, id: ClassId, now: u64) -> (bool, Option<i64>) {
-        let node = self.node_mut(id);
-        let level = node.ceiling.as_mut().map(|ceiling| {
+        let level = self.rare_mut(id).ceiling.as_mut().map(|ceiling| {
             ceiling.mint(now);
             ceiling.level()
         });
-        let is_backlogged = node.front.is_some() || node.backlogged > 0;
-        (is_backlogged && self.path(id).any(|id| self.node(id).offer.is_none()), level)
+        (self.is_backlogged(id) && self.path(id).any(|id| self.offer_of(id).is_none()), level)
+    }
+
+    /// Whether a claim waits in the class or below it.
+    pub(super) fn is_backlogged(&self, id: ClassId) -> bool {
+        self.node(id).front.is_some() || self.rare(id).backlogged > 0
     }
 
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
-        self.node(id).weight.weight()
+        self.rare(id).weight.weight()
     }
 
     pub(crate) fn has_floor(&self, id: ClassId) -> bool {
-        self.node(id).floor.is_some()
+        self.rare(id).floor.is_some()
     }
 
     pub(crate) fn ceiling(&self, id: ClassId) -> Option<Quota> {
-        self.node(id).ceiling.as_ref().map(|ceiling| ceiling.quota())
+        self.rare(id).ceiling.as_ref().map(|ceiling| ceiling.quota())
+    }
+
+    /// Whether what is served next in the class or around it can depend on the time: it has a floor or a ceiling, or a class
+    /// around it may have one.
+    pub(crate) fn is_timed(&self, id: ClassId) -> bool {
+        let node = self.node(id);
+        !node.is_bare || node.parent != ROOT
     }
 
     /// Whether a ceiling is above claims of this class: its own, or that of a class around it.
     pub(crate) fn is_under_ceiling(&self, id: ClassId) -> bool {
-        self.path(id).any(|id| self.node(id).ceiling.is_some())
+        self.path(id).any(|id| self.rare(id).ceiling.is_some())
     }
 
     /// Adds a leaf. Its tag is the virtual time of `parent`.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64) -> ClassId {
-        let Node { virtual_time, most, first_child, .. } = *self.node(parent);
-        let node = Node { most, next: first_child, ..Node::new(parent, weight, virtual_time) };
+        let (weight, most) = (Weight::new(weight), self.node(parent).most);
+        let RareNode { virtual_time, first_child, .. } = *self.rare(parent);
+        let node = Node { most, ..Node::new(parent, weight, virtual_time) };
+        let rare = RareNode { next: first_child, ..RareNode::new(weight) };
         let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
         if id as usize == self.nodes.len() {
             self.nodes.push(node);
+            self.rare.push(rare);
         } else {
-            *self.node_mut(id) = node;
+            (*self.node_mut(id), *self.rare_mut(id)) = (node, rare);
         }
         if first_child != NEW {
-            self.node_mut(first_child).previous = id;
+            self.rare_mut(first_child).previous = id;
         }
-        let parent = self.node_mut(parent);
+        let parent = self.rare_mut(parent);
         parent.first_child = id;
         parent.children += 1;
         id
@@ -192,14 +216,15 @@ impl Tree {
 
     /// Moves what is known about the front claim of a leaf to a new leaf below it, so that the class can have children.
     pub(crate) fn split(&mut self, id: ClassId, now: u64) -> ClassId {
-        let front = self.node(id).front;
+        let Node { front, since, is_divided, .. } = *self.node(id);
         let leaf = self.add(id, 1);
-        self.node_mut(leaf).former_next = self.node(id).former_next;
+        self.rare_mut(leaf).former_next = self.rare(id).former_next;
+        let (parent, own) = (self.node_mut(id), leaf);
+        (parent.front, parent.is_divided) = (None, false);
+        let own = self.node_mut(own);
+        (own.front, own.since, own.is_divided) = (front, since, is_divided);
         if front.is_some() {
-            let (since, parent) = (self.node(id).since, self.node_mut(id));
-            (parent.front, parent.backlogged) = (None, 1);
-            let own = self.node_mut(leaf);
-            (own.front, own.since) = (front, since);
+            self.rare_mut(id).backlogged = 1;
             self.refresh(leaf, now);
         }
         if let Some(pick) = self.picked.as_mut().filter(|pick| pick.leaf == id) {
@@ -212,17 +237,18 @@ impl Tree {
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
         // Its number is used again.
-        let Node { parent, next, previous, by_tag_slot, slots, .. } = *self.node(id);
+        let Node { parent, by_tag_slot, .. } = *self.node(id);
+        let RareNode { next, previous, slots, .. } = *self.rare(id);
         debug_assert!(by_tag_slot == NOWHERE && slots == RareSlots::NONE, "a tournament still has the class");
         if previous == NEW {
-            self.node_mut(parent).first_child = next;
+            self.rare_mut(parent).first_child = next;
         } else {
-            self.node_mut(previous).next = next;
+            self.rare_mut(previous).next = next;
         }
         if next != NEW {
-            self.node_mut(next).previous = previous;
+            self.rare_mut(next).previous = previous;
         }
-        self.node_mut(parent).children -= 1;
+        self.rare_mut(parent).children -= 1;
         self.free.push(id);
     }
 
@@ -231,24 +257,45 @@ impl Tree {
         self.node_mut(id).is_key = true;
     }
 
+    /// Whether the front claim of a leaf is served in parts, or waits for a debt to be paid.
+    #[inline]
+    pub(crate) fn is_divided(&self, leaf: ClassId) -> bool {
+        self.node(leaf).is_divided
+    }
+
+    #[inline]
+    pub(crate) fn set_divided(&mut self, leaf: ClassId, is_divided: bool) {
+        self.node_mut(leaf).is_divided = is_divided;
+    }
+
+    /// What the front claim of a leaf lacks; 0 if no claim waits.
+    #[inline]
+    pub(crate) fn front(&self, leaf: ClassId) -> u64 {
+        self.node(leaf).front.map_or(0, NonZeroU64::get)
+    }
+
     /// The new weight applies from the next charge on.
     pub(crate) fn set_weight(&mut self, id: ClassId, weight: u64, now: u64) {
+        let weight = Weight::new(weight);
+        let rare = self.rare_mut(id);
+        rare.weight = weight;
+        rare.idle_start.iter_mut().for_each(StartTag::drop_rest);
         let node = self.node_mut(id);
-        node.weight = Weight::new(weight);
-        node.idle_start.iter_mut().chain([&mut node.start]).for_each(StartTag::drop_rest);
+        (node.unit, node.is_exact) = (weight.unit(), weight.is_exact());
+        node.start.drop_rest();
         self.refresh(id, now);
     }
 
     /// Replaces the weight of a class, which may be many times what it was. How far the class was served ahead of its
     /// siblings stays the same in tokens: otherwise a class would wait for as many times what it is ahead.
     pub(crate) fn rescale_weight(&mut self, id: ClassId, weight: u64, now: u64) {
-        let Node { parent, start, weight: before, .. } = *self.node(id);
-        let virtual_time = self.node(parent).virtual_time;
+        let (Node { parent, start, .. }, before) = (*self.node(id), self.weight(id));
+        let virtual_time = self.rare(parent).virtual_time;
         if let Some(ahead) = start.tag.checked_sub(virtual_time) {
-            let rescaled = ahead.saturating_mul(before.weight().into()) / Tag::from(weight);
+            let rescaled = ahead.saturating_mul(before.into()) / Tag::from(weight);
             let tag = virtual_time.saturating_add(rescaled).min(MAX_TAG);
             self.node_mut(id).start = StartTag::at(tag);
-            let parent = self.node_mut(parent);
+            let parent = self.rare_mut(parent);
             parent.largest = parent.largest.max(tag);
         }
         self.set_weight(id, weight, now);
@@ -259,7 +306,7 @@ impl Tree {
     /// A floor that is set again after it was taken off goes on where it was: a class gains nothing by doing so.
     pub(crate) fn set_floor(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
         let rate = quota.and_then(Rate::of);
-        let node = self.node_mut(id);
+        let node = self.rare_mut(id);
         let old = node.floor.as_ref().map(|floor| floor.rate);
         if old == rate {
             return;
@@ -272,16 +319,17 @@ impl Tree {
             Some(floor) => Box::new(Floor { rate, applied: rate, ..*floor }),
             None => Box::new(Floor::new(rate, now).not_before(next)),
         });
+        self.note_whether_bare(id);
         let was_scaled = self.are_floors_scaled();
         let fixed = |rate: Option<Rate>| rate.map_or(0, Rate::fixed);
         let mut above = id;
         loop {
-            let node = self.node_mut(above);
+            let node = self.rare_mut(above);
             node.floors = node.floors - fixed(old) + fixed(rate);
             if above == ROOT {
                 break;
             }
-            above = node.parent;
+            above = self.parent(above);
         }
         self.picked = None;
         if was_scaled || self.are_floors_scaled() {
@@ -291,16 +339,16 @@ impl Tree {
     }
 
     fn are_floors_scaled(&self) -> bool {
-        self.limits.rate.is_some_and(|rate| self.node(ROOT).floors > rate.fixed_up())
+        self.limits.rate.is_some_and(|rate| self.rare(ROOT).floors > rate.fixed_up())
     }
 
     /// Applies all floors as they are, or scaled by the same factor if together they exceed the rate of the limiter.
     fn scale_floors(&mut self, now: u64) {
-        let sum = self.nodes.iter().filter_map(|node| Some(node.floor.as_ref()?.rate)).reduce(Rate::plus);
+        let sum = self.rare.iter().filter_map(|node| Some(node.floor.as_ref()?.rate)).reduce(Rate::plus);
         let scale = sum.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
         for id in 0..self.len() as ClassId {
             steps::count();
-            let Some(floor) = &mut self.node_mut(id).floor else { continue };
+            let Some(floor) = &mut self.rare_mut(id).floor else { continue };
             floor.applied = scale.map_or(floor.rate, |(sum, rate)| floor.rate.scaled(rate, sum));
             if self.node(id).front.is_some() {
                 self.refresh(id, now);
@@ -312,7 +360,7 @@ impl Tree {
     ///
     /// A ceiling that is set again after it was taken off has minted meanwhile, and no more.
     pub(crate) fn set_ceiling(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
-        let node = self.node_mut(id);
+        let node = self.rare_mut(id);
         let known = node.ceiling.take().or_else(|| node.former_ceiling.take());
         match quota {
             Some(quota) => {
@@ -326,6 +374,7 @@ impl Tree {
             }
             None => node.former_ceiling = known,
         }
+        self.note_whether_bare(id);
         self.limit_installments(id, now);
     }
 
@@ -342,14 +391,20 @@ impl Tree {
         }
     }
 
+    fn note_whether_bare(&mut self, id: ClassId) {
+        let rare = self.rare(id);
+        self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none();
+    }
+
     /// Computes the largest installments in a class and below it anew. The pick is made anew.
     fn limit_installments(&mut self, root: ClassId, now: u64) {
         self.picked = None;
         let mut next = Some(root);
         while let Some(id) = next {
             let above = if id == ROOT { self.limits.burst } else { self.node(self.node(id).parent).most };
+            let most = self.rare(id).ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
             let node = self.node_mut(id);
-            node.most = node.ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
+            node.most = most;
             if node.front.is_some() || id == root {
                 self.refresh_fully(id, now);
             }

@@ -1,9 +1,10 @@
 //! The weights that are applied to classes in the place of those configured, and what the classes lack: for a quota that
 //! many limiters share.
 
+use super::entry::{ClassEntry, RareEntry};
 use super::name::ClassName;
 use super::offer::{ClassId, ROOT};
-use super::table::{ClassEntry, Classes};
+use super::table::Classes;
 
 /// A class, and the tokens that claims made in the class itself lack.
 #[derive(Debug)]
@@ -28,7 +29,8 @@ impl Classes {
             let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
             let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
             let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
-            let ClassEntry { name, weight, served, emptied, .. } = entry;
+            let ClassEntry { served, emptied, .. } = entry;
+            let RareEntry { name, weight, .. } = self.rare(class);
             ClassLack { class, parent, name, weight: *weight, tokens, served: *served, emptied: *emptied }
         })
     }
@@ -48,7 +50,7 @@ impl Classes {
     /// Applies the configured weights.
     pub(crate) fn apply_own_weights(&mut self, now: u64) {
         for class in self.subtree(ROOT) {
-            self.apply_weights(class, (self.entry(class).weight, 1), now);
+            self.apply_weights(class, (self.rare(class).weight, 1), now);
         }
     }
 

@@ -80,14 +80,14 @@ impl State {
         let now = now.max(self.supply.synced());
         let Some(classes) = self.classes() else { return false };
         let entry = classes.entry(class);
-        // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left.
-        let is_late = !classes.closing.is_empty() || self.is_unfinished() || self.role.awaits();
-        if entry.is_removed || is_late || self.queue.parts().is_some() {
+        // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left. The task of
+        // a source must learn of each waiter, and a dry run of each claim.
+        let is_late = !classes.closing.is_empty() || self.is_unfinished();
+        if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.parts().is_some() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_class_queue(class, true).is_ok();
-        if !can_wait || self.role.has_dry_run() || self.supply.has_external() || self.check_claim(rovers, cost).is_err()
-        {
+        if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
         let base = self.base(classes, rovers);
@@ -96,7 +96,9 @@ impl State {
             if waiting == 0 {
                 // While nothing is in service, the claim may be granted at once.
                 let Some(pick) = classes.scheduler.tree.picked() else { return false };
-                self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+                if classes.scheduler.tree.is_timed(entry.leaf) {
+                    self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
+                }
             }
         } else {
             let paid = classes.scheduler.paid(entry.leaf);
@@ -147,7 +149,7 @@ impl State {
             // The answer that the class has been waiting for: `go_on` follows.
             return;
         }
-        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).reserved.is_some());
+        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).is_reserved);
         if is_reserved && self.front_cost(class).is_none() {
             return;
         }
@@ -315,9 +317,10 @@ impl State {
 
     /// Whether one more claim may wait in a class; see [`check_queue`](Self::check_queue).
     pub(crate) fn check_class_queue(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
-        let most = self.classes().map_or(usize::MAX, |classes| classes.entry(class).max_waiting);
-        let waiting = if class == ROOT { 0 } else { self.waiting_in(class).0 };
-        if waiting >= most { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
+        let Some(classes) = self.classes() else { return self.check_queue(driven) };
+        let entry = classes.entry(class);
+        let waiting = if entry.is_reserved { self.waiting_in(class).0 } else { entry.queue.len() };
+        if waiting >= entry.max_waiting { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
     }
 
     /// Whether a claim of `cost` tokens made now in a class waits for at most `allowed`.

@@ -35,7 +35,7 @@
 use super::State;
 use super::joint::Step;
 use super::serving::{Reach, Served, Verdict};
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::{ClassId, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Reservation, Stand, Waiter};
@@ -53,6 +53,27 @@ pub(super) enum PartsServed {
     /// The held part was granted or turned away.
     Left,
     Ended(Served),
+}
+
+/// An installment, and the class of the claim that it is for.
+#[derive(Clone, Copy)]
+pub(super) struct InService {
+    pub(super) pick: Pick,
+    pub(super) owner: ClassId,
+    pub(super) completes: Completes,
+}
+
+/// What is complete with an installment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Completes {
+    /// No claim: the installment is a part of one, or of a debt.
+    Nothing,
+    /// A claim, which is granted.
+    Claim,
+    /// The claim of a child, which may have left the child's queue.
+    Ticket,
+    /// A part of a joint claim, which has its turn and goes on to wait for the other limiters.
+    Turn,
 }
 
 impl State {
@@ -81,8 +102,9 @@ impl State {
 
     /// The cost of the front claim of a class. `None` if there is none, or if it waits for the joint claim of its class that
     /// had its turn.
+    #[inline]
     pub(super) fn front_cost(&mut self, class: ClassId) -> Option<u64> {
-        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).reserved.is_some());
+        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).is_reserved);
         let front = self.queue_of(class).line_front()?;
         (!(is_reserved && front.is_joint())).then_some(front.cost)
     }
@@ -142,13 +164,24 @@ impl State {
         PartsServed::Left
     }
 
-    /// The class in service, if its front claim is a part of a joint claim that lacks only its last installment.
-    pub(super) fn part_in_turn(&mut self) -> Option<ClassId> {
+    /// What is in service.
+    #[inline]
+    pub(super) fn class_in_service(&self) -> Option<InService> {
         let classes = self.classes()?;
         let pick = classes.scheduler.tree.picked()?;
         let owner = classes.owner(pick.leaf);
-        let is_last = classes.scheduler.is_last_installment(pick);
-        (is_last && self.queue_of(owner).line_front().is_some_and(Waiter::is_joint)).then_some(owner)
+        classes.read_ahead(owner);
+        let completes = if classes.scheduler.is_last_installment(pick) {
+            let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
+            match queue.line_front().and_then(|front| front.part.as_ref()) {
+                None => Completes::Claim,
+                Some(part) if part.is_parent_ticket() => Completes::Ticket,
+                Some(_) => Completes::Turn,
+            }
+        } else {
+            Completes::Nothing
+        };
+        Some(InService { pick, owner, completes })
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.
@@ -170,7 +203,7 @@ impl State {
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let paid = classes.scheduler.take_turn(now);
         classes.count_served(class, pick, now);
-        classes.entry_mut(class).reserved = Some(number);
+        classes.reserve(class, Some(number));
         self.supply.shift(waiter.cost - paid);
         self.supply.raise_ceiling(paid);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
@@ -227,7 +260,7 @@ impl State {
     /// The joint claim of a class that had its turn is gone: the next one may be in front.
     fn let_next_part_in(&mut self, class: ClassId) {
         let Some(classes) = self.classes_mut() else { return };
-        classes.entry_mut(class).reserved = None;
+        classes.reserve(class, None);
         let leaf = classes.entry(class).leaf;
         if classes.scheduler.has_no_front(leaf) {
             self.put_next_in_front(class, 0);
@@ -276,7 +309,7 @@ impl State {
     pub(super) fn close_parts_in(&mut self, removed: &[ClassId]) {
         let Some(classes) = self.classes_mut() else { return };
         for class in removed {
-            classes.closing_parts.extend(classes.entry(*class).reserved);
+            classes.closing_parts.extend(classes.reserved(*class));
         }
     }
 

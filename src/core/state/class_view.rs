@@ -32,16 +32,17 @@ impl State {
 
     /// How many claims wait in a class that is not the root, and their tokens; also a joint claim that had its turn.
     pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u64) {
-        let Some(entry) = self.classes().map(|classes| classes.entry(class)) else { return (0, 0) };
+        let Some(classes) = self.classes() else { return (0, 0) };
+        let entry = classes.entry(class);
         let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());
-        let reserved = entry.reserved.and_then(|number| self.queue.parts()?.part(number));
+        let reserved = classes.reserved(class).and_then(|number| self.queue.parts()?.part(number));
         reserved.map_or((waiting, tokens), |part| (waiting + 1, tokens + part.whole_cost()))
     }
 
     /// What is counted of a class.
     pub(crate) fn read_class(&self, class: ClassId) -> ClassReading {
         let now = self.supply.synced();
-        self.classes().map_or_else(ClassReading::default, |classes| classes.stats.read(class, now))
+        self.classes().map_or_else(ClassReading::default, |classes| classes.read(class, now))
     }
 
     /// The number of tokens that `try_acquire` in a class could get now.

@@ -11,12 +11,12 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::PartsServed;
+use super::class_joint::{Completes, InService, PartsServed};
 use super::joint::Step as PartStep;
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, Paid, ROOT, Step, steps};
+use crate::core::classes::{ClassId, Classes, ROOT, Step, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
@@ -156,8 +156,9 @@ impl State {
                 self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
                 continue;
             }
+            let in_service = self.class_in_service();
             // The part of a claim that was given up may be gone already while its place is still in the queue.
-            let turn = self.part_in_turn();
+            let turn = in_service.filter(|served| served.completes == Completes::Turn);
             if turn.is_none() {
                 if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
                     match self.ring(rovers, ticket, wakes) {
@@ -181,17 +182,17 @@ impl State {
                 return Served::Again;
             }
             wakes.looks += 1;
-            if let Some(class) = turn {
-                self.take_turn(rovers, class, base, wakes);
+            if let Some(turn) = turn {
+                self.take_turn(rovers, turn.owner, base, wakes);
                 continue;
             }
             if has_external && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
                 continue;
             }
             self.supply.mint(due, ticket);
-            if ticket.is_some() {
+            if let Some(in_service) = in_service {
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
-                self.pay_installment(rovers, base, wakes);
+                self.pay_installment(rovers, in_service, base, wakes);
                 if self.role.awaits() {
                     return Served::Stopped;
                 }
@@ -199,23 +200,23 @@ impl State {
         }
     }
 
-    fn pay_installment(&mut self, rovers: &Rovers, base: u64, wakes: &mut Wakes) {
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let Some(pick) = classes.scheduler.tree.picked() else { return };
-        let (owner, is_last) = (classes.owner(pick.leaf), classes.scheduler.is_last_installment(pick));
-        if is_last && !self.commit_ticket(owner) {
+    fn pay_installment(&mut self, rovers: &Rovers, served: InService, base: u64, wakes: &mut Wakes) {
+        let InService { pick, owner, completes } = served;
+        if completes == Completes::Ticket && !self.commit_ticket(owner) {
             return self.turn_ticket_away(rovers, owner, base);
         }
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let paid = classes.scheduler.pay(&mut self.supply, base);
         let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        classes.scheduler.pay(&mut self.supply, base);
         classes.count_served(owner, pick, now);
-        let Paid::Claim(_) = paid else { return };
+        if completes == Completes::Nothing {
+            return;
+        }
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { return };
         let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
-        let waiter =
-            self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
+        let waiter = self.queue_of(owner).call_line_front(outcome);
+        let waiter = waiter.expect("the claim in service is at the front of its queue");
         if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
             classes.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
@@ -245,6 +246,7 @@ impl State {
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
+    #[inline]
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.front_cost(class);
         let now = self.supply.synced();

@@ -5,6 +5,7 @@ mod cancellation;
 mod changes;
 #[cfg(feature = "keyed")]
 mod class_histories;
+mod class_shares;
 mod classes;
 mod classes_given_up;
 mod crowds;

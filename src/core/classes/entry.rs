@@ -1,0 +1,134 @@
+//! What is kept of each class beside its node in the tree: its queue, its counts, its name, and the classes in it.
+
+use super::name::ClassName;
+use super::offer::ClassId;
+use super::retained::Retained;
+use crate::core::class_stats::Counts;
+use crate::core::limiter_ref::ClaimScope;
+use crate::core::queue::Queue;
+use crate::name::Name;
+use crate::sync::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+/// What a caller may know of its class without the lock. Written under the lock.
+#[derive(Debug, Default)]
+pub struct ClassFlags(AtomicU64);
+
+impl ClassFlags {
+    pub(super) const CEILING: u64 = 1;
+    pub(super) const REMOVED: u64 = 2;
+
+    /// Whether claims of the class may be granted without the lock: no ceiling is above them.
+    #[inline]
+    pub(crate) fn is_fast(&self) -> bool {
+        // A claim that is granted without the lock reads this again afterwards, and `published` with Acquire between
+        // the two. So either it took tokens published before the flags were written, or it sees the new flags.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn set(&self, bits: u64) {
+        if self.0.load(Ordering::Relaxed) != bits {
+            self.0.store(bits, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A class, or the leaf for the claims made in a class with children: what each wait reads and writes, in few cache lines,
+/// because with thousands of classes the entry of a class is usually in no cache. The rest is in [`RareEntry`].
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ClassEntry {
+    /// The waiters of the class. Empty in the root's entry.
+    pub(crate) queue: Queue,
+    /// The leaf of the tree for the claims made in this class: the class itself, or a child.
+    pub(crate) leaf: ClassId,
+    /// The class of the claims that wait in this leaf.
+    pub(crate) owner: ClassId,
+
+    /// Tokens of the installments that the class was served.
+    pub(crate) served: u64,
+    /// How often the last claim that waited in the class was granted.
+    pub(crate) emptied: u64,
+    pub(super) counts: Counts,
+    pub(crate) max_waiting: usize,
+    /// What this class is served counts in the statistics of this one: keys have none of their own.
+    pub(super) counted: ClassId,
+    pub(crate) is_removed: bool,
+    /// Whether there is a [joint claim](Self::reserved) that had its turn.
+    pub(crate) is_reserved: bool,
+    /// Keys of keyed limiters have classes in this one.
+    pub(crate) has_keys: bool,
+    /// The class of a key: it is among the `indebted`.
+    pub(super) is_indebted: bool,
+
+    /// What the handles of the class share; see [`Classes::read_ahead`](super::Classes::read_ahead). `None` for the class of a
+    /// key, and for a removed class.
+    pub(super) scope: Option<Weak<dyn ClaimScope + Send + Sync>>,
+}
+
+const _: () = assert!(size_of::<ClassEntry>() == 192);
+
+/// What a wait in a class does not need.
+#[derive(Debug)]
+pub(super) struct RareEntry {
+    /// The part of [`ClassEntry::served`] that was served by the floor.
+    pub(super) by_floor: u64,
+    pub(super) name: ClassName,
+    /// The class of a key: how many links to the parent use it.
+    pub(super) users: u32,
+    /// The number of the joint claim of the class that had its turn and is not granted yet.
+    pub(super) reserved: Option<u64>,
+    pub(super) flags: Arc<ClassFlags>,
+    /// The classes in this one by name. A class that was removed is not among them.
+    pub(super) children: BTreeMap<ClassName, ClassId>,
+    /// What classes that were dropped still owe, by name.
+    pub(super) retained: BTreeMap<ClassName, Retained>,
+    /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
+    pub(super) swept: Option<ClassName>,
+    /// The path of a class that has, or had, a ceiling.
+    pub(super) ceiling_name: Name,
+    /// As configured. The tree has the weight that is applied.
+    pub(super) weight: u64,
+}
+
+impl ClassEntry {
+    pub(super) fn new(id: ClassId) -> Self {
+        Self {
+            queue: Queue::new(),
+            leaf: id,
+            owner: id,
+            served: 0,
+            emptied: 0,
+            counts: Counts::default(),
+            max_waiting: usize::MAX,
+            counted: id,
+            is_removed: false,
+            is_reserved: false,
+            has_keys: false,
+            is_indebted: false,
+            scope: None,
+        }
+    }
+}
+
+impl RareEntry {
+    pub(super) fn new(name: ClassName, weight: u64) -> Self {
+        Self {
+            by_floor: 0,
+            name,
+            users: 0,
+            reserved: None,
+            flags: Arc::default(),
+            children: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            swept: None,
+            ceiling_name: Name::NONE,
+            weight,
+        }
+    }
+}
+
+pub(super) fn unnamed() -> ClassName {
+    ClassName::Text("".into())
+}
