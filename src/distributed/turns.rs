@@ -12,23 +12,56 @@ use std::collections::HashMap;
 /// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
 const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
-/// What a node with classes knows of the others, and what it took.
+/// No more debts are remembered, of classes that are there and of those that are gone.
+const MOST_ACCOUNTS: usize = 256;
+
+/// What a node with classes knows of the others, and what its classes may take.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The demand on the other nodes, and when that is out of date.
     others: Vec<ClassDemand>,
     known_until: u64,
-    /// What is due to this node in a share time, in tokens. `None` if the demand on other nodes is not known.
-    pub(crate) part: Option<f64>,
-    /// Below 0: what was taken beyond the part.
-    credit: f64,
-    /// When it was taken.
-    taken_at: u64,
-    /// The next claim is of a class that needs less than its part: what other classes took does not hold it back.
-    pub(crate) serves_light: bool,
+    /// By the numbers of the classes. Empty if the demand on other nodes is not known.
+    accounts: HashMap<u64, Account>,
+    /// When the accounts were updated.
+    updated_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
     pub(crate) usage: Usage,
+}
+
+/// A class of this node, as its account needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassState {
+    pub(crate) number: u64,
+    /// What is due to it in a share time, in tokens, if that many wait.
+    pub(crate) part: f64,
+    /// All tokens that it was served so far.
+    pub(crate) served: u64,
+    pub(crate) is_waiting: bool,
+}
+
+/// What a class of this node may take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    part: f64,
+    /// What was due to it so far, less what it was served.
+    credit: f64,
+    /// What was requested for it and was not served yet.
+    requested: f64,
+    served: u64,
+    is_waiting: bool,
+}
+
+impl Account {
+    fn balance(&self) -> f64 {
+        self.credit - self.requested
+    }
+
+    /// In how many share times it has paid back what it took beyond its part.
+    fn pays_for(&self) -> f64 {
+        (-self.balance()).max(0.0) / self.part.max(f64::MIN_POSITIVE)
+    }
 }
 
 /// What each class of a node was served lately.
@@ -87,46 +120,86 @@ impl Turns {
         (now < self.known_until).then_some(&self.others)
     }
 
-    /// How many tokens the node may take now, at least one claim.
-    pub(crate) fn share(&self) -> Option<u64> {
-        self.part.map(|part| if self.credit < 0.0 { 0 } else { (part + self.credit) as u64 })
+    /// Updates the accounts of the classes of this node. `outstanding`: the tokens that are promised to it or here, and not
+    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them.
+    pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
+        self.updated_at = now;
+        let mut before = std::mem::take(&mut self.accounts);
+        for class in classes {
+            let &ClassState { number, part, served, is_waiting } = class;
+            let known = before.remove(&number).unwrap_or(Account { part, served, ..Account::default() });
+            // A class that was made anew counts from 0.
+            let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
+            let requested = (known.requested - taken).max(0.0);
+            // Nothing is saved for later, except what is too little for the next claim.
+            let most = requested + if is_waiting { part } else { 0.0 };
+            let credit = (known.credit + known.part * elapsed - taken).min(most);
+            self.accounts.insert(number, Account { part, credit, requested, served, is_waiting });
+        }
+        for (number, mut gone) in before {
+            (gone.credit, gone.requested, gone.is_waiting) = (gone.credit + gone.part * elapsed, 0.0, false);
+            if gone.credit < 0.0 && self.accounts.len() < MOST_ACCOUNTS {
+                self.accounts.insert(number, gone);
+            }
+        }
+        // Requested tokens that are not there any more were served to another class, or lost.
+        let requested: f64 = self.accounts.values().map(|account| account.requested).sum();
+        if requested > outstanding as f64 {
+            let rest = outstanding as f64 / requested;
+            self.accounts.values_mut().for_each(|account| account.requested *= rest);
+        }
     }
 
-    /// The instant before which the node takes no tokens; 0 if it may. A share time lasts `share_time` nanoseconds.
+    /// The demand on other nodes is not known any more.
+    pub(crate) fn forget(&mut self) {
+        self.accounts.clear();
+    }
+
+    /// Whether claims of this class wait until it has paid back what it took beyond its part, and no tokens are requested for
+    /// it.
+    pub(crate) fn rests(&self, class: u64) -> bool {
+        self.accounts.get(&class).is_some_and(|account| account.balance() < 0.0 && account.requested < 0.5)
+    }
+
+    /// How many tokens claims of this class may take now, and whether a claim may take more; `None` if that is not known.
+    pub(crate) fn limit(&self, class: u64) -> Option<(f64, bool)> {
+        let account = self.accounts.get(&class)?;
+        Some((account.balance() + account.part, account.balance() >= 0.0))
+    }
+
+    /// How many tokens the node may take now, at least one claim.
+    pub(crate) fn share(&self) -> Option<u64> {
+        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        let share = |account: &Account| (account.balance() + account.part).max(0.0);
+        (!self.accounts.is_empty()).then(|| waiting.map(share).sum::<f64>() as u64)
+    }
+
+    /// The instant before which no class may take tokens; 0 if one may. A share time lasts `share_time` nanoseconds.
     pub(crate) fn resumes_at(&self, share_time: u64) -> u64 {
-        match self.part {
-            Some(_) if self.credit < 0.0 && !self.serves_light => self.pays_until(share_time),
+        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        match waiting.map(Account::pays_for).reduce(f64::min) {
+            Some(share_times) if share_times > 0.0 => {
+                self.updated_at.saturating_add((share_times * share_time as f64).ceil() as u64)
+            }
             _ => 0,
         }
     }
 
-    /// The instant by which the node has paid back what it took beyond its part.
-    fn pays_until(&self, share_time: u64) -> u64 {
-        let share_times = 1.0 - self.credit / self.part.unwrap_or(0.0).max(f64::MIN_POSITIVE);
-        self.taken_at.saturating_add((share_times * share_time as f64) as u64)
-    }
-
-    /// Forgets what was paid back by now.
-    pub(crate) fn end_debt(&mut self, share_time: u64, now: u64) {
-        if self.credit < 0.0 && self.pays_until(share_time) <= now {
-            self.credit = 0.0;
+    /// Records that `tokens` were requested for a class.
+    pub(crate) fn request(&mut self, class: u64, tokens: f64) {
+        if let Some(account) = self.accounts.get_mut(&class) {
+            account.requested += tokens;
         }
     }
 
-    /// Records that `tokens` were taken. `is_all`: no claim that waits lacks more.
-    pub(crate) fn take(&mut self, tokens: u64, is_all: bool, now: u64) {
-        let Some(part) = self.part else { return };
-        let most = if is_all { 0.0 } else { part };
-        if self.serves_light && self.credit < 0.0 {
-            return;
+    /// There are `tokens` for which no node asks: they pay back what classes took beyond their parts.
+    pub(crate) fn forgive(&mut self, tokens: f64) {
+        let is_debtor = |account: &Account| account.is_waiting && account.balance() < 0.0;
+        let parts: f64 = self.accounts.values().filter(|account| is_debtor(account)).map(|account| account.part).sum();
+        for account in self.accounts.values_mut().filter(|account| is_debtor(account)) {
+            account.credit += (tokens * account.part / parts).min(-account.balance());
         }
-        self.credit = (self.credit.max(0.0) + part - tokens as f64).min(most);
-        self.taken_at = now;
-    }
-
-    /// What was taken beyond the part is not paid back.
-    pub(crate) fn forgive(&mut self) {
-        self.credit = self.credit.max(0.0);
     }
 }
 
@@ -135,59 +208,6 @@ mod tests {
     use super::*;
 
     const TENTH: u64 = 100_000_000;
-
-    fn turns(part: f64) -> Turns {
-        Turns { part: Some(part), ..Turns::default() }
-    }
-
-    #[test]
-    fn fractions_of_the_part_add_up() {
-        let mut turns = turns(1.25);
-        let mut taken = 0;
-        for turn in 1..=40 {
-            let share = turns.share().unwrap();
-            assert_eq!(turns.resumes_at(TENTH), 0);
-            turns.take(share, false, turn * TENTH);
-            taken += share;
-        }
-        assert_eq!(taken, 50);
-    }
-
-    #[test]
-    fn a_claim_above_the_part_is_paid_back_before_the_next() {
-        let mut turns = turns(2.5);
-        turns.take(10, false, TENTH);
-        assert_eq!(turns.resumes_at(TENTH), 5 * TENTH, "10 tokens are four parts, and these take four share times");
-        // The part has grown meanwhile.
-        turns.part = Some(7.5);
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        // A class that needs little does not wait for that, and one claim of it at a time.
-        turns.serves_light = true;
-        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(0)));
-        turns.take(1, false, 2 * TENTH);
-        turns.serves_light = false;
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        turns.end_debt(TENTH, 3 * TENTH - 1);
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        turns.end_debt(TENTH, 3 * TENTH);
-        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(7)));
-        turns.take(10, false, 3 * TENTH);
-        turns.forgive();
-        assert_eq!(turns.resumes_at(TENTH), 0);
-    }
-
-    #[test]
-    fn a_node_that_needs_less_than_its_part_saves_no_credit() {
-        let mut turns = turns(10.0);
-        turns.take(3, true, TENTH);
-        assert_eq!(turns.share(), Some(10));
-        turns.take(7, false, TENTH);
-        assert_eq!(turns.share(), Some(13));
-        turns.take(1, false, TENTH);
-        assert_eq!(turns.share(), Some(20), "a part at most");
-        turns.forgive();
-        assert_eq!(turns.share(), Some(20), "what is saved stays");
-    }
 
     #[test]
     fn usage_is_counted_per_share_time() {

@@ -36,6 +36,8 @@ pub(super) struct Node {
 
     /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
     pub(super) is_key: bool,
+    /// A leaf that is served after all others.
+    pub(super) rests: bool,
     pub(super) slots: RareSlots,
     /// How many children are backlogged.
     pub(super) backlogged: u32,
@@ -80,6 +82,7 @@ impl Node {
             parent,
             weight: Weight::new(weight),
             is_key: false,
+            rests: false,
             start: StartTag::at(tag),
             idle_start: None,
             since: 0,

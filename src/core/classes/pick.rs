@@ -7,7 +7,7 @@
 use super::floor::{Rate, nanos};
 use super::node::{Node, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
-use super::tags::{MAX_TAG, StartTag, Turn};
+use super::tags::{MAX_TAG, RESTING, StartTag, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
 use std::num::NonZeroU64;
@@ -21,6 +21,20 @@ impl Tree {
     /// The claim in service has left, or the pick must be made anew for another reason.
     pub(crate) fn unpick(&mut self) {
         self.picked = None;
+    }
+
+    /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others. What is in
+    /// service stays so.
+    pub(crate) fn set_resting(&mut self, leaf: ClassId, rests: bool, now: u64) {
+        let node = self.node_mut(leaf);
+        if std::mem::replace(&mut node.rests, rests) != rests && node.front.is_some() {
+            self.refresh(leaf, now);
+        }
+    }
+
+    /// Whether the leaf in service rests, and `leaf` does not.
+    pub(crate) fn is_before_picked(&self, leaf: ClassId) -> bool {
+        self.picked.is_some_and(|pick| self.node(pick.leaf).rests) && !self.node(leaf).rests
     }
 
     /// The leaf in service, picked as of `now` if there is none. `None` if no claim waits or ceilings hold all back.
@@ -278,7 +292,8 @@ impl Tree {
         let tokens = node.installment(front);
         node.offer = Some(Offer::by_weight(id, tokens));
         node.start.raise(virtual_time);
-        let turn = Turn { start: node.start.tag, span: node.weight.span(tokens.get()), since: node.since, class: id };
+        let start = if node.rests { node.start.tag | RESTING } else { node.start.tag };
+        let turn = Turn { start, span: node.weight.span(tokens.get()), since: node.since, class: id };
         let slot = node.by_tag_slot;
         let entered = self.node_mut(parent).by_tag.set(slot, turn);
         if entered != slot {
@@ -345,13 +360,15 @@ impl Tree {
     fn file(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
         let parent = self.node(id).parent;
         let virtual_time = self.node(parent).virtual_time;
+        let rests = offer.is_some_and(|offer| self.node(offer.leaf).rests);
         let node = self.node_mut(id);
         let since = node.since;
         let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
         let turn = offer.filter(|offer| !offer.is_by_floor()).map(|offer| {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
             node.start.raise(virtual_time);
-            Turn { start: node.start.tag, span: node.weight.span(offer.tokens.get()), since, class: id }
+            let start = if rests { node.start.tag | RESTING } else { node.start.tag };
+            Turn { start, span: node.weight.span(offer.tokens.get()), since, class: id }
         });
         let Node { mut by_tag_slot, slots: RareSlots { mut by_deadline, .. }, .. } = *node;
         let parent_node = self.node_mut(parent);

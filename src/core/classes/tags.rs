@@ -20,6 +20,9 @@ pub(super) type Tag = u128;
 /// Beyond this the tags of siblings are set back, long before they overflow.
 pub(super) const MAX_TAG: Tag = 1 << 126;
 
+/// Added to the tag of a class whose claims are served after those of the others.
+pub(super) const RESTING: Tag = 1 << 127;
+
 /// A weight, and how far one token moves the tag of a class that has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weight {

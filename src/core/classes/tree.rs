@@ -195,6 +195,7 @@ impl Tree {
         let front = self.node(id).front;
         let leaf = self.add(id, 1);
         self.node_mut(leaf).former_next = self.node(id).former_next;
+        self.node_mut(leaf).rests = std::mem::take(&mut self.node_mut(id).rests);
         if front.is_some() {
             let (since, parent) = (self.node(id).since, self.node_mut(id));
             (parent.front, parent.backlogged) = (None, 1);

@@ -45,10 +45,17 @@ impl Classes {
         }
     }
 
-    /// Applies the configured weights.
+    /// From now on the claims of the class itself rest or not: see [`Tree::set_resting`](super::tree::Tree::set_resting).
+    pub(crate) fn set_resting(&mut self, class: ClassId, rests: bool, now: u64) {
+        let leaf = self.entry(class).leaf;
+        self.scheduler.tree.set_resting(leaf, rests, now);
+    }
+
+    /// Applies the configured weights, and lets no class rest.
     pub(crate) fn apply_own_weights(&mut self, now: u64) {
         for class in self.subtree(ROOT) {
             self.apply_weights(class, (self.entry(class).weight, 1), now);
+            self.set_resting(class, false, now);
         }
     }
 

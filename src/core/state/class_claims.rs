@@ -151,8 +151,10 @@ impl State {
         if is_reserved && self.front_cost(class).is_none() {
             return;
         }
-        if let Some(classes) = self.classes_mut() {
-            classes.scheduler.arrive(leaf, cost, now);
+        let Some(classes) = self.classes_mut() else { return };
+        classes.scheduler.arrive(leaf, cost, now);
+        if classes.scheduler.tree.is_before_picked(leaf) {
+            self.unpick_stuck(rovers);
         }
     }
 

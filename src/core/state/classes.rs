@@ -92,7 +92,7 @@ impl State {
     }
 
     /// The position at which everything taken so far ends; see the head of this file.
-    pub(super) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
+    pub(crate) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
         base(&self.queue, classes, rovers)
     }
 

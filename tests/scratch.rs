@@ -1,0 +1,12 @@
+mod distributed {
+    #[path = "../it/distributed/law.rs"]
+    pub mod law;
+    #[path = "../it/distributed/nodes.rs"]
+    mod nodes;
+    #[path = "../it/distributed/class_fleet.rs"]
+    mod class_fleet;
+    #[path = "../it/distributed/class_callers.rs"]
+    mod class_callers;
+    #[path = "../it/distributed/classes.rs"]
+    mod classes;
+}
