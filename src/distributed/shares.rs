@@ -14,6 +14,9 @@ use super::ClassDemand;
 use crate::core::classes::MAX_WEIGHT;
 use std::collections::HashMap;
 
+/// A class that used less than this in a share time was not served lately.
+const LEAST_USED: f64 = 0.01;
+
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OwnClass {
@@ -76,19 +79,24 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     let mut tree = ClassTree::new(others, own);
     let mut parts = vec![ClassPart { is_heavy: true, ..ClassPart::default() }; own.len()];
     tree.classes[..own.len()].iter_mut().for_each(|class| class.heavy += 1.0);
-    // Each turn finds classes that are light here, which raises the level of the others: so there are few turns.
+    // The first turn is for the classes in which no claim waits here: what they would get. Each further turn finds classes
+    // that are light here, which raises the level of the others: so there are few turns.
+    let mut is_first = true;
     let spare = loop {
         let spare = tree.pour(tokens);
-        let mut is_final = true;
+        let mut is_final = !std::mem::replace(&mut is_first, false);
+        let idle_only = !is_final;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
             // everything.
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
             let OwnClass { waiting, used, .. } = own[at];
-            if waiting as f64 <= part.level {
+            if waiting as f64 <= part.level && (waiting == 0 || !idle_only) {
                 part.is_heavy = false;
-                part.needs = if waiting > 0 { used.min(part.level).max(waiting as f64) } else { 0.0 };
+                // Of a class that was not served lately, nothing is known but what waits.
+                let needs = if used < LEAST_USED { waiting as f64 } else { used.min(part.level) };
+                part.needs = if waiting > 0 { needs } else { 0.0 };
                 class.heavy -= 1.0;
                 class.light += if waiting > 0 { 1.0 } else { 0.0 };
                 class.needs += part.needs;

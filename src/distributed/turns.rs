@@ -74,36 +74,37 @@ pub(crate) struct Usage {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ClassUsage {
-    /// All that the class was served so far, and how often the last of its claims was granted.
+    /// All that the class was served so far, and for how long claims have waited in it.
     served: u64,
-    emptied: u64,
-    /// What it was served in a share time, on average.
+    waited: u64,
+    /// What it was served in a share time, and the part of the time in which claims waited in it, on average.
     average: f64,
-    /// Claims have waited in it all the time since the measurement before.
-    is_backlogged: bool,
+    waits: f64,
 }
 
 impl Usage {
-    /// What a class can use in a share time: twice what it was served, if claims were left all the time.
+    /// What a class can use in a share time if its claims do not wait: up to twice what it was served, if claims waited all
+    /// the time.
     pub(crate) fn of(&self, class: ClassId) -> f64 {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        if usage.is_backlogged { 2.0 * usage.average } else { usage.average }
+        usage.average / (1.0 - usage.waits).clamp(0.5, 1.0)
     }
 
-    /// Measures anew, if half a share time has passed: by what each class was served so far, and how often the last of its
-    /// claims was granted.
+    /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
+    /// waited in it.
     pub(crate) fn measure(&mut self, served: impl Iterator<Item = (ClassId, u64, u64)>, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.at);
         if elapsed < share_time / 2 {
             return;
         }
         let before = std::mem::take(&mut self.classes);
-        self.classes.extend(served.map(|(class, served, emptied)| {
-            let known = before.get(&class).copied();
-            let then = known.unwrap_or(ClassUsage { served, emptied, ..ClassUsage::default() });
-            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed.max(1) as f64;
-            let is_backlogged = known.is_some() && then.emptied == emptied;
-            (class, ClassUsage { served, emptied, average: (then.average + lately) / 2.0, is_backlogged })
+        let elapsed = elapsed.max(1) as f64;
+        self.classes.extend(served.map(|(class, served, waited)| {
+            let then = before.get(&class).copied().unwrap_or(ClassUsage { served, waited, ..ClassUsage::default() });
+            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed;
+            let waits = waited.saturating_sub(then.waited) as f64 / elapsed;
+            let (average, waits) = ((then.average + lately) / 2.0, (then.waits + waits) / 2.0);
+            (class, ClassUsage { served, waited, average, waits })
         }));
         self.at = now;
     }

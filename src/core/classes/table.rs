@@ -83,8 +83,10 @@ pub(crate) struct ClassEntry {
     ceiling_name: Name,
     /// As configured. The tree has the weight that is applied.
     pub(crate) weight: u64,
-    /// How often the last claim that waited in the class was granted.
-    pub(crate) emptied: u64,
+    /// For how long claims have waited in the class so far, in nanoseconds, until the last of them left; and since when claims
+    /// wait now, if they do.
+    pub(crate) waited: u64,
+    pub(crate) waits_since: u64,
 }
 
 impl ClassEntry {
@@ -105,7 +107,8 @@ impl ClassEntry {
             is_indebted: false,
             ceiling_name: Name::NONE,
             weight: 1,
-            emptied: 0,
+            waited: 0,
+            waits_since: 0,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,

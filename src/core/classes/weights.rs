@@ -16,20 +16,21 @@ pub(crate) struct ClassLack<'a> {
     pub(crate) tokens: u64,
     /// What claims made in the class itself were served so far.
     pub(crate) served: u64,
-    /// How often the last claim that waited there was granted.
-    pub(crate) emptied: u64,
+    /// For how long claims have waited there so far, in nanoseconds.
+    pub(crate) waited: u64,
 }
 
 impl Classes {
     /// All classes with what they lack, each before the classes in it. `waiting` is the cost of all claims in the limiter.
-    pub(crate) fn lacks(&self, waiting: u64) -> impl Iterator<Item = ClassLack<'_>> {
+    pub(crate) fn lacks(&self, waiting: u64, now: u64) -> impl Iterator<Item = ClassLack<'_>> {
         self.subtree(ROOT).into_iter().rev().map(move |class| {
             let entry = self.entry(class);
             let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
             let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
             let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
-            let ClassEntry { name, weight, served, emptied, .. } = entry;
-            ClassLack { class, parent, name, weight: *weight, tokens, served: *served, emptied: *emptied }
+            let ClassEntry { name, weight, served, .. } = entry;
+            let waits = if costs > 0 { now.saturating_sub(entry.waits_since) } else { 0 };
+            ClassLack { class, parent, name, weight: *weight, tokens, served: *served, waited: entry.waited + waits }
         })
     }
 

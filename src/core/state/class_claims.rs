@@ -152,6 +152,9 @@ impl State {
             return;
         }
         let Some(classes) = self.classes_mut() else { return };
+        if classes.scheduler.is_idle(leaf) {
+            classes.entry_mut(class).waits_since = now;
+        }
         classes.scheduler.arrive(leaf, cost, now);
         if classes.scheduler.tree.is_before_picked(leaf) {
             self.unpick_stuck(rovers);

@@ -251,7 +251,9 @@ impl State {
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let entry = classes.entry_mut(class);
-        entry.emptied += u64::from(next.is_none());
+        if next.is_none() {
+            entry.waited += now.saturating_sub(entry.waits_since);
+        }
         let leaf = entry.leaf;
         classes.scheduler.advance(leaf, next, skip, now);
         if is_last {
