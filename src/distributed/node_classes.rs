@@ -129,10 +129,10 @@ impl State {
         let mut classes = Vec::new();
         // Those in a class come before it.
         for (class, part) in own.iter().zip(parts.classes).rev() {
-            if class.waiting > 0 || above.contains(&class.number) {
+            if part.is_heavy || part.needs > 0.0 || above.contains(&class.number) {
                 above.insert(class.parent);
                 let &OwnClass { number, parent, weight, .. } = class;
-                let light = u64::from(!part.is_heavy && class.waiting > 0);
+                let light = u64::from(!part.is_heavy && part.needs > 0.0);
                 let (heavy, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
                 classes.push(ClassDemand { class: number, parent, weight, heavy, light, millis });
             }

@@ -340,7 +340,7 @@ impl RefillPlanner {
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
-        self.forgive_turns();
+        self.share_spare(now);
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would

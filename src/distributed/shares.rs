@@ -15,7 +15,7 @@ use crate::core::classes::MAX_WEIGHT;
 use std::collections::HashMap;
 
 /// A class that used less than this in a share time was not served lately.
-const LEAST_USED: f64 = 0.01;
+pub(crate) const LEAST_USED: f64 = 0.1;
 
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,13 +92,13 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
             // everything.
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
             let OwnClass { waiting, used, .. } = own[at];
-            if waiting as f64 <= part.level && (waiting == 0 || !idle_only) {
+            let is_idle = waiting == 0 && used < LEAST_USED;
+            if waiting as f64 <= part.level && (is_idle || !idle_only) {
                 part.is_heavy = false;
                 // Of a class that was not served lately, nothing is known but what waits.
-                let needs = if used < LEAST_USED { waiting as f64 } else { used.min(part.level) };
-                part.needs = if waiting > 0 { needs } else { 0.0 };
+                part.needs = if used < LEAST_USED { waiting as f64 } else { used.min(part.level) };
                 class.heavy -= 1.0;
-                class.light += if waiting > 0 { 1.0 } else { 0.0 };
+                class.light += if part.needs > 0.0 { 1.0 } else { 0.0 };
                 class.needs += part.needs;
                 is_final = false;
             }

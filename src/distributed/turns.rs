@@ -15,6 +15,14 @@ const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 /// No more debts are remembered, of classes that are there and of those that are gone.
 const MOST_ACCOUNTS: usize = 256;
 
+/// How much more than it used a class is thought to need if claims waited in it all the time. With more, classes whose
+/// callers wait for the store seem to need what they do not use; with less, the parts follow the demand more slowly.
+const GROWTH: f64 = 0.125;
+/// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
+const FULL: f64 = 0.25;
+/// How much faster more is due if the bucket were full.
+const SPEED: f64 = 16.0;
+
 /// What a node with classes knows of the others, and what its classes may take.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
@@ -23,8 +31,9 @@ pub(crate) struct Turns {
     known_until: u64,
     /// By the numbers of the classes. Empty if the demand on other nodes is not known.
     accounts: HashMap<u64, Account>,
-    /// When the accounts were updated.
+    /// When the accounts were updated, and when what is left in the store was added.
     updated_at: u64,
+    spare_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
     pub(crate) usage: Usage,
@@ -83,11 +92,10 @@ struct ClassUsage {
 }
 
 impl Usage {
-    /// What a class can use in a share time if its claims do not wait: up to twice what it was served, if claims waited all
-    /// the time.
+    /// What a class can use in a share time: what it was served, and the more on top of that the longer claims waited.
     pub(crate) fn of(&self, class: ClassId) -> f64 {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        usage.average / (1.0 - usage.waits).clamp(0.5, 1.0)
+        usage.average * (1.0 + usage.waits * GROWTH)
     }
 
     /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
@@ -194,12 +202,16 @@ impl Turns {
         }
     }
 
-    /// There are `tokens` for which no node asks: they pay back what classes took beyond their parts.
-    pub(crate) fn forgive(&mut self, tokens: f64) {
-        let is_debtor = |account: &Account| account.is_waiting && account.balance() < 0.0;
-        let parts: f64 = self.accounts.values().filter(|account| is_debtor(account)).map(|account| account.part).sum();
-        for account in self.accounts.values_mut().filter(|account| is_debtor(account)) {
-            account.credit += (tokens * account.part / parts).min(-account.balance());
+    /// The store's bucket is full to this part after all that was asked for: more is due to each class, in proportion to its
+    /// part, and the more the fuller the bucket is. So what is left is shared as all else is.
+    pub(crate) fn add_spare(&mut self, fullness: f64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.spare_at).min(share_time);
+        self.spare_at = now;
+        let share_times = elapsed as f64 / share_time as f64;
+        for account in self.accounts.values_mut().filter(|account| account.is_waiting) {
+            let most = (account.part - account.balance()).max(0.0);
+            let more = if fullness < FULL { SPEED * fullness * share_times * account.part } else { -account.balance() };
+            account.credit += more.clamp(0.0, most);
         }
     }
 }

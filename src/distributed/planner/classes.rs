@@ -19,10 +19,10 @@ impl RefillPlanner {
         self.busy
     }
 
-    /// What classes took beyond their parts is paid back by the tokens for which no node asks, as far as they are this node's.
-    pub(super) fn forgive_turns(&mut self) {
-        let spare = self.left as f64 / self.busy as f64;
-        self.turns.iter_mut().for_each(|turns| turns.forgive(spare));
+    /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
+    pub(super) fn share_spare(&mut self, now: u64) {
+        let (fullness, share_time) = (self.left as f64 / self.terms.burst as f64, self.share_time());
+        self.turns.iter_mut().for_each(|turns| turns.add_spare(fullness, share_time, now));
     }
 
     /// The instant before which this node takes no tokens for its classes; 0 if it may.

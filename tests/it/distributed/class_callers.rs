@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn explore_trickle() {
-    for (count, every) in [(8, 50), (8, 20), (8, 200), (2, 50), (4, 10), (8, 0)] {
+    for (count, every) in [(8, 50), (8, 200), (4, 10)] {
         let fleet = Fleet::of_two();
         let _pages = fleet.node(&[("pages", 60)]);
         let mut nodes: Vec<Node> = (0..count).map(|_| fleet.node(&[])).collect();
@@ -68,8 +68,14 @@ async fn explore_few() {
 #[tokio::test(start_paused = true)]
 async fn debug_few() {
     let fleet = Fleet::of_two();
-    let _nodes: Vec<Node> = (0..2).map(|_| fleet.node(&[("pages", 8), ("backup", 8)])).collect();
-    sleep(millis(2_000)).await;
+    let _pages = fleet.node(&[("pages", 60)]);
+    let mut nodes: Vec<Node> = (0..8).map(|_| fleet.node(&[])).collect();
+    for node in &mut nodes {
+        fleet.consume(node, "backup", 4, 20);
+        fleet.consume_every(node, "pages", 1, 1, millis(50));
+    }
+    sleep(millis(4_000)).await;
+    eprintln!("=====");
     let [pages, backup] = fleet.granted_in(millis(1_000), ["pages", "backup"]).await;
     println!("{pages} {backup}");
 }
