@@ -65,7 +65,6 @@ impl State {
         }
         let parts = self.parts(planner, now);
         let (shared, busy, share_time) = (planner.shared(), planner.busy(), planner.share_time());
-        let (planner_node, planner_left) = (planner.node(), planner.left);
         let outstanding = self.outstanding(rovers, planner.quota);
         let served: Vec<u64> = self.class_lacks().map(|lack| lack.served).collect();
         let Some(turns) = &mut planner.turns else { return ClassLimits::new() };
@@ -89,10 +88,6 @@ impl State {
             })
             .collect();
         turns.update(&states, outstanding, share_time, now);
-        if std::env::var("DBG").is_ok() {
-            eprintln!("{:.4} node {} out {outstanding} left {} share {:?} resumes {} used {:?}", now as f64/1e9, planner_node % 1000, planner_left, turns.share(), turns.resumes_at(share_time) as f64/1e9, own.iter().map(|(_, o)| (o.waiting, o.used)).collect::<Vec<_>>());
-            for (state, part) in states.iter().zip(&parts.classes) { eprintln!("    {:?} {:?} {:?}", state, part, turns.limit(state.number)); }
-        }
         let weight = |tokens: f64| ((tokens / shared * MAX_WEIGHT as f64).round() as u64).clamp(1, MAX_WEIGHT);
         let mut limits = ClassLimits::new();
         for ((class, own), part) in own.into_iter().zip(parts.classes) {

@@ -74,7 +74,7 @@ pub(crate) struct RefillPlanner {
     /// When tokens can come that are not promised to this node, by the last answer.
     pub(crate) horizon: Option<Horizon>,
     /// How many tokens the last answer left in the store for others.
-    pub(crate) left: u64,
+    left: u64,
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
     /// denied.
     short: bool,

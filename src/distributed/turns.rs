@@ -19,9 +19,9 @@ const MOST_ACCOUNTS: usize = 256;
 /// callers wait for the store seem to need what they do not use; with less, the parts follow the demand more slowly.
 const GROWTH: f64 = 0.125;
 /// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
-const FULL: f64 = 0.25;
+const FULL: f64 = 0.8;
 /// How much faster more is due if the bucket were full.
-const SPEED: f64 = 16.0;
+const SPEED: f64 = 2.0;
 
 /// What a node with classes knows of the others, and what its classes may take.
 #[derive(Debug, Default)]

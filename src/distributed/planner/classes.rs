@@ -21,7 +21,9 @@ impl RefillPlanner {
 
     /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
     pub(super) fn share_spare(&mut self, now: u64) {
-        let (fullness, share_time) = (self.left as f64 / self.terms.burst as f64, self.share_time());
+        // What nodes may keep is missing in the bucket.
+        let most = self.terms.burst.saturating_sub(self.nodes * self.fair_allowance()).max(1);
+        let (fullness, share_time) = (self.left as f64 / most as f64, self.share_time());
         self.turns.iter_mut().for_each(|turns| turns.add_spare(fullness, share_time, now));
     }
 

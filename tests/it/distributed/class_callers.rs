@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn explore_trickle() {
-    for (count, every) in [(8, 50), (8, 200), (4, 10)] {
+    for (count, every) in [(8, 50), (8, 200), (4, 10), (8, 10)] {
         let fleet = Fleet::of_two();
         let _pages = fleet.node(&[("pages", 60)]);
         let mut nodes: Vec<Node> = (0..count).map(|_| fleet.node(&[])).collect();
@@ -18,7 +18,7 @@ async fn explore_trickle() {
         }
         sleep(millis(5_000)).await;
         let asks = fleet.store.asks();
-        let [pages, backup] = fleet.granted_in(millis(20_000), ["pages", "backup"]).await;
+        let [pages, backup] = fleet.granted_in(millis(40_000), ["pages", "backup"]).await;
         println!("{count} nodes, every {every}: backup {backup}, all {}, asks {}", pages + backup, fleet.store.asks() - asks);
         fleet.assert_lawful(500, 50);
     }
@@ -28,7 +28,6 @@ async fn explore_trickle() {
 async fn explore_few() {
     for nodes in [2, 16] {
         for (name, first, second) in [
-            ("4+4", [4, 4], [4, 4]),
             ("1+1", [1, 1], [1, 1]),
             ("2+2", [2, 2], [2, 2]),
             ("8+8", [8, 8], [8, 8]),
@@ -63,19 +62,4 @@ async fn explore_few() {
             fleet.assert_lawful(500, 50);
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn debug_few() {
-    let fleet = Fleet::of_two();
-    let _pages = fleet.node(&[("pages", 60)]);
-    let mut nodes: Vec<Node> = (0..8).map(|_| fleet.node(&[])).collect();
-    for node in &mut nodes {
-        fleet.consume(node, "backup", 4, 20);
-        fleet.consume_every(node, "pages", 1, 1, millis(50));
-    }
-    sleep(millis(4_000)).await;
-    eprintln!("=====");
-    let [pages, backup] = fleet.granted_in(millis(1_000), ["pages", "backup"]).await;
-    println!("{pages} {backup}");
 }
