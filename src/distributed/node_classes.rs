@@ -132,6 +132,8 @@ impl State {
                 classes.push(ClassDemand { class: number, parent, weight, heavy, light, millis });
             }
         }
+        // A store that knows too many classes leaves out the last ones: a class is no use without those around it.
+        classes.reverse();
         // The limiter itself is known to all, unless it has claims of its own.
         classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;

@@ -17,6 +17,10 @@ use std::collections::HashMap;
 /// A class that used less than this in a share time was not served lately.
 pub(crate) const LEAST_USED: f64 = 0.1;
 
+/// Few turns are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
+/// could be, until the next report.
+const MOST_TURNS: usize = 10;
+
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OwnClass {
@@ -81,11 +85,12 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     tree.classes[..own.len()].iter_mut().for_each(|class| class.heavy += 1.0);
     // The first turn is for the classes in which no claim waits here: what they would get. Each further turn finds classes
     // that are light here, which raises the level of the others: so there are few turns.
-    let mut is_first = true;
+    let mut turns = 0;
     let spare = loop {
         let spare = tree.pour(tokens);
-        let mut is_final = !std::mem::replace(&mut is_first, false);
-        let idle_only = !is_final;
+        let idle_only = turns == 0;
+        let mut is_final = !idle_only;
+        turns += 1;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
@@ -103,7 +108,7 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
                 is_final = false;
             }
         }
-        if is_final {
+        if is_final || turns == MOST_TURNS {
             break spare;
         }
     };
@@ -177,22 +182,14 @@ impl ClassTree {
         open.extend(
             children.iter().map(|child| (Some(*child), self.classes[*child].weight, self.classes[*child].demand)),
         );
+        // Those that need the least for their weight are filled first, and what they leave raises the level of the others.
+        open.sort_unstable_by(|(_, weight, demand), (_, other, others)| (demand / weight).total_cmp(&(others / other)));
+        let mut weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
         let mut left = tokens;
-        loop {
-            let weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
-            let level = if weights > 0.0 { left / weights } else { 0.0 };
-            let (filled, unfilled): (Vec<_>, Vec<_>) =
-                open.into_iter().partition(|(_, weight, demand)| *demand <= weight * level);
-            for (child, _, demand) in &filled {
-                self.give(at, *child, *demand);
-                left -= demand;
-            }
-            if filled.is_empty() || unfilled.is_empty() {
-                unfilled.iter().for_each(|(child, weight, _)| self.give(at, *child, weight * level));
-                left = if unfilled.is_empty() { left.max(0.0) } else { 0.0 };
-                break;
-            }
-            open = unfilled;
+        for (child, weight, demand) in open {
+            let part = demand.min(left * weight / weights);
+            self.give(at, child, part);
+            (left, weights) = ((left - part).max(0.0), weights - weight);
         }
         self.classes[at].children = children;
         left

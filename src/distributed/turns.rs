@@ -15,9 +15,6 @@ const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 /// No more debts are remembered, of classes that are there and of those that are gone.
 const MOST_ACCOUNTS: usize = 256;
 
-/// How much more than it used a class is thought to need if claims waited in it all the time. With more, classes whose
-/// callers wait for the store seem to need what they do not use; with less, the parts follow the demand more slowly.
-const GROWTH: f64 = 0.125;
 /// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
 const FULL: f64 = 0.8;
 /// How much faster more is due if the bucket were full.
@@ -92,10 +89,12 @@ struct ClassUsage {
 }
 
 impl Usage {
-    /// What a class can use in a share time: what it was served, and the more on top of that the longer claims waited.
+    /// What a class can use in a share time: what it was served, and up to twice that if claims waited in it all the time. Callers
+    /// that pause after each grant wait for a part of the time. They would not use much more if they did not, and what they
+    /// seem to need and do not use is lost to their class: so it counts as its square.
     pub(crate) fn of(&self, class: ClassId) -> f64 {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        usage.average * (1.0 + usage.waits * GROWTH)
+        usage.average * (1.0 + usage.waits * usage.waits)
     }
 
     /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
@@ -222,18 +221,91 @@ mod tests {
 
     const TENTH: u64 = 100_000_000;
 
+    fn state(number: u64, part: f64, served: u64) -> ClassState {
+        ClassState { number, part, served, is_waiting: true }
+    }
+
+    #[test]
+    fn each_class_takes_its_part_in_a_share_time_and_fractions_add_up() {
+        let (mut turns, mut served) = (Turns::default(), 0);
+        for turn in 0..40 {
+            turns.update(&[state(1, 1.25, served)], 0, TENTH, turn * TENTH);
+            assert_eq!(turns.resumes_at(TENTH), 0);
+            let share = turns.share().unwrap();
+            turns.request(1, share as f64);
+            served += share;
+        }
+        assert_eq!(served, 50);
+    }
+
+    #[test]
+    fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((2.5, true)));
+        turns.request(1, 10.0);
+        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2], "its claim has tokens that are to come");
+        assert_eq!(turns.limit(1), Some((-5.0, false)));
+        let second = turns.limit(2).unwrap();
+        assert!(second.1 && turns.resumes_at(TENTH) == 0, "{second:?}");
+        // It was served. The other class has taken what is due to it.
+        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [true; 2]);
+        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH, "the second has paid back 10 tokens of 5 each");
+        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2]);
+    }
+
+    #[test]
+    fn requested_tokens_that_are_lost_or_served_to_another_class_are_not_charged() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        turns.request(1, 20.0);
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().1), [true, false], "the second class was served");
+        turns.request(1, 20.0);
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((2.0, true)), "the request got nothing");
+    }
+
+    #[test]
+    fn a_class_that_is_made_anew_owes_what_it_owed() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
+        turns.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
+        turns.update(&[], 0, TENTH, TENTH);
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
+        assert_eq!((turns.limit(1), turns.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
+        turns.update(&[], 0, TENTH, 10 * TENTH);
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 11 * TENTH);
+        assert_eq!(turns.limit(1), Some((2.0, true)), "its debt was paid by time");
+    }
+
+    #[test]
+    fn what_no_class_asks_for_is_shared_by_the_parts_and_pays_all_debts_before_tokens_are_lost() {
+        let mut turns = Turns::default();
+        let served = [state(1, 4.0, 100), state(2, 1.0, 100)];
+        turns.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
+        turns.update(&served, 0, TENTH, 0);
+        turns.add_spare(0.5, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().0), [-92.0, -98.0]);
+        turns.add_spare(FULL, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
+    }
+
     #[test]
     fn usage_is_counted_per_share_time() {
         let mut usage = Usage::default();
         usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
         assert_eq!(usage.of(1), 0.0, "it is not known for how long the class is there");
-        usage.measure([(1, 532, 4), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
+        usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
         assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 0.0]);
-        usage.measure([(1, 999, 4)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
+        usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
         assert_eq!(usage.of(1), 8.0, "too early");
-        usage.measure([(1, 540, 5), (2, 9, 0)].into_iter(), TENTH, 4 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 2.0], "claims of the second were left all the time");
-        usage.measure([(2, 9, 0)].into_iter(), TENTH, 5 * TENTH);
+        usage.measure([(1, 540, 3), (2, 9, TENTH)].into_iter(), TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 1.25], "claims of the second have waited");
+        usage.measure([(2, 9, TENTH)].into_iter(), TENTH, 5 * TENTH);
         assert_eq!(usage.of(1), 0.0, "the class is gone");
     }
 
