@@ -48,7 +48,8 @@ impl State {
             let parent = numbers.get(&parent).copied().unwrap_or(0);
             let number = if class == ROOT { 0 } else { number_of(parent, &name.to_string()) };
             numbers.insert(class, number);
-            (class, OwnClass { number, parent, weight, waiting: tokens, used: usage.of(class) })
+            let (used, usable) = usage.of(class);
+            (class, OwnClass { number, parent, weight, waiting: tokens, used, usable })
         });
         own.unzip()
     }

@@ -67,11 +67,12 @@ impl RefillHandle {
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
-            if self.has_classes {
-                _ = self.store.report(ClassReport::new(ask.node, 0, Vec::new())).await;
-            }
             if let Ok(answer) = self.store.ask(ask).await {
                 note(&*self.store, &ask, &answer);
+            }
+            // After the tokens, which others may wait for. A report that does not arrive ends by itself.
+            if self.has_classes {
+                _ = self.store.report(ClassReport::new(ask.node, 0, Vec::new())).await;
             }
         }
     }

@@ -28,9 +28,10 @@ pub(crate) struct OwnClass {
     pub(crate) parent: u64,
     pub(crate) weight: u64,
     pub(crate) waiting: u64,
-    /// What these claims could use in a share time, by what they were served in the last one. Few callers that come again at
-    /// once use more than waits at a time.
+    /// What these claims were served in a share time lately. Few callers that come again at once use more than waits at a time.
     pub(crate) used: f64,
+    /// What they could use, by how long they have waited.
+    pub(crate) usable: f64,
 }
 
 /// What is due to a class on this node, in tokens.
@@ -96,12 +97,17 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
             // everything.
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
-            let OwnClass { waiting, used, .. } = own[at];
+            let OwnClass { waiting, used, usable, .. } = own[at];
             let is_idle = waiting == 0 && used < LEAST_USED;
             if waiting as f64 <= part.level && (is_idle || !idle_only) {
                 part.is_heavy = false;
                 // Of a class that was not served lately, nothing is known but what waits.
                 part.needs = if used < LEAST_USED { waiting as f64 } else { used.min(part.level) };
+                // If the class gets its share whatever is reported here, what is reported and not used would be lost to the heavy
+                // nodes of the class. If it does not, its part would not rise above what it is without being asked for.
+                if class.heavy < 2.0 && used >= LEAST_USED {
+                    part.needs = usable.min(part.level);
+                }
                 class.heavy -= 1.0;
                 class.light += if part.needs > 0.0 { 1.0 } else { 0.0 };
                 class.needs += part.needs;
@@ -237,6 +243,7 @@ mod tests {
                     weight: *weight,
                     waiting: *waiting,
                     used: 0.0,
+                    usable: 0.0,
                 })
                 .collect()
         };
@@ -275,7 +282,7 @@ mod tests {
     }
 
     fn own(number: u64, weight: u64, waiting: u64) -> OwnClass {
-        OwnClass { number, parent: 0, weight, waiting, used: 0.0 }
+        OwnClass { number, parent: 0, weight, waiting, used: 0.0, usable: 0.0 }
     }
 
     fn totals(weights: &[(u64, u64, u64)], waiting: &[Vec<u64>]) -> Vec<f64> {
@@ -359,12 +366,14 @@ mod tests {
     /// Their claims do not wait for long, so few wait at a time.
     #[test]
     fn few_callers_need_what_they_used_and_get_no_more_than_is_due_to_them() {
-        for (used, needs) in [(0.0, 4.0), (30.5, 30.5), (90.0, 80.0)] {
-            let parts = divide(100.0, &[], &[OwnClass { used, ..own(A, 4, 4) }, own(B, 1, 500)]);
+        for (used, needs) in [(0.0, 4.0), (3.5, 3.5), (30.5, 30.5), (90.0, 80.0)] {
+            let parts = divide(100.0, &[], &[OwnClass { used, usable: used, ..own(A, 4, 4) }, own(B, 1, 500)]);
             assert_eq!((parts.classes[0].is_heavy, parts.classes[0].needs), (false, needs), "{used}");
             assert_near(&[parts.classes[1].level], &[100.0 - needs]);
         }
-        let idle = divide(100.0, &[], &[OwnClass { used: 30.0, ..own(A, 4, 0) }]);
+        let idle = divide(100.0, &[], &[OwnClass { used: 30.0, usable: 30.0, ..own(A, 4, 0) }]);
+        assert_eq!(idle.classes[0].needs, 30.0, "its callers come again");
+        let idle = divide(100.0, &[], &[OwnClass { used: 0.05, ..own(A, 4, 0) }]);
         assert_eq!(idle.classes[0].needs, 0.0);
     }
 

@@ -89,12 +89,10 @@ struct ClassUsage {
 }
 
 impl Usage {
-    /// What a class can use in a share time: what it was served, and up to twice that if claims waited in it all the time. Callers
-    /// that pause after each grant wait for a part of the time. They would not use much more if they did not, and what they
-    /// seem to need and do not use is lost to their class: so it counts as its square.
-    pub(crate) fn of(&self, class: ClassId) -> f64 {
+    /// What a class was served in a share time, and what it can use: up to twice that, if claims waited in it all the time.
+    pub(crate) fn of(&self, class: ClassId) -> (f64, f64) {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        usage.average * (1.0 + usage.waits * usage.waits)
+        (usage.average, usage.average * (1.0 + usage.waits * usage.waits))
     }
 
     /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
@@ -298,15 +296,15 @@ mod tests {
     fn usage_is_counted_per_share_time() {
         let mut usage = Usage::default();
         usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
-        assert_eq!(usage.of(1), 0.0, "it is not known for how long the class is there");
+        assert_eq!(usage.of(1), (0.0, 0.0), "it is not known for how long the class is there");
         usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 0.0]);
+        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 0.0]);
         usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
-        assert_eq!(usage.of(1), 8.0, "too early");
+        assert_eq!(usage.of(1), (8.0, 8.0), "too early");
         usage.measure([(1, 540, 3), (2, 9, TENTH)].into_iter(), TENTH, 4 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 1.25], "claims of the second have waited");
+        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 1.25], "claims of the second have waited");
         usage.measure([(2, 9, TENTH)].into_iter(), TENTH, 5 * TENTH);
-        assert_eq!(usage.of(1), 0.0, "the class is gone");
+        assert_eq!(usage.of(1), (0.0, 0.0), "the class is gone");
     }
 
     #[test]

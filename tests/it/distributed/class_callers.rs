@@ -48,7 +48,7 @@ async fn classes_with_few_callers_have_their_shares() {
             };
             let _nodes: Vec<Node> = (0..nodes).map(node).collect();
             sleep(millis(2_000)).await;
-            fleet.check_policy(millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
+            fleet.check_policy_within(0.03, millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
             fleet.assert_lawful(500, 50);
         }
     }
