@@ -7,6 +7,8 @@ mod distributed {
     mod class_fleet;
     #[path = "../it/distributed/class_callers.rs"]
     mod class_callers;
+    #[path = "../it/distributed/class_attacks.rs"]
+    mod class_attacks;
     #[path = "../it/distributed/classes.rs"]
     mod classes;
 }

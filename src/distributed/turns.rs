@@ -1,9 +1,9 @@
-//! How much a node with classes takes at a time, and when: its part of the quota, in whole claims. Pure.
+//! How much the classes of a node may take, and when: an account for each class. Pure.
 //!
-//! A node takes its [part](super::shares) of what all nodes are minted in a share time, and then the next part, shortly
-//! before the last of these tokens comes. Its claims do not add up to just that, so the rest is *credit*. A claim that
-//! costs more than the part is taken at once, and the node then waits for as many share times as it takes to pay the rest
-//! back, unless the store has tokens for which no node asks.
+//! What is [due](super::shares) to a class on this node is added to its account in each share time, and what the class is served
+//! is taken from it. A class asks for what its account will have a share time later. A claim that costs more is requested at once,
+//! and the class then *rests* until its account is at 0 again, unless the store has tokens for which no node asks. So what is due
+//! to one class of a node is not spent on another one.
 
 use super::ClassDemand;
 use crate::core::classes::ClassId;

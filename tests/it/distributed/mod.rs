@@ -1,6 +1,7 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+mod class_attacks;
 mod class_callers;
 mod class_fleet;
 mod classes;
