@@ -16,8 +16,9 @@ const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 const MOST_ACCOUNTS: usize = 256;
 
 /// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
-const FULL: f64 = 0.8;
-/// How much faster more is due if the bucket were full.
+const FULL: f64 = 0.95;
+/// How much more is due if the bucket is full, in parts of what is due anyway. It is less by the third power of how full the bucket
+/// is: for moments, tokens are left although all is asked for.
 const SPEED: f64 = 2.0;
 
 /// What a node with classes knows of the others, and what its classes may take.
@@ -207,7 +208,7 @@ impl Turns {
         let share_times = elapsed as f64 / share_time as f64;
         for account in self.accounts.values_mut().filter(|account| account.is_waiting) {
             let most = (account.part - account.balance()).max(0.0);
-            let more = if fullness < FULL { SPEED * fullness * share_times * account.part } else { -account.balance() };
+            let more = if fullness < FULL { SPEED * fullness.powi(3) * share_times * account.part } else { -account.balance() };
             account.credit += more.clamp(0.0, most);
         }
     }
@@ -287,7 +288,7 @@ mod tests {
         turns.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
         turns.update(&served, 0, TENTH, 0);
         turns.add_spare(0.5, TENTH, TENTH);
-        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().0), [-92.0, -98.0]);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().0), [-95.0, -98.75]);
         turns.add_spare(FULL, TENTH, TENTH);
         assert_eq!([1, 2].map(|class| turns.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
     }
