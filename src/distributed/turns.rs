@@ -133,29 +133,42 @@ impl Turns {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
         self.updated_at = now;
         let mut before = std::mem::take(&mut self.accounts);
+        let mut unasked = 0.0;
         for class in classes {
             let &ClassState { number, part, served, is_waiting } = class;
             let known = before.remove(&number).unwrap_or(Account { part, served, ..Account::default() });
             // A class that was made anew counts from 0.
             let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
             let requested = (known.requested - taken).max(0.0);
+            unasked += (taken - known.requested).max(0.0);
             // Nothing is saved for later, except what is too little for the next claim.
             let most = requested + if is_waiting { part } else { 0.0 };
             let credit = (known.credit + known.part * elapsed - taken).min(most);
             self.accounts.insert(number, Account { part, credit, requested, served, is_waiting });
         }
         for (number, mut gone) in before {
-            (gone.credit, gone.requested, gone.is_waiting) = (gone.credit + gone.part * elapsed, 0.0, false);
+            (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
             if gone.credit < 0.0 && self.accounts.len() < MOST_ACCOUNTS {
                 self.accounts.insert(number, gone);
             }
         }
-        // Requested tokens that are not there any more were served to another class, or lost.
+        // Requested tokens that are not there any more were served to another class, which has not asked for them, or lost, or
+        // served to a class that was removed since: the class that has asked pays for these.
         let requested: f64 = self.accounts.values().map(|account| account.requested).sum();
-        if requested > outstanding as f64 {
-            let rest = outstanding as f64 / requested;
-            self.accounts.values_mut().for_each(|account| account.requested *= rest);
+        let gone = requested - outstanding as f64;
+        if gone > 0.0 {
+            let paid = 1.0 - (unasked / gone).min(1.0);
+            for account in self.accounts.values_mut() {
+                let part = account.requested * gone / requested;
+                account.requested -= part;
+                account.credit -= part * paid;
+            }
         }
+    }
+
+    /// The last request got nothing.
+    pub(crate) fn withdraw_requests(&mut self) {
+        self.accounts.values_mut().for_each(|account| account.requested = 0.0);
     }
 
     /// The demand on other nodes is not known any more.
@@ -257,15 +270,19 @@ mod tests {
     }
 
     #[test]
-    fn requested_tokens_that_are_lost_or_served_to_another_class_are_not_charged() {
+    fn requested_tokens_that_did_not_come_or_were_served_to_another_class_are_not_charged() {
         let mut turns = Turns::default();
         turns.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
         turns.request(1, 20.0);
         turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
         assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().1), [true, false], "the second class was served");
         turns.request(1, 20.0);
+        turns.withdraw_requests();
         turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
         assert_eq!(turns.limit(1), Some((2.0, true)), "the request got nothing");
+        turns.request(1, 20.0);
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
     }
 
     #[test]

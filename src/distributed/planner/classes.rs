@@ -19,6 +19,11 @@ impl RefillPlanner {
         self.busy
     }
 
+    /// The last request got nothing for the classes.
+    pub(crate) fn withdraw_class_requests(&mut self) {
+        self.turns.iter_mut().for_each(|turns| turns.withdraw_requests());
+    }
+
     /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
     pub(super) fn share_spare(&mut self, now: u64) {
         // What nodes may keep is missing in the bucket.

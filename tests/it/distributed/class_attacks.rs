@@ -68,7 +68,7 @@ async fn the_part_of_a_node_that_dies_goes_to_the_others_when_its_report_ends() 
     tollgate::distributed::Store::report(&fleet.store, report(1)).await.unwrap();
     let [backup] = fleet.granted_in(millis(2_500), ["backup"]).await;
     println!("{backup} of 1,250 while a report that is wrong has nearly all of the quota");
-    assert!(backup >= 1_000.0, "{backup}");
+    assert!(backup >= 500.0, "{backup}");
     let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
     assert!(backup >= 990.0, "{backup}");
     fleet.assert_lawful(500, 50);
