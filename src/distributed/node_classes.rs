@@ -75,7 +75,8 @@ impl State {
             return ClassLimits::new();
         };
         // What no class on any node needs goes to the classes in which claims wait.
-        let waiting: f64 = own.iter().zip(&parts.classes).filter(|((_, own), _)| own.waiting > 0).map(|(_, part)| part.level).sum();
+        let waiting: f64 =
+            own.iter().zip(&parts.classes).filter(|((_, own), _)| own.waiting > 0).map(|(_, part)| part.level).sum();
         let more = 1.0 + parts.spare / busy as f64 / waiting.max(f64::MIN_POSITIVE);
         let states: Vec<ClassState> = own
             .iter()

@@ -221,7 +221,11 @@ impl Turns {
         let share_times = elapsed as f64 / share_time as f64;
         for account in self.accounts.values_mut().filter(|account| account.is_waiting) {
             let most = (account.part - account.balance()).max(0.0);
-            let more = if fullness < FULL { SPEED * fullness.powi(3) * share_times * account.part } else { -account.balance() };
+            let more = if fullness < FULL {
+                SPEED * fullness.powi(3) * share_times * account.part
+            } else {
+                -account.balance()
+            };
             account.credit += more.clamp(0.0, most);
         }
     }

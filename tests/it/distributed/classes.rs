@@ -332,12 +332,22 @@ async fn a_report_has_a_class_before_those_in_it() {
     let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
     let outer = limiter.class("outer", Share::weight(1)).unwrap();
     let inner = outer.class("inner", Share::weight(1)).unwrap();
-    let claims: Vec<_> = (0..4).map(|_| tokio::spawn({ let inner = inner.clone(); async move { inner.wait(9).await } })).collect();
+    let claims: Vec<_> = (0..4)
+        .map(|_| {
+            tokio::spawn({
+                let inner = inner.clone();
+                async move { inner.wait(9).await }
+            })
+        })
+        .collect();
     sleep(millis(3_000)).await;
     claims.iter().for_each(|claim| claim.abort());
     let seen = store.0.seen.lock().unwrap();
     let nested: Vec<_> = seen.iter().filter(|report| report.classes.len() == 2).collect();
-    assert!(!nested.is_empty() && nested.iter().all(|report| report.classes[0].class == report.classes[1].parent), "{seen:?}");
+    assert!(
+        !nested.is_empty() && nested.iter().all(|report| report.classes[0].class == report.classes[1].parent),
+        "{seen:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -357,10 +367,7 @@ async fn the_tokens_of_a_node_that_ends_do_not_wait_for_its_report() {
 struct WithoutReports(MemoryStore);
 
 impl Store for WithoutReports {
-    fn ask(
-        &self,
-        ask: LeaseRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         self.0.ask(ask)
     }
 
