@@ -297,8 +297,8 @@ mod tests {
         turns.update(&[], 0, TENTH, TENTH);
         turns.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
         assert_eq!((turns.limit(1), turns.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
-        turns.update(&[], 0, TENTH, 10 * TENTH);
-        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 11 * TENTH);
+        turns.update(&[], 0, TENTH, 11 * TENTH);
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
         assert_eq!(turns.limit(1), Some((2.0, true)), "its debt was paid by time");
     }
 

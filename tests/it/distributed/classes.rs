@@ -70,7 +70,7 @@ async fn what_a_class_does_not_use_goes_to_the_others() {
     pages.tasks.abort_all();
     sleep(millis(500)).await;
     let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
-    assert!(backup >= 990.0, "{backup} of 1,000");
+    assert!(backup >= 985.0, "{backup} of 1,000");
     fleet.consume(&mut pages, "pages", 60, 1);
     sleep(millis(500)).await;
     fleet.check_policy(millis(2_000), "both again").await;
