@@ -136,7 +136,7 @@ impl Turns {
         let mut unasked = 0.0;
         for class in classes {
             let &ClassState { number, part, served, is_waiting } = class;
-            let known = before.remove(&number).unwrap_or(Account { part, served, ..Account::default() });
+            let known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
             // A class that was made anew counts from 0.
             let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
             let requested = (known.requested - taken).max(0.0);
