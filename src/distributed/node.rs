@@ -5,6 +5,7 @@
 //! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::cover::Cover;
+use super::node_classes::ClassLimits;
 use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View, Waiting};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
@@ -44,14 +45,14 @@ impl State {
             planner.allowance = 0;
         }
         let quota = planner.quota;
-        self.take_part(rovers, &mut planner, now);
+        let mut limits = self.take_part(rovers, &mut planner, now);
         self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
         let hold = planner.allowance;
         let mut waiting = Waiting::default();
         let claims = |share| {
-            waiting = self.whole_claims(rovers, quota, view.lack, share, soon);
+            waiting = self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits);
             waiting
         };
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
@@ -74,11 +75,12 @@ impl State {
                 // compute it anew.
                 let view = self.view(rovers, quota, now);
                 ask.want -= waiting.want;
-                ask.want += self.whole_claims(rovers, quota, view.lack, planner.share(), soon).want;
+                let share = planner.share();
+                ask.want += self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits).want;
                 ask.banked = view.banked;
             }
             if let Some(turns) = planner.turns.as_mut().filter(|_| ask.want > 0) {
-                turns.take(ask.want, ask.want >= view.lack, now);
+                limits.values().for_each(|limit| turns.request(limit.number, limit.wanted));
             }
         }
         self.put_planner(planner);
@@ -120,9 +122,16 @@ impl State {
 
     /// The tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
     /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
-    fn whole_claims(&self, rovers: &Rovers, quota: usize, lack: u64, share: u64, soon: u64) -> Waiting {
+    fn whole_claims(
+        &self,
+        rovers: &Rovers,
+        quota: usize,
+        lack: u64,
+        (share, soon): (u64, u64),
+        limits: &mut ClassLimits,
+    ) -> Waiting {
         if self.has_classes() {
-            return self.whole_installments(rovers, quota, lack, share, soon);
+            return self.whole_installments(rovers, quota, lack, (share, soon), limits);
         }
         let (mut gaps, mut want, mut largest) = (0_u64, 0_u64, 1);
         let mut cover = self.cover(quota);

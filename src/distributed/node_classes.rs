@@ -4,22 +4,42 @@
 //! millionths, so that classes here share what comes as their parts are to each other.
 
 use super::shares::{OwnClass, Parts, divide};
-use super::turns::Usage;
+use super::turns::{ClassState, Usage};
 use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Waiting};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
-use crate::core::rovers::Rovers;
+use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use std::collections::{HashMap, HashSet};
 
+/// How many tokens may be requested for a class now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassLimit {
+    pub(super) number: u64,
+    most: f64,
+    /// Whether a claim may take more.
+    may_exceed: bool,
+    /// What is requested.
+    pub(super) wanted: f64,
+}
+
+/// The same for all classes of a node; empty if the demand on other nodes is not known.
+pub(super) type ClassLimits = HashMap<ClassId, ClassLimit>;
+
+impl ClassLimit {
+    fn allows(&self, need: f64) -> bool {
+        self.wanted + need <= self.most || self.may_exceed && self.wanted == 0.0
+    }
+}
+
 impl State {
-    /// What is due to the classes of this node, and which classes that are; `None` if the demand on other nodes is not
-    /// known.
-    fn parts(&self, planner: &RefillPlanner, now: u64) -> Option<(Vec<ClassId>, Parts)> {
+    /// The classes of this node, and what is due to them; `None` if the demand on other nodes is not known.
+    fn parts(&self, planner: &RefillPlanner, now: u64) -> Option<(Vec<(ClassId, OwnClass)>, Parts)> {
         let turns = planner.turns.as_ref()?;
         let others = turns.others(now)?;
         let (ids, own) = self.own_classes(&turns.usage);
-        Some((ids, divide(planner.shared(), others, &own)))
+        let parts = divide(planner.shared(), others, &own);
+        Some((ids.into_iter().zip(own).collect(), parts))
     }
 
     fn own_classes(&self, usage: &Usage) -> (Vec<ClassId>, Vec<OwnClass>) {
@@ -28,52 +48,68 @@ impl State {
             let parent = numbers.get(&parent).copied().unwrap_or(0);
             let number = if class == ROOT { 0 } else { number_of(parent, &name.to_string()) };
             numbers.insert(class, number);
-            (class, OwnClass { number, parent, weight, waiting: tokens, used: usage.of(class) })
+            let (used, usable) = usage.of(class);
+            (class, OwnClass { number, parent, weight, waiting: tokens, used, usable })
         });
         own.unzip()
     }
 
     fn class_lacks(&self) -> impl Iterator<Item = ClassLack<'_>> {
-        self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens()))
+        self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens(), self.supply.synced()))
     }
 
-    /// Computes how much is due to this node and its classes, by the claims that wait now.
-    pub(super) fn take_part(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, now: u64) {
+    /// Computes how much is due to the classes of this node, by the claims that wait now, and lets those rest that took more.
+    /// Returns what each may take now; nothing if the demand on other nodes is not known.
+    pub(super) fn take_part(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, now: u64) -> ClassLimits {
         if planner.turns.is_none() || self.queue.is_empty() {
-            return;
+            return ClassLimits::new();
         }
         let parts = self.parts(planner, now);
         let (shared, busy, share_time) = (planner.shared(), planner.busy(), planner.share_time());
-        let part = parts.as_ref().map(|(_, parts)| parts.sum + parts.spare / busy as f64);
-        if let Some(turns) = &mut planner.turns {
-            turns.part = part;
-            turns.end_debt(share_time, now);
-        }
-        let Some(classes) = self.classes_mut() else { return };
-        let Some((ids, parts)) = parts else { return classes.apply_own_weights(now) };
+        let outstanding = self.outstanding(rovers, planner.quota);
+        let served: Vec<u64> = self.class_lacks().map(|lack| lack.served).collect();
+        let Some(turns) = &mut planner.turns else { return ClassLimits::new() };
+        let Some((own, parts)) = parts else {
+            turns.forget();
+            self.classes_mut().into_iter().for_each(|classes| classes.apply_own_weights(now));
+            return ClassLimits::new();
+        };
+        // What no class on any node needs goes to the classes in which claims wait.
+        let waiting: f64 =
+            own.iter().zip(&parts.classes).filter(|((_, own), _)| own.waiting > 0).map(|(_, part)| part.level).sum();
+        let more = 1.0 + parts.spare / busy as f64 / waiting.max(f64::MIN_POSITIVE);
+        let states: Vec<ClassState> = own
+            .iter()
+            .zip(&parts.classes)
+            .zip(served)
+            .map(|(((_, own), part), served)| ClassState {
+                number: own.number,
+                part: part.level * more,
+                served,
+                is_waiting: own.waiting > 0,
+            })
+            .collect();
+        turns.update(&states, outstanding, share_time, now);
         let weight = |tokens: f64| ((tokens / shared * MAX_WEIGHT as f64).round() as u64).clamp(1, MAX_WEIGHT);
-        let mut light = HashSet::new();
-        for (class, part) in ids.into_iter().zip(parts.classes) {
+        let mut limits = ClassLimits::new();
+        for ((class, own), part) in own.into_iter().zip(parts.classes) {
+            let Some(classes) = self.classes_mut() else { return limits };
             classes.apply_weights(class, (weight(part.whole), weight(part.level)), now);
-            if !part.is_heavy {
-                light.insert(class);
+            classes.set_resting(class, turns.rests(own.number), now);
+            if let Some((most, may_exceed)) = turns.limit(own.number) {
+                limits.insert(class, ClassLimit { number: own.number, most, may_exceed, wanted: 0.0 });
             }
         }
         // An installment for which there are no tokens holds back no other class.
-        let is_stuck = self.stuck_front(rovers, planner.quota).is_some();
-        let Some(classes) = self.classes_mut() else { return };
-        if is_stuck {
-            classes.scheduler.tree.unpick();
-            _ = classes.scheduler.tree.pick(now);
-        }
-        // If the tokens of the claim picked now are promised, the next request is for others.
-        let is_stuck = is_stuck && self.stuck_front(rovers, planner.quota).is_some();
-        let Some(classes) = self.classes_mut() else { return };
-        let picked = classes.scheduler.tree.picked();
-        let serves_light = is_stuck && picked.is_some_and(|pick| light.contains(&classes.owner(pick.leaf)));
-        if let Some(turns) = &mut planner.turns {
-            turns.serves_light = serves_light;
-        }
+        self.unpick_stuck(rovers);
+        limits
+    }
+
+    /// The tokens that are here or promised, and that no claim was served.
+    fn outstanding(&self, rovers: &Rovers, quota: usize) -> u64 {
+        let covered = self.cover(quota).pieces.fold(self.supply.quotas()[quota].head, u64::wrapping_add);
+        let base = self.classes().map_or(covered, |classes| self.base(classes, rovers));
+        ahead(covered, base).max(0) as u64
     }
 
     /// What the classes of this node need: for the store, to be sent with each request.
@@ -82,7 +118,7 @@ impl State {
         let mut planner = self.take_planner()?;
         let (shared, share_time) = (planner.shared(), planner.share_time());
         let turns = planner.turns.as_mut()?;
-        let served = self.class_lacks().map(|lack| (lack.class, lack.served, lack.emptied));
+        let served = self.class_lacks().map(|lack| (lack.class, lack.served, lack.waited));
         turns.usage.measure(served, share_time, now);
         let (_, own) = self.own_classes(&turns.usage);
         let parts = divide(shared, turns.others(now).unwrap_or_default(), &own);
@@ -90,14 +126,16 @@ impl State {
         let mut classes = Vec::new();
         // Those in a class come before it.
         for (class, part) in own.iter().zip(parts.classes).rev() {
-            if class.waiting > 0 || above.contains(&class.number) {
+            if part.is_heavy || part.needs > 0.0 || above.contains(&class.number) {
                 above.insert(class.parent);
                 let &OwnClass { number, parent, weight, .. } = class;
-                let light = u64::from(!part.is_heavy && class.waiting > 0);
+                let light = u64::from(!part.is_heavy && part.needs > 0.0);
                 let (heavy, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };
                 classes.push(ClassDemand { class: number, parent, weight, heavy, light, millis });
             }
         }
+        // A store that knows too many classes leaves out the last ones: a class is no use without those around it.
+        classes.reverse();
         // The limiter itself is known to all, unless it has claims of its own.
         classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
@@ -129,25 +167,34 @@ impl State {
         rovers: &Rovers,
         quota: usize,
         lack: u64,
-        share: u64,
-        soon: u64,
+        (share, soon): (u64, u64),
+        limits: &mut ClassLimits,
     ) -> Waiting {
+        limits.values_mut().for_each(|limit| limit.wanted = 0.0);
+        let Some(classes) = self.classes() else { return Waiting::default() };
         let (mut want, mut largest) = (0_u64, 1);
         let mut cover = self.cover(quota);
         for next in self.next_installments(rovers) {
             let need = cover.lacks(next.start, next.end);
             largest = next.end.wrapping_sub(next.start).max(largest);
             if need > 0 {
-                let is_enough = want > 0 && want.saturating_add(need) > share;
+                let limit = limits.get_mut(&classes.owner(next.leaf));
+                let is_enough = match &limit {
+                    Some(limit) => !limit.allows(need as f64),
+                    None => want > 0 && want.saturating_add(need) > share,
+                };
                 if is_enough || !next.fits || !self.supply.others_pass(next.end, quota, soon) {
                     return Waiting { want, largest };
                 }
+                limit.into_iter().for_each(|limit| limit.wanted += need as f64);
                 want += need;
                 cover.at = next.end;
             }
         }
         // The rest comes after more installments than are looked at.
-        Waiting { want: want.max(lack.min(share.max(1))), largest }
+        let all = want.max(lack.min(share.max(1)));
+        limits.values_mut().for_each(|limit| limit.wanted *= all as f64 / want.max(1) as f64);
+        Waiting { want: all, largest }
     }
 
     /// What [`counted_on`](Self::counted_on) is with classes.

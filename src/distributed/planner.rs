@@ -343,9 +343,10 @@ impl RefillPlanner {
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
-        if self.left > 0 || is_outdated || !is_sound {
-            self.forgive_turns();
+        if is_outdated || !is_sound {
+            self.withdraw_class_requests();
         }
+        self.share_spare(now);
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would

@@ -74,7 +74,7 @@ impl RefillHandle {
             if let Ok(answer) = beside(&mut report, self.store.ask(ask)).await {
                 note(&*self.store, &ask, &answer);
             }
-            // The last report must not be overtaken by this one.
+            // After the tokens, which others may wait for. The last report must not be overtaken by this one.
             if let Some(report) = report {
                 report.await;
             }

@@ -14,6 +14,13 @@ use super::ClassDemand;
 use crate::core::classes::MAX_WEIGHT;
 use std::collections::HashMap;
 
+/// A class that used less than this in a share time was not served lately.
+pub(crate) const LEAST_USED: f64 = 0.1;
+
+/// Few turns are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
+/// could be, until the next report.
+const MOST_TURNS: usize = 10;
+
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OwnClass {
@@ -21,9 +28,10 @@ pub(crate) struct OwnClass {
     pub(crate) parent: u64,
     pub(crate) weight: u64,
     pub(crate) waiting: u64,
-    /// What these claims could use in a share time, by what they were served in the last one. Few callers that come again at
-    /// once use more than waits at a time.
+    /// What these claims were served in a share time lately. Few callers that come again at once use more than waits at a time.
     pub(crate) used: f64,
+    /// What they could use, by how long they have waited.
+    pub(crate) usable: f64,
 }
 
 /// What is due to a class on this node, in tokens.
@@ -76,26 +84,37 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     let mut tree = ClassTree::new(others, own);
     let mut parts = vec![ClassPart { is_heavy: true, ..ClassPart::default() }; own.len()];
     tree.classes[..own.len()].iter_mut().for_each(|class| class.heavy += 1.0);
-    // Each turn finds classes that are light here, which raises the level of the others: so there are few turns.
+    // The first turn is for the classes in which no claim waits here: what they would get. Each further turn finds classes
+    // that are light here, which raises the level of the others: so there are few turns.
+    let mut turns = 0;
     let spare = loop {
         let spare = tree.pour(tokens);
-        let mut is_final = true;
+        let idle_only = turns == 0;
+        let mut is_final = !idle_only;
+        turns += 1;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
             // everything.
             part.level = ((class.due - class.needs) / class.heavy).max(class.due / (class.heavy + class.light));
-            let OwnClass { waiting, used, .. } = own[at];
-            if waiting as f64 <= part.level {
+            let OwnClass { waiting, used, usable, .. } = own[at];
+            let is_idle = waiting == 0 && used < LEAST_USED;
+            if waiting as f64 <= part.level && (is_idle || !idle_only) {
                 part.is_heavy = false;
-                part.needs = if waiting > 0 { used.min(part.level).max(waiting as f64) } else { 0.0 };
+                // Of a class that was not served lately, nothing is known but what waits.
+                part.needs = if used < LEAST_USED { waiting as f64 } else { used.min(part.level) };
+                // If the class gets its share whatever is reported here, what is reported and not used would be lost to the heavy
+                // nodes of the class. If it does not, its part would not rise above what it is without being asked for.
+                if class.heavy < 2.0 && used >= LEAST_USED {
+                    part.needs = usable.min(part.level);
+                }
                 class.heavy -= 1.0;
-                class.light += if waiting > 0 { 1.0 } else { 0.0 };
+                class.light += if part.needs > 0.0 { 1.0 } else { 0.0 };
                 class.needs += part.needs;
                 is_final = false;
             }
         }
-        if is_final {
+        if is_final || turns == MOST_TURNS {
             break spare;
         }
     };
@@ -169,22 +188,14 @@ impl ClassTree {
         open.extend(
             children.iter().map(|child| (Some(*child), self.classes[*child].weight, self.classes[*child].demand)),
         );
+        // Those that need the least for their weight are filled first, and what they leave raises the level of the others.
+        open.sort_unstable_by(|(_, weight, demand), (_, other, others)| (demand / weight).total_cmp(&(others / other)));
+        let mut weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
         let mut left = tokens;
-        loop {
-            let weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
-            let level = if weights > 0.0 { left / weights } else { 0.0 };
-            let (filled, unfilled): (Vec<_>, Vec<_>) =
-                open.into_iter().partition(|(_, weight, demand)| *demand <= weight * level);
-            for (child, _, demand) in &filled {
-                self.give(at, *child, *demand);
-                left -= demand;
-            }
-            if filled.is_empty() || unfilled.is_empty() {
-                unfilled.iter().for_each(|(child, weight, _)| self.give(at, *child, weight * level));
-                left = if unfilled.is_empty() { left.max(0.0) } else { 0.0 };
-                break;
-            }
-            open = unfilled;
+        for (child, weight, demand) in open {
+            let part = demand.min(left * weight / weights);
+            self.give(at, child, part);
+            (left, weights) = ((left - part).max(0.0), weights - weight);
         }
         self.classes[at].children = children;
         left
@@ -232,6 +243,7 @@ mod tests {
                     weight: *weight,
                     waiting: *waiting,
                     used: 0.0,
+                    usable: 0.0,
                 })
                 .collect()
         };
@@ -270,7 +282,7 @@ mod tests {
     }
 
     fn own(number: u64, weight: u64, waiting: u64) -> OwnClass {
-        OwnClass { number, parent: 0, weight, waiting, used: 0.0 }
+        OwnClass { number, parent: 0, weight, waiting, used: 0.0, usable: 0.0 }
     }
 
     fn totals(weights: &[(u64, u64, u64)], waiting: &[Vec<u64>]) -> Vec<f64> {
@@ -354,12 +366,14 @@ mod tests {
     /// Their claims do not wait for long, so few wait at a time.
     #[test]
     fn few_callers_need_what_they_used_and_get_no_more_than_is_due_to_them() {
-        for (used, needs) in [(0.0, 4.0), (30.5, 30.5), (90.0, 80.0)] {
-            let parts = divide(100.0, &[], &[OwnClass { used, ..own(A, 4, 4) }, own(B, 1, 500)]);
+        for (used, needs) in [(0.0, 4.0), (3.5, 3.5), (30.5, 30.5), (90.0, 80.0)] {
+            let parts = divide(100.0, &[], &[OwnClass { used, usable: used, ..own(A, 4, 4) }, own(B, 1, 500)]);
             assert_eq!((parts.classes[0].is_heavy, parts.classes[0].needs), (false, needs), "{used}");
             assert_near(&[parts.classes[1].level], &[100.0 - needs]);
         }
-        let idle = divide(100.0, &[], &[OwnClass { used: 30.0, ..own(A, 4, 0) }]);
+        let idle = divide(100.0, &[], &[OwnClass { used: 30.0, usable: 30.0, ..own(A, 4, 0) }]);
+        assert_eq!(idle.classes[0].needs, 30.0, "its callers come again");
+        let idle = divide(100.0, &[], &[OwnClass { used: 0.05, ..own(A, 4, 0) }]);
         assert_eq!(idle.classes[0].needs, 0.0);
     }
 

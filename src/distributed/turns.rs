@@ -1,9 +1,9 @@
-//! How much a node with classes takes at a time, and when: its part of the quota, in whole claims. Pure.
+//! How much the classes of a node may take, and when: an account for each class. Pure.
 //!
-//! A node takes its [part](super::shares) of what all nodes are minted in a share time, and then the next part, shortly
-//! before the last of these tokens comes. Its claims do not add up to just that, so the rest is *credit*. A claim that
-//! costs more than the part is taken at once, and the node then waits for as many share times as it takes to pay the rest
-//! back, unless the store has tokens for which no node asks.
+//! What is [due](super::shares) to a class on this node is added to its account in each share time, and what the class is served
+//! is taken from it. A class asks for what its account will have a share time later. A claim that costs more is requested at once,
+//! and the class then *rests* until its account is at 0 again, unless the store has tokens for which no node asks. So what is due
+//! to one class of a node is not spent on another one.
 
 use super::ClassDemand;
 use crate::core::classes::ClassId;
@@ -12,23 +12,63 @@ use std::collections::HashMap;
 /// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
 const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
-/// What a node with classes knows of the others, and what it took.
+/// No more debts are remembered, of classes that are there and of those that are gone.
+const MOST_ACCOUNTS: usize = 256;
+
+/// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
+const FULL: f64 = 0.95;
+/// How much more is due if the bucket is full, in parts of what is due anyway. It is less by the third power of how full the bucket
+/// is: for moments, tokens are left although all is asked for.
+const SPEED: f64 = 2.0;
+
+/// What a node with classes knows of the others, and what its classes may take.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The demand on the other nodes, and when that is out of date.
     others: Vec<ClassDemand>,
     known_until: u64,
-    /// What is due to this node in a share time, in tokens. `None` if the demand on other nodes is not known.
-    pub(crate) part: Option<f64>,
-    /// Below 0: what was taken beyond the part.
-    credit: f64,
-    /// When it was taken.
-    taken_at: u64,
-    /// The next claim is of a class that needs less than its part: what other classes took does not hold it back.
-    pub(crate) serves_light: bool,
+    /// By the numbers of the classes. Empty if the demand on other nodes is not known.
+    accounts: HashMap<u64, Account>,
+    /// When the accounts were updated, and when what is left in the store was added.
+    updated_at: u64,
+    spare_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
     pub(crate) usage: Usage,
+}
+
+/// A class of this node, as its account needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassState {
+    pub(crate) number: u64,
+    /// What is due to it in a share time, in tokens, if that many wait.
+    pub(crate) part: f64,
+    /// All tokens that it was served so far.
+    pub(crate) served: u64,
+    pub(crate) is_waiting: bool,
+}
+
+/// What a class of this node may take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    part: f64,
+    /// What was due to it so far, less what it was served.
+    credit: f64,
+    /// What was requested for it and was not served yet.
+    requested: f64,
+    served: u64,
+    is_waiting: bool,
+}
+
+impl Account {
+    fn balance(&self) -> f64 {
+        self.credit - self.requested
+    }
+
+    /// In how many share times it has paid back what it took beyond its part.
+    fn pays_for(&self) -> f64 {
+        (-self.balance()).max(0.0) / self.part.max(f64::MIN_POSITIVE)
+    }
 }
 
 /// What each class of a node was served lately.
@@ -41,36 +81,36 @@ pub(crate) struct Usage {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ClassUsage {
-    /// All that the class was served so far, and how often the last of its claims was granted.
+    /// All that the class was served so far, and for how long claims have waited in it.
     served: u64,
-    emptied: u64,
-    /// What it was served in a share time, on average.
+    waited: u64,
+    /// What it was served in a share time, and the part of the time in which claims waited in it, on average.
     average: f64,
-    /// Claims have waited in it all the time since the measurement before.
-    is_backlogged: bool,
+    waits: f64,
 }
 
 impl Usage {
-    /// What a class can use in a share time: twice what it was served, if claims were left all the time.
-    pub(crate) fn of(&self, class: ClassId) -> f64 {
+    /// What a class was served in a share time, and what it can use: up to twice that, if claims waited in it all the time.
+    pub(crate) fn of(&self, class: ClassId) -> (f64, f64) {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        if usage.is_backlogged { 2.0 * usage.average } else { usage.average }
+        (usage.average, usage.average * (1.0 + usage.waits * usage.waits))
     }
 
-    /// Measures anew, if half a share time has passed: by what each class was served so far, and how often the last of its
-    /// claims was granted.
+    /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
+    /// waited in it.
     pub(crate) fn measure(&mut self, served: impl Iterator<Item = (ClassId, u64, u64)>, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.at);
         if elapsed < share_time / 2 {
             return;
         }
         let before = std::mem::take(&mut self.classes);
-        self.classes.extend(served.map(|(class, served, emptied)| {
-            let known = before.get(&class).copied();
-            let then = known.unwrap_or(ClassUsage { served, emptied, ..ClassUsage::default() });
-            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed.max(1) as f64;
-            let is_backlogged = known.is_some() && then.emptied == emptied;
-            (class, ClassUsage { served, emptied, average: (then.average + lately) / 2.0, is_backlogged })
+        let elapsed = elapsed.max(1) as f64;
+        self.classes.extend(served.map(|(class, served, waited)| {
+            let then = before.get(&class).copied().unwrap_or(ClassUsage { served, waited, ..ClassUsage::default() });
+            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed;
+            let waits = waited.saturating_sub(then.waited) as f64 / elapsed;
+            let (average, waits) = ((then.average + lately) / 2.0, (then.waits + waits) / 2.0);
+            (class, ClassUsage { served, waited, average, waits })
         }));
         self.at = now;
     }
@@ -87,46 +127,107 @@ impl Turns {
         (now < self.known_until).then_some(&self.others)
     }
 
-    /// How many tokens the node may take now, at least one claim.
-    pub(crate) fn share(&self) -> Option<u64> {
-        self.part.map(|part| if self.credit < 0.0 { 0 } else { (part + self.credit) as u64 })
+    /// Updates the accounts of the classes of this node. `outstanding`: the tokens that are promised to it or here, and not
+    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them.
+    pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
+        self.updated_at = now;
+        let mut before = std::mem::take(&mut self.accounts);
+        let mut unasked = 0.0;
+        for class in classes {
+            let &ClassState { number, part, served, is_waiting } = class;
+            let known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
+            // A class that was made anew counts from 0.
+            let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
+            let requested = (known.requested - taken).max(0.0);
+            unasked += (taken - known.requested).max(0.0);
+            // Nothing is saved for later, except what is too little for the next claim.
+            let most = requested + if is_waiting { part } else { 0.0 };
+            let credit = (known.credit + known.part * elapsed - taken).min(most);
+            self.accounts.insert(number, Account { part, credit, requested, served, is_waiting });
+        }
+        for (number, mut gone) in before {
+            (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
+            if gone.credit < 0.0 && self.accounts.len() < MOST_ACCOUNTS {
+                self.accounts.insert(number, gone);
+            }
+        }
+        // Requested tokens that are not there any more were served to another class, which has not asked for them, or lost, or
+        // served to a class that was removed since: the class that has asked pays for these.
+        let requested: f64 = self.accounts.values().map(|account| account.requested).sum();
+        let gone = requested - outstanding as f64;
+        if gone > 0.0 {
+            let paid = 1.0 - (unasked / gone).min(1.0);
+            for account in self.accounts.values_mut() {
+                let part = account.requested * gone / requested;
+                account.requested -= part;
+                account.credit -= part * paid;
+            }
+        }
     }
 
-    /// The instant before which the node takes no tokens; 0 if it may. A share time lasts `share_time` nanoseconds.
+    /// The last request got nothing.
+    pub(crate) fn withdraw_requests(&mut self) {
+        self.accounts.values_mut().for_each(|account| account.requested = 0.0);
+    }
+
+    /// The demand on other nodes is not known any more.
+    pub(crate) fn forget(&mut self) {
+        self.accounts.clear();
+    }
+
+    /// Whether claims of this class wait until it has paid back what it took beyond its part, and no tokens are requested for
+    /// it.
+    pub(crate) fn rests(&self, class: u64) -> bool {
+        self.accounts.get(&class).is_some_and(|account| account.balance() < 0.0 && account.requested < 0.5)
+    }
+
+    /// How many tokens claims of this class may take now, and whether a claim may take more; `None` if that is not known.
+    pub(crate) fn limit(&self, class: u64) -> Option<(f64, bool)> {
+        let account = self.accounts.get(&class)?;
+        Some((account.balance() + account.part, account.balance() >= 0.0))
+    }
+
+    /// How many tokens the node may take now, at least one claim.
+    pub(crate) fn share(&self) -> Option<u64> {
+        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        let share = |account: &Account| (account.balance() + account.part).max(0.0);
+        (!self.accounts.is_empty()).then(|| waiting.map(share).sum::<f64>() as u64)
+    }
+
+    /// The instant before which no class may take tokens; 0 if one may. A share time lasts `share_time` nanoseconds.
     pub(crate) fn resumes_at(&self, share_time: u64) -> u64 {
-        match self.part {
-            Some(_) if self.credit < 0.0 && !self.serves_light => self.pays_until(share_time),
+        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        match waiting.map(Account::pays_for).reduce(f64::min) {
+            Some(share_times) if share_times > 0.0 => {
+                self.updated_at.saturating_add((share_times * share_time as f64).ceil() as u64)
+            }
             _ => 0,
         }
     }
 
-    /// The instant by which the node has paid back what it took beyond its part.
-    fn pays_until(&self, share_time: u64) -> u64 {
-        let share_times = 1.0 - self.credit / self.part.unwrap_or(0.0).max(f64::MIN_POSITIVE);
-        self.taken_at.saturating_add((share_times * share_time as f64) as u64)
-    }
-
-    /// Forgets what was paid back by now.
-    pub(crate) fn end_debt(&mut self, share_time: u64, now: u64) {
-        if self.credit < 0.0 && self.pays_until(share_time) <= now {
-            self.credit = 0.0;
+    /// Records that `tokens` were requested for a class.
+    pub(crate) fn request(&mut self, class: u64, tokens: f64) {
+        if let Some(account) = self.accounts.get_mut(&class) {
+            account.requested += tokens;
         }
     }
 
-    /// Records that `tokens` were taken. `is_all`: no claim that waits lacks more.
-    pub(crate) fn take(&mut self, tokens: u64, is_all: bool, now: u64) {
-        let Some(part) = self.part else { return };
-        let most = if is_all { 0.0 } else { part };
-        if self.serves_light && self.credit < 0.0 {
-            return;
+    /// The store's bucket is full to this part after all that was asked for: more is due to each class, in proportion to its
+    /// part, and the more the fuller the bucket is. So what is left is shared as all else is.
+    pub(crate) fn add_spare(&mut self, fullness: f64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.spare_at).min(share_time);
+        self.spare_at = now;
+        let share_times = elapsed as f64 / share_time as f64;
+        for account in self.accounts.values_mut().filter(|account| account.is_waiting) {
+            let most = (account.part - account.balance()).max(0.0);
+            let more = if fullness < FULL {
+                SPEED * fullness.powi(3) * share_times * account.part
+            } else {
+                -account.balance()
+            };
+            account.credit += more.clamp(0.0, most);
         }
-        self.credit = (self.credit.max(0.0) + part - tokens as f64).min(most);
-        self.taken_at = now;
-    }
-
-    /// What was taken beyond the part is not paid back.
-    pub(crate) fn forgive(&mut self) {
-        self.credit = self.credit.max(0.0);
     }
 }
 
@@ -136,72 +237,96 @@ mod tests {
 
     const TENTH: u64 = 100_000_000;
 
-    fn turns(part: f64) -> Turns {
-        Turns { part: Some(part), ..Turns::default() }
+    fn state(number: u64, part: f64, served: u64) -> ClassState {
+        ClassState { number, part, served, is_waiting: true }
     }
 
     #[test]
-    fn fractions_of_the_part_add_up() {
-        let mut turns = turns(1.25);
-        let mut taken = 0;
-        for turn in 1..=40 {
-            let share = turns.share().unwrap();
+    fn each_class_takes_its_part_in_a_share_time_and_fractions_add_up() {
+        let (mut turns, mut served) = (Turns::default(), 0);
+        for turn in 0..40 {
+            turns.update(&[state(1, 1.25, served)], 0, TENTH, turn * TENTH);
             assert_eq!(turns.resumes_at(TENTH), 0);
-            turns.take(share, false, turn * TENTH);
-            taken += share;
+            let share = turns.share().unwrap();
+            turns.request(1, share as f64);
+            served += share;
         }
-        assert_eq!(taken, 50);
+        assert_eq!(served, 50);
     }
 
     #[test]
-    fn a_claim_above_the_part_is_paid_back_before_the_next() {
-        let mut turns = turns(2.5);
-        turns.take(10, false, TENTH);
-        assert_eq!(turns.resumes_at(TENTH), 5 * TENTH, "10 tokens are four parts, and these take four share times");
-        // The part has grown meanwhile.
-        turns.part = Some(7.5);
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        // A class that needs little does not wait for that, and one claim of it at a time.
-        turns.serves_light = true;
-        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(0)));
-        turns.take(1, false, 2 * TENTH);
-        turns.serves_light = false;
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        turns.end_debt(TENTH, 3 * TENTH - 1);
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH);
-        turns.end_debt(TENTH, 3 * TENTH);
-        assert_eq!((turns.resumes_at(TENTH), turns.share()), (0, Some(7)));
-        turns.take(10, false, 3 * TENTH);
-        turns.forgive();
-        assert_eq!(turns.resumes_at(TENTH), 0);
+    fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((2.5, true)));
+        turns.request(1, 10.0);
+        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2], "its claim has tokens that are to come");
+        assert_eq!(turns.limit(1), Some((-5.0, false)));
+        let second = turns.limit(2).unwrap();
+        assert!(second.1 && turns.resumes_at(TENTH) == 0, "{second:?}");
+        // It was served. The other class has taken what is due to it.
+        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [true; 2]);
+        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH, "the second has paid back 10 tokens of 5 each");
+        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2]);
     }
 
     #[test]
-    fn a_node_that_needs_less_than_its_part_saves_no_credit() {
-        let mut turns = turns(10.0);
-        turns.take(3, true, TENTH);
-        assert_eq!(turns.share(), Some(10));
-        turns.take(7, false, TENTH);
-        assert_eq!(turns.share(), Some(13));
-        turns.take(1, false, TENTH);
-        assert_eq!(turns.share(), Some(20), "a part at most");
-        turns.forgive();
-        assert_eq!(turns.share(), Some(20), "what is saved stays");
+    fn requested_tokens_that_did_not_come_or_were_served_to_another_class_are_not_charged() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        turns.request(1, 20.0);
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().1), [true, false], "the second class was served");
+        turns.request(1, 20.0);
+        turns.withdraw_requests();
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((2.0, true)), "the request got nothing");
+        turns.request(1, 20.0);
+        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(turns.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
+    }
+
+    #[test]
+    fn a_class_that_is_made_anew_owes_what_it_owed() {
+        let mut turns = Turns::default();
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
+        turns.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
+        turns.update(&[], 0, TENTH, TENTH);
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
+        assert_eq!((turns.limit(1), turns.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
+        turns.update(&[], 0, TENTH, 11 * TENTH);
+        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
+        assert_eq!(turns.limit(1), Some((2.0, true)), "its debt was paid by time");
+    }
+
+    #[test]
+    fn what_no_class_asks_for_is_shared_by_the_parts_and_pays_all_debts_before_tokens_are_lost() {
+        let mut turns = Turns::default();
+        let served = [state(1, 4.0, 100), state(2, 1.0, 100)];
+        turns.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
+        turns.update(&served, 0, TENTH, 0);
+        turns.add_spare(0.5, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().0), [-95.0, -98.75]);
+        turns.add_spare(FULL, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
     }
 
     #[test]
     fn usage_is_counted_per_share_time() {
         let mut usage = Usage::default();
         usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
-        assert_eq!(usage.of(1), 0.0, "it is not known for how long the class is there");
-        usage.measure([(1, 532, 4), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 0.0]);
-        usage.measure([(1, 999, 4)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
-        assert_eq!(usage.of(1), 8.0, "too early");
-        usage.measure([(1, 540, 5), (2, 9, 0)].into_iter(), TENTH, 4 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class)), [8.0, 2.0], "claims of the second were left all the time");
-        usage.measure([(2, 9, 0)].into_iter(), TENTH, 5 * TENTH);
-        assert_eq!(usage.of(1), 0.0, "the class is gone");
+        assert_eq!(usage.of(1), (0.0, 0.0), "it is not known for how long the class is there");
+        usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
+        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 0.0]);
+        usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
+        assert_eq!(usage.of(1), (8.0, 8.0), "too early");
+        usage.measure([(1, 540, 3), (2, 9, TENTH)].into_iter(), TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 1.25], "claims of the second have waited");
+        usage.measure([(2, 9, TENTH)].into_iter(), TENTH, 5 * TENTH);
+        assert_eq!(usage.of(1), (0.0, 0.0), "the class is gone");
     }
 
     #[test]

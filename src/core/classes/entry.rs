@@ -48,8 +48,6 @@ pub(crate) struct ClassEntry {
 
     /// Tokens of the installments that the class was served.
     pub(crate) served: u64,
-    /// How often the last claim that waited in the class was granted.
-    pub(crate) emptied: u64,
     pub(super) counts: Counts,
     pub(crate) max_waiting: usize,
     /// What this class is served counts in the statistics of this one: keys have none of their own.
@@ -90,6 +88,10 @@ pub(super) struct RareEntry {
     pub(super) ceiling_name: Name,
     /// As configured. The tree has the weight that is applied.
     pub(super) weight: u64,
+    /// For how long claims have waited in the class so far, in nanoseconds, until the last of them left; and since when claims
+    /// wait now, if they do. Kept only if the quota is distributed.
+    pub(super) waited: u64,
+    pub(super) waits_since: u64,
 }
 
 impl ClassEntry {
@@ -99,7 +101,6 @@ impl ClassEntry {
             leaf: id,
             owner: id,
             served: 0,
-            emptied: 0,
             counts: Counts::default(),
             max_waiting: usize::MAX,
             counted: id,
@@ -125,6 +126,8 @@ impl RareEntry {
             swept: None,
             ceiling_name: Name::NONE,
             weight,
+            waited: 0,
+            waits_since: 0,
         }
     }
 }

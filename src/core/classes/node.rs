@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) by_tag_slot: u32,
     /// Whether `unit` is not rounded.
     pub(super) is_exact: bool,
-    /// It has neither a floor nor a ceiling.
+    /// It has neither a floor nor a ceiling, and does not rest.
     pub(super) is_bare: bool,
     /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
     pub(super) is_key: bool,
@@ -47,6 +47,8 @@ pub(super) struct RareNode {
     pub(super) ceiling: Option<Box<Ceiling>>,
     /// Only leaves have one.
     pub(super) floor: Option<Box<Floor>>,
+    /// A leaf that is served after all others.
+    pub(super) rests: bool,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Kept neither for the
     /// root nor for leaves that have neither a floor nor a ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
     pub(super) offer: Option<Offer>,
@@ -119,6 +121,7 @@ impl RareNode {
             weight,
             ceiling: None,
             floor: None,
+            rests: false,
             offer: None,
             slots: RareSlots::NONE,
             backlogged: 0,

@@ -8,7 +8,7 @@ use super::floor::{Rate, nanos};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
-use super::tags::{MAX_TAG, StartTag, Tag, Turn};
+use super::tags::{MAX_TAG, RESTING, StartTag, Tag, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
 use std::num::NonZeroU64;
@@ -22,6 +22,23 @@ impl Tree {
     /// The claim in service has left, or the pick must be made anew for another reason.
     pub(crate) fn unpick(&mut self) {
         self.picked = None;
+    }
+
+    /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others. What is in
+    /// service stays so.
+    pub(crate) fn set_resting(&mut self, leaf: ClassId, rests: bool, now: u64) {
+        if std::mem::replace(&mut self.rare_mut(leaf).rests, rests) == rests {
+            return;
+        }
+        self.note_whether_bare(leaf);
+        if self.node(leaf).front.is_some() {
+            self.refresh_fully(leaf, now);
+        }
+    }
+
+    /// Whether the leaf in service rests, and `leaf` does not.
+    pub(crate) fn is_before_picked(&self, leaf: ClassId) -> bool {
+        self.picked.is_some_and(|pick| self.rare(pick.leaf).rests) && !self.rare(leaf).rests
     }
 
     /// The leaf in service, picked as of `now` if there is none. `None` if no claim waits or ceilings hold all back.
@@ -135,7 +152,10 @@ impl Tree {
         let rare = self.rare_mut(parent);
         let by = std::mem::take(&mut rare.virtual_time);
         rare.largest -= by;
-        rare.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
+        rare.by_tag.map(|turn| {
+            let resting = turn.start & RESTING;
+            Turn { start: (turn.start - resting).saturating_sub(by) | resting, ..turn }
+        });
         let mut child = rare.first_child;
         while child != NEW {
             let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
@@ -365,6 +385,7 @@ impl Tree {
 
     /// Enters the offer of a class in its parent's heaps. Returns the parent.
     fn file(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
+        let rests = offer.is_some_and(|offer| self.rare(offer.leaf).rests);
         let node = &mut self.nodes[id as usize];
         let (parent, since) = (node.parent, node.since);
         let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
@@ -372,7 +393,8 @@ impl Tree {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
             node.start.raise(self.rare[parent as usize].virtual_time);
             let span = self.rare[id as usize].weight.span(offer.tokens.get());
-            Turn { start: node.start.tag, span, since, class: id }
+            let start = if rests { node.start.tag | RESTING } else { node.start.tag };
+            Turn { start, span, since, class: id }
         });
         let RareSlots { mut by_deadline, .. } = self.rare[id as usize].slots;
         let RareNode { by_tag, by_deadline: deadlines, .. } = &mut self.rare[parent as usize];

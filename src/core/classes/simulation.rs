@@ -14,6 +14,7 @@ pub(crate) type Waiting = (u64, u64);
 /// An installment in its turn: the positions at which it begins and ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Installment {
+    pub(crate) leaf: ClassId,
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// Whether the in-flight cap lets it pass.
@@ -58,7 +59,7 @@ impl Simulation {
                 let next = queue.peek().map(|(cost, _)| *cost);
                 self.scheduler.advance(granted, next, debt, now);
             }
-            Some(Installment { start, end: self.base, fits })
+            Some(Installment { leaf: pick.leaf, start, end: self.base, fits })
         });
         installments.take(MAX_STEPS)
     }

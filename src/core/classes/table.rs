@@ -83,7 +83,7 @@ impl Classes {
         &self.rare[id as usize]
     }
 
-    fn rare_mut(&mut self, id: ClassId) -> &mut RareEntry {
+    pub(super) fn rare_mut(&mut self, id: ClassId) -> &mut RareEntry {
         &mut self.rare[id as usize]
     }
 

@@ -223,6 +223,9 @@ impl Tree {
         (parent.front, parent.is_divided) = (None, false);
         let own = self.node_mut(own);
         (own.front, own.since, own.is_divided) = (front, since, is_divided);
+        self.rare_mut(leaf).rests = std::mem::take(&mut self.rare_mut(id).rests);
+        self.note_whether_bare(leaf);
+        self.note_whether_bare(id);
         if front.is_some() {
             self.rare_mut(id).backlogged = 1;
             self.refresh(leaf, now);
@@ -391,9 +394,9 @@ impl Tree {
         }
     }
 
-    fn note_whether_bare(&mut self, id: ClassId) {
+    pub(super) fn note_whether_bare(&mut self, id: ClassId) {
         let rare = self.rare(id);
-        self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none();
+        self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none() && !rare.rests;
     }
 
     /// Computes the largest installments in a class and below it anew. The pick is made anew.

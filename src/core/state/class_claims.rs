@@ -153,8 +153,15 @@ impl State {
         if is_reserved && self.front_cost(class).is_none() {
             return;
         }
-        if let Some(classes) = self.classes_mut() {
-            classes.scheduler.arrive(leaf, cost, now);
+        let has_source = self.supply.has_external();
+        let Some(classes) = self.classes_mut() else { return };
+        if has_source && classes.scheduler.is_idle(leaf) {
+            classes.note_wait_begins(class, now);
+        }
+        classes.scheduler.arrive(leaf, cost, now);
+        // Only classes of a distributed quota rest.
+        if has_source && classes.scheduler.tree.is_before_picked(leaf) {
+            self.unpick_stuck(rovers);
         }
     }
 

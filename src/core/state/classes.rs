@@ -92,7 +92,7 @@ impl State {
     }
 
     /// The position at which everything taken so far ends; see the head of this file.
-    pub(super) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
+    pub(crate) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
         base(&self.queue, classes, rovers)
     }
 
@@ -250,11 +250,12 @@ impl State {
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.front_cost(class);
         let now = self.supply.synced();
-        let is_last = self.queue.is_empty();
+        let (is_last, has_source) = (self.queue.is_empty(), self.supply.has_external());
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let entry = classes.entry_mut(class);
-        entry.emptied += u64::from(next.is_none());
-        let leaf = entry.leaf;
+        if has_source && next.is_none() {
+            classes.note_wait_ends(class, now);
+        }
+        let leaf = classes.entry(class).leaf;
         classes.scheduler.advance(leaf, next, skip, now);
         if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.

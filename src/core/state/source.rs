@@ -63,6 +63,17 @@ impl State {
         self.supply.passes_external(quota, end).is_none().then_some(end)
     }
 
+    /// If no tokens are promised to the installment in service, it holds back no other class: the next one is picked anew.
+    pub(crate) fn unpick_stuck(&mut self, rovers: &Rovers) {
+        let now = self.supply.synced();
+        let is_stuck = self.supply.source().is_some_and(|(quota, _)| self.stuck_front(rovers, quota).is_some());
+        if let Some(classes) = self.classes_mut().filter(|_| is_stuck) {
+            classes.scheduler.tree.unpick();
+            _ = classes.scheduler.tree.pick(now);
+            self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
+        }
+    }
+
     /// Checks that the source's task does not sleep while the front waiter needs more promised tokens. This holds
     /// whenever the lock is free, unless a thread has released the lock in the middle of serving the queue and is about
     /// to take it again.

@@ -19,10 +19,17 @@ impl RefillPlanner {
         self.busy
     }
 
-    /// What the node took beyond its part is not paid back: there are tokens for which no node asks, or it did not get what
-    /// it was charged for.
-    pub(crate) fn forgive_turns(&mut self) {
-        self.turns.iter_mut().for_each(|turns| turns.forgive());
+    /// The last request got nothing for the classes.
+    pub(crate) fn withdraw_class_requests(&mut self) {
+        self.turns.iter_mut().for_each(|turns| turns.withdraw_requests());
+    }
+
+    /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
+    pub(super) fn share_spare(&mut self, now: u64) {
+        // What nodes may keep is missing in the bucket.
+        let most = self.terms.burst.saturating_sub(self.nodes * self.fair_allowance()).max(1);
+        let (fullness, share_time) = (self.left as f64 / most as f64, self.share_time());
+        self.turns.iter_mut().for_each(|turns| turns.add_spare(fullness, share_time, now));
     }
 
     /// The instant before which this node takes no tokens for its classes; 0 if it may.
@@ -42,31 +49,5 @@ impl RefillPlanner {
     pub(super) fn reports_at(&self, view: &View) -> u64 {
         let is_due = !view.is_waiting && self.turns.as_ref().is_some_and(|turns| turns.has_reported);
         if is_due { self.asked_at.saturating_add(SHARE) } else { u64::MAX }
-    }
-}
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::super::*;
-    use crate::Quota;
-    use crate::distributed::Turns;
-
-    #[test]
-    fn a_request_that_got_nothing_is_not_paid_back() {
-        let terms = QuotaTerms::of(&Quota::per_second(100).burst(10), 0).unwrap();
-        let resumes_at = |answer: LeaseGrant| {
-            let mut planner = RefillPlanner::new(0, terms, Outage::Wait);
-            let mut turns = Turns::default();
-            turns.part = Some(1.0);
-            turns.take(10, false, 0);
-            planner.turns = Some(Box::new(turns));
-            planner.record_answer(&LeaseRequest::new(1, 1, terms), &answer, 2, 1);
-            planner.resumes_at()
-        };
-        assert!(resumes_at(LeaseGrant { promised: 10, ..LeaseGrant::default() }) > 0);
-        let newer = LeaseGrant { terms: Some(terms.with_version(1)), ..LeaseGrant::default() };
-        assert_eq!(resumes_at(newer), 0, "an older quota");
-        assert_eq!(resumes_at(LeaseGrant { before: 7, promised: 10, ..LeaseGrant::default() }), 0, "lost state");
-        assert_eq!(resumes_at(LeaseGrant { now: 10, remaining: 1, ..LeaseGrant::default() }), 0, "tokens are left");
     }
 }

@@ -1,6 +1,9 @@
 //! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
+mod class_attacks;
+mod class_callers;
+mod class_fleet;
 mod class_requests;
 mod classes;
 #[cfg(feature = "conformance")]

@@ -1,0 +1,75 @@
+//! Nodes that cheat their classes, in paused time: the rate law holds, and others keep their shares.
+
+use super::class_fleet::Fleet;
+use super::nodes::millis;
+use std::sync::Arc;
+use tokio::time::{sleep, timeout};
+use tollgate::Share;
+
+/// A class that is removed and made anew between its claims has the account that it had.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_made_anew_for_each_claim_gets_no_more_than_its_share() {
+    let fleet = Fleet::of_two();
+    let _pages = fleet.node(&[("pages", 60)]);
+    let node = fleet.node(&[]);
+    node.classes["backup"].remove();
+    let (limiter, granted, ledger) = (node.limiter.clone(), Arc::clone(&fleet.granted), fleet.ledger.clone());
+    tokio::spawn(async move {
+        loop {
+            let class = limiter.class("backup", Share::weight(1)).unwrap();
+            class.wait(20).await.unwrap();
+            *granted.lock().unwrap().entry("backup").or_default() += 20;
+            ledger.note(20);
+            class.remove();
+        }
+    });
+    sleep(millis(2_000)).await;
+    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
+    println!("{pages} to {backup}");
+    assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
+    fleet.assert_lawful(500, 50);
+}
+
+/// Claims that are given up before they are granted leave their tokens to the other classes of their node, and these pay for them.
+#[tokio::test(start_paused = true)]
+async fn claims_that_are_given_up_give_no_other_class_more_than_its_share() {
+    let fleet = Fleet::of_two();
+    let _pages = fleet.node(&[("pages", 60)]);
+    let node = fleet.node(&[("backup", 60)]);
+    for start in 0..20 {
+        let class = node.classes["pages"].clone();
+        tokio::spawn(async move {
+            sleep(millis(start)).await;
+            loop {
+                if timeout(millis(3), class.wait(1)).await.is_err() {
+                    sleep(millis(1)).await;
+                }
+            }
+        });
+    }
+    sleep(millis(2_000)).await;
+    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
+    println!("{pages} to {backup}");
+    assert!(backup <= 1_250.0, "{pages} to {backup}");
+    fleet.assert_lawful(500, 50);
+}
+
+/// A node that is gone without a word takes its part with it for as long as its report counts.
+#[tokio::test(start_paused = true)]
+async fn the_part_of_a_node_that_dies_goes_to_the_others_when_its_report_ends() {
+    let fleet = Fleet::of_two();
+    let _backup = [fleet.node(&[("backup", 60)]), fleet.node(&[("backup", 60)])];
+    let report = |heavy| {
+        let number = 0xffff_ffff;
+        let row = tollgate::distributed::ClassDemand::from_numbers([number, 0, 1_000_000, heavy, 0, 0]);
+        tollgate::distributed::ClassReport::new(7, 2_000_000, vec![row])
+    };
+    sleep(millis(1_000)).await;
+    tollgate::distributed::Store::report(&fleet.store, report(1)).await.unwrap();
+    let [backup] = fleet.granted_in(millis(2_500), ["backup"]).await;
+    println!("{backup} of 1,250 while a report that is wrong has nearly all of the quota");
+    assert!(backup >= 500.0, "{backup}");
+    let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
+    assert!(backup >= 990.0, "{backup}");
+    fleet.assert_lawful(500, 50);
+}

@@ -1,0 +1,55 @@
+//! The shares of classes with few callers, and of claims of different costs, in paused time.
+
+use super::class_fleet::{Fleet, Node};
+use super::nodes::millis;
+use tokio::time::sleep;
+
+/// A node does not spend on large claims of one class what is due to another class that needs little there: the rest of that is
+/// due to a node on which many claims of that class wait.
+#[tokio::test(start_paused = true)]
+async fn shares_hold_on_nodes_with_large_claims_of_one_class_and_a_trickle_of_another() {
+    for (nodes, pause) in [(8, 50), (8, 200), (4, 10)] {
+        let fleet = Fleet::of_two();
+        let _pages = fleet.node(&[("pages", 60)]);
+        let mut nodes: Vec<Node> = (0..nodes).map(|_| fleet.node(&[])).collect();
+        for node in &mut nodes {
+            fleet.consume(node, "backup", 4, 20);
+            fleet.consume_every(node, "pages", 1, 1, millis(pause));
+        }
+        sleep(millis(5_000)).await;
+        let [pages, backup] = fleet.granted_in(millis(40_000), ["pages", "backup"]).await;
+        println!("{} nodes, a claim each {pause} ms: {backup} of {}", nodes.len(), pages + backup);
+        assert!((3_600.0..=4_400.0).contains(&backup), "{backup} of {}", pages + backup);
+        assert!(pages + backup >= 19_800.0, "{pages} and {backup}");
+        fleet.assert_lawful(500, 50);
+    }
+}
+
+/// With few callers on a node, at most times fewer claims wait than it is due: what they need follows from what they use.
+#[tokio::test(start_paused = true)]
+async fn classes_with_few_callers_have_their_shares() {
+    // The callers of both classes on every other node, and on the nodes between.
+    let ingresses = [
+        ([4, 60], [0, 60]),
+        ([4, 0], [0, 60]),
+        ([4, 4], [4, 4]),
+        ([2, 2], [2, 2]),
+        ([2, 8], [2, 8]),
+        ([4, 0], [0, 4]),
+        ([60, 0], [0, 4]),
+        ([4, 4], [0, 60]),
+    ];
+    for nodes in [2, 16] {
+        for (first, second) in ingresses {
+            let fleet = Fleet::of_two();
+            let node = |node| {
+                let [pages, backup] = if node % 2 == 0 { first } else { second };
+                fleet.node(&[("pages", pages), ("backup", backup)])
+            };
+            let _nodes: Vec<Node> = (0..nodes).map(node).collect();
+            sleep(millis(2_000)).await;
+            fleet.check_policy_within(0.03, millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
+            fleet.assert_lawful(500, 50);
+        }
+    }
+}
