@@ -72,7 +72,7 @@ async fn what_a_class_does_not_use_goes_to_the_others() {
     let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
     assert!(backup >= 985.0, "{backup} of 1,000");
     fleet.consume(&mut pages, "pages", 60, 1);
-    sleep(millis(500)).await;
+    sleep(millis(1_000)).await;
     fleet.check_policy(millis(2_000), "both again").await;
     fleet.assert_lawful(500, 50);
 }
