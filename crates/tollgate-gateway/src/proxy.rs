@@ -108,7 +108,7 @@ impl Proxy {
         let progress = request.body().progress();
         let answer = tokio::select! {
             biased;
-            answer = self.send(client, request, &mut selected) => answer,
+            answer = self.send(client, request, &mut selected, model) => answer,
             () = upstream_timeout(progress.as_deref(), timeouts.upstream) => {
                 return failed(StatusCode::GATEWAY_TIMEOUT, UpstreamError::Timeout, "the upstream did not answer in time");
             }
@@ -139,6 +139,7 @@ impl Proxy {
         client: &HttpClient,
         request: Request<Upload>,
         selected: &mut Selected,
+        model: Option<Name>,
     ) -> Result<Response<Incoming>, Error> {
         let Some(backend) = selected.backend() else {
             return client.request(request.map(RetryBody::last_attempt)).await;
@@ -152,7 +153,7 @@ impl Proxy {
         self.not_connected(backend, &error);
         let (other, uri) = {
             let config = self.0.upstream.limits.config();
-            let Some(other) = config.upstreams.select_other(backend) else { return Err(error) };
+            let Some(other) = config.upstreams.select_other(backend, model) else { return Err(error) };
             let target = other.target(&config.upstreams);
             let Some(uri) = target.at(&head.uri) else { return Err(error) };
             head.headers.extend(value(&target.authority).map(|host| (HOST, host)));

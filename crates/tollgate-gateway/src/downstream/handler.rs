@@ -32,7 +32,7 @@ use crate::proxy::settling_body::settle;
 use crate::proxy::tunnel::{Tunnel, UpgradeRequest};
 use crate::proxy::unavailable;
 use crate::request::client::Client;
-use crate::request::key_source::{KeySource, SeveralKeys};
+use crate::request::key_source::KeySource;
 use crate::request::name::Name;
 use crate::request::networks::Block;
 use crate::request::outcome::Outcome;
@@ -184,9 +184,8 @@ fn admission(
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
-    let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|SeveralKeys| {
-        let why = "send one key: servers differ in which of several they take";
-        LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
+    let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|ambiguous| {
+        LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, ambiguous.hint()))
     })?;
     let Some(client) = client else {
         return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.source)));

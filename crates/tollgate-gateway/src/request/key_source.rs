@@ -24,19 +24,41 @@ pub(crate) enum KeySource {
     Claim(String),
 }
 
-/// A request has several keys. Servers differ in which of them they take, so one of them could be used without limits.
+/// Servers differ in which key such a request has, so a key could be used without limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeveralKeys;
+pub(crate) enum AmbiguousKey {
+    Several,
+    NotAscii,
+}
+
+impl AmbiguousKey {
+    /// What the client is told.
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Self::Several => "send one key: servers differ in which of several they take",
+            Self::NotAscii => "send the key in ASCII characters: servers differ in how they read others in a header",
+        }
+    }
+}
 
 impl KeySource {
     /// The key of a request; `None` if it has none, or if it is malformed.
-    pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<Cow<'a, str>>, SeveralKeys> {
+    pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<Cow<'a, str>>, AmbiguousKey> {
         match self {
-            Self::Header(name) => Ok(bare(headers, name)?.map(Cow::Borrowed)),
+            Self::Header(name) => Ok(field(headers, name)?.map(bare).map(Cow::Borrowed)),
             Self::Query(name) => parameter(uri.query().unwrap_or_default(), name),
             Self::Claim(name) => {
-                Ok(bare(headers, &AUTHORIZATION)?.and_then(|token| jwt::claim(token, name)).map(Cow::Owned))
+                Ok(field(headers, &AUTHORIZATION)?.and_then(|value| jwt::claim(bare(value), name)).map(Cow::Owned))
             }
+        }
+    }
+
+    /// What [`key`](Self::key) returns if a request has `key` at this place.
+    pub(crate) fn bare<'a>(&self, key: &'a str) -> &'a str {
+        match self {
+            Self::Header(_) => bare(key),
+            Self::Query(_) => trimmed(key),
+            Self::Claim(_) => key,
         }
     }
 
@@ -44,9 +66,9 @@ impl KeySource {
     pub(crate) fn shown<'a>(&self, query: &'a str) -> Cow<'a, str> {
         let Self::Query(name) = self else { return Cow::Borrowed(query) };
         let is_key = |pair: &&str| {
-            let other = pair.split('=').next().unwrap_or_default();
-            // What cannot be decoded could be the key to the upstream.
-            decoded(other).is_none_or(|other| is_same_name(&other, name))
+            let other = decoded(pair.split('=').next().unwrap_or_default());
+            // What is not UTF-8 could be the key to the upstream.
+            std::str::from_utf8(&other).map_or(true, |other| is_same_name(other, name))
         };
         if !query.split(SEPARATORS).any(|pair| is_key(&pair)) {
             return Cow::Borrowed(query);
@@ -94,50 +116,78 @@ impl KeySource {
     }
 }
 
-/// The value of a field, without the scheme and the spaces after it.
-fn bare<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, SeveralKeys> {
+/// The value of a field.
+fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, AmbiguousKey> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
     if values.next().is_some() {
-        return Err(SeveralKeys);
+        return Err(AmbiguousKey::Several);
     }
-    let Some(text) = value.and_then(|value| value.to_str().ok()) else { return Ok(None) };
+    value.map(|value| value.to_str().map_err(|_| AmbiguousKey::NotAscii)).transpose()
+}
+
+/// The value of a field, without the scheme and the spaces after it.
+fn bare(value: &str) -> &str {
     // HTTP/2 leaves spaces around the value, and HTTP/1.1, in which it is forwarded, does not.
-    let text = text.trim_matches(SPACES);
-    let split = text.split_at_checked(SCHEME.len());
+    let value = value.trim_matches(SPACES);
+    let split = value.split_at_checked(SCHEME.len());
     let is_scheme = |(scheme, key): &(&str, &str)| scheme.eq_ignore_ascii_case(SCHEME) && key.starts_with(SPACES);
-    Ok(Some(split.filter(is_scheme).map_or(text, |(_, key)| key.trim_start_matches(SPACES))))
+    split.filter(is_scheme).map_or(value, |(_, key)| key.trim_start_matches(SPACES))
 }
 
 /// The parameter of this name.
-fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, SeveralKeys> {
+fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, AmbiguousKey> {
     let pairs = query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut values = pairs.filter(|(other, _)| decoded(other).is_some_and(|other| is_same_name(&other, name)));
+    // A name may end before the bytes that are not UTF-8.
+    let is_key = |other: &str| is_same_name(&String::from_utf8_lossy(&decoded(other)), name);
+    let mut values = pairs.filter(|(other, _)| is_key(other));
     let Some((_, value)) = values.next() else { return Ok(None) };
-    if values.next().is_some() { Err(SeveralKeys) } else { Ok(decoded(value).filter(|key| !key.is_empty())) }
+    if values.next().is_some() { Err(AmbiguousKey::Several) } else { Ok(value_of(value)) }
+}
+
+/// A value of a parameter; `None` if it is empty or not UTF-8.
+fn value_of(text: &str) -> Option<Cow<'_, str>> {
+    let value = match decoded(text) {
+        Cow::Borrowed(_) => Cow::Borrowed(trimmed(text)),
+        Cow::Owned(bytes) => Cow::Owned(trimmed(std::str::from_utf8(&bytes).ok()?).to_owned()),
+    };
+    Some(value).filter(|value| !value.is_empty())
+}
+
+/// A key without the white space and the controls around it, which some servers remove.
+fn trimmed(key: &str) -> &str {
+    key.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
 }
 
 /// Whether some servers take both names of parameters for the same. Most differ in their first letter, and a query may
 /// have tens of thousands of them.
 fn is_same_name(one: &str, other: &str) -> bool {
-    folded(one).eq(folded(other))
+    // PHP takes a bracket that is not closed for a letter.
+    let array = |name| until(name, '[');
+    folded(one).eq(folded(other)) || folded(array(one)).eq(folded(array(other)))
 }
 
-/// What names of parameters have in common that some servers take for the same.
+/// What names of parameters have in common that some servers take for the same: these ignore spaces before a name, and
+/// end it at a NUL.
 fn folded(name: &str) -> impl Iterator<Item = char> {
-    name.chars()
+    until(name.trim_start_matches(' '), '\0')
+        .chars()
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
         .map(|letter| if matches!(letter, '.' | ' ' | '[') { '_' } else { letter })
 }
 
-/// Decodes a part of a query, as forms are encoded. `None` if it is not UTF-8.
-fn decoded(text: &str) -> Option<Cow<'_, str>> {
+/// The part of `name` before the first `end`.
+fn until(name: &str, end: char) -> &str {
+    name.split(end).next().unwrap_or_default()
+}
+
+/// Decodes a part of a query, as forms are encoded.
+fn decoded(text: &str) -> Cow<'_, [u8]> {
     if !text.contains(['%', '+']) {
-        return Some(Cow::Borrowed(text));
+        return Cow::Borrowed(text.as_bytes());
     }
-    let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8().ok().map(|text| Cow::Owned(text.into_owned()))
+    Cow::Owned(percent_decode_str(&text.replace('+', " ")).collect())
 }
 
 #[test]
@@ -147,16 +197,18 @@ fn a_key_in_the_query_is_found_however_it_is_written() {
         ("x=1&key=a%20b&y", Ok(Some("a b"))),
         ("%6bey=a+b", Ok(Some("a b"))),
         ("key=a=b", Ok(Some("a=b"))),
-        ("key=a&key=b", Err(SeveralKeys)),
-        ("key=a&key=", Err(SeveralKeys)),
+        ("key=a&key=b", Err(AmbiguousKey::Several)),
+        ("key=a&key=", Err(AmbiguousKey::Several)),
         ("key=", Ok(None)),
         ("key", Ok(None)),
         ("keys=a", Ok(None)),
         ("key=%ff", Ok(None)),
+        ("key=+%00%09a%e3%80%80", Ok(Some("a"))),
+        ("key=+%00%09", Ok(None)),
         ("KEY=a", Ok(Some("a"))),
         ("x;key=a", Ok(Some("a"))),
-        ("key=a;Key=b", Err(SeveralKeys)),
-        ("key=a&%4bey=b", Err(SeveralKeys)),
+        ("key=a;Key=b", Err(AmbiguousKey::Several)),
+        ("key=a&%4bey=b", Err(AmbiguousKey::Several)),
         ("", Ok(None)),
     ] {
         assert_eq!(parameter(query, "key").as_ref().map(Option::as_deref).map_err(|error| *error), expected, "{query}");
@@ -167,11 +219,9 @@ fn a_key_in_the_query_is_found_however_it_is_written() {
 fn spaces_make_no_other_key() {
     for value in ["a", " a", "a\t ", "Bearer a", "bearer   a", "\tBEARER\ta", "Bearer \t a"] {
         let headers = [(AUTHORIZATION, value.parse().unwrap())].into_iter().collect();
-        assert_eq!(bare(&headers, &AUTHORIZATION), Ok(Some("a")), "{value}");
+        assert_eq!(field(&headers, &AUTHORIZATION).map(|value| value.map(bare)), Ok(Some("a")), "{value}");
     }
-    let of = |value: &str| [(AUTHORIZATION, value.parse().unwrap())].into_iter().collect::<HeaderMap>();
-    assert_eq!(bare(&of("Bearers a"), &AUTHORIZATION), Ok(Some("Bearers a")));
-    assert_eq!(bare(&of("Bearer"), &AUTHORIZATION), Ok(Some("Bearer")));
+    assert_eq!([bare("Bearers a"), bare("Bearer")], ["Bearers a", "Bearer"]);
 }
 
 #[test]
@@ -188,10 +238,23 @@ fn a_shown_query_has_no_key() {
     ] {
         assert_eq!(source.shown(query), expected, "{query}");
     }
-    for name in ["api.key", "api%20key", "api+key", "api[key", "API_Key", "api_\u{212a}ey"] {
+    for name in [
+        "api.key",
+        "api%20key",
+        "api+key",
+        "api[key",
+        "API_Key",
+        "api_\u{212a}ey",
+        "%20+api_key",
+        "api_key%00",
+        "api_key%00%ff",
+        "api_key%00[]",
+        "api_key[]",
+        "api.key[%ff]",
+    ] {
         let query = format!("{name}=a");
         assert_eq!(parameter(&query, "api_key"), Ok(Some("a".into())), "{query}");
-        assert_eq!(parameter(&format!("{query}&api_key=b"), "api_key"), Err(SeveralKeys), "{query}");
+        assert_eq!(parameter(&format!("{query}&api_key=b"), "api_key"), Err(AmbiguousKey::Several), "{query}");
         assert_eq!(KeySource::Query("api_key".to_owned()).shown(&query), "...", "{query}");
     }
     assert_eq!(KeySource::Claim("key".to_owned()).shown("key=a"), "key=a");

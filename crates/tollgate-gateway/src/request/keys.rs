@@ -9,7 +9,7 @@ use tollgate_tower::key::ClientAddress;
 
 use super::client::Client;
 use super::forwarding::Proxies;
-use super::key_source::{KeySource, SeveralKeys};
+use super::key_source::{AmbiguousKey, KeySource};
 use super::name::Name;
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Keys {
         headers: &HeaderMap,
         uri: &Uri,
         peer: SocketAddr,
-    ) -> Result<Option<Client>, SeveralKeys> {
+    ) -> Result<Option<Client>, AmbiguousKey> {
         let key = self.source.key(headers, uri)?;
         let key = key.as_deref();
         if let Some(name) = key.and_then(|key| self.names.get(key)) {

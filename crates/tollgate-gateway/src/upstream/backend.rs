@@ -45,11 +45,20 @@ impl Backend {
 
     /// The same, for a response that says something.
     pub(crate) fn limits_to_follow(&self, model: Name, fastest: Quota) -> Result<Arc<ModelLimits>, ConfigError> {
-        let new = Arc::new(ModelLimits::new(fastest)?);
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = models.entry(model).or_insert(new);
-        known.heard();
-        Ok(Arc::clone(known))
+        let limits = match models.get(&model) {
+            Some(known) if known.fastest == fastest => Arc::clone(known),
+            Some(known) => Arc::new(known.with_fastest(fastest)?),
+            None => Arc::new(ModelLimits::new(fastest)?),
+        };
+        limits.heard();
+        models.insert(model, Arc::clone(&limits));
+        Ok(limits)
+    }
+
+    /// Whether the upstream has said that it takes no request to `model` now.
+    pub(crate) fn is_paused_for(&self, model: Name) -> bool {
+        self.limits_of(model).is_some_and(|limits| limits.is_paused())
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -96,6 +105,19 @@ impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_quota_is_followed_from_the_next_response_and_pauses_stay() {
+    let (backend, model) = (Backend::new("http://a".parse().unwrap()), Name::new("model m"));
+    let [slow, fast] = [60, 6_000].map(Quota::per_minute);
+    let quota = |limits: &ModelLimits| limits.tokens.snapshot().quotas[0].quota;
+    let limits = backend.limits_to_follow(model, slow).unwrap();
+    limits.requests.pause_for(std::time::Duration::from_secs(9));
+    assert!(Arc::ptr_eq(&limits, &backend.limits_to_follow(model, slow).unwrap()));
+    assert_eq!(quota(&backend.limits_to_follow(model, fast).unwrap()), fast);
+    assert_eq!(quota(&backend.limits_of(model).unwrap()), fast);
+    assert!(backend.is_paused_for(model));
 }
 
 #[test]

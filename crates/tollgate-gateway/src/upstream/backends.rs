@@ -72,8 +72,7 @@ impl Backends {
     /// Chooses an upstream for a request to `model`: one that has not said that it takes none now, if there is one.
     pub(crate) fn select_for(&self, model: Option<Name>) -> Option<Selected> {
         let Some(model) = model.filter(|_| self.all.len() > 1) else { return self.select() };
-        let is_paused = |backend: &Arc<Backend>| backend.limits_of(model).is_some_and(|limits| limits.is_paused());
-        self.select_among(|backend| !is_paused(backend)).or_else(|| self.select())
+        self.select_among(|backend| !backend.is_paused_for(model)).or_else(|| self.select())
     }
 
     /// What all upstreams that get requests have said about `model`; `None` if one has said nothing.
@@ -81,9 +80,11 @@ impl Backends {
         self.all.iter().filter(|backend| self.may_take(backend)).map(|backend| backend.limits_of(model)).collect()
     }
 
-    /// Chooses another upstream than `first`.
-    pub(crate) fn select_other(&self, first: &Arc<Backend>) -> Option<Selected> {
-        self.select_among(|backend| !Arc::ptr_eq(backend, first))
+    /// Chooses another upstream than `first`, one that takes requests to `model` now, if there is one.
+    pub(crate) fn select_other(&self, first: &Arc<Backend>, model: Option<Name>) -> Option<Selected> {
+        let is_other = |backend: &Arc<Backend>| !Arc::ptr_eq(backend, first);
+        let is_paused = |backend: &Arc<Backend>| model.is_some_and(|model| backend.is_paused_for(model));
+        self.select_among(|backend| is_other(backend) && !is_paused(backend)).or_else(|| self.select_among(is_other))
     }
 
     fn select_among(&self, is_right: impl Fn(&Arc<Backend>) -> bool) -> Option<Selected> {
@@ -177,7 +178,7 @@ mod tests {
         for _ in 0..50 {
             let selected = backends.select().unwrap();
             assert_eq!(selected.target(&backends).to_string(), "http://b");
-            assert!(backends.select_other(selected.backend().unwrap()).is_none());
+            assert!(backends.select_other(selected.backend().unwrap(), None).is_none());
         }
         assert_eq!(backends.outage(), None);
         assert!(backends.all[1].failed(1));
@@ -186,6 +187,21 @@ mod tests {
         // Without checks none could return.
         backends.health = None;
         assert!(backends.select().is_some() && backends.outage().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_upstream_is_one_that_does_not_pause_if_there_is_one() {
+        let backends = backends(&["http://a", "http://b", "http://c"], false);
+        let (model, quota) = (Name::new("model m"), tollgate::Quota::per_minute(60));
+        let pause = |backend: &Backend| {
+            backend.limits_to_follow(model, quota).unwrap().requests.pause_for(Duration::from_secs(9));
+        };
+        let other = |model| backends.select_other(&backends.all[0], model).unwrap().target(&backends).to_string();
+        pause(&backends.all[1]);
+        assert!((0..50).all(|_| other(Some(model)) == "http://c"));
+        assert!((0..1_000).any(|_| other(None) == "http://b"), "only the model is paused");
+        pause(&backends.all[2]);
+        assert!((0..1_000).any(|_| other(Some(model)) == "http://b"));
     }
 
     #[test]

@@ -16,6 +16,8 @@ const COUNTS_FOR: Duration = Duration::from_secs(600);
 pub(crate) struct ModelLimits {
     pub(crate) tokens: Limiter,
     pub(crate) requests: Limiter,
+    /// The quota of the file.
+    pub(crate) fastest: Quota,
     /// When the upstream last responded.
     heard: Mutex<Option<Instant>>,
 }
@@ -24,7 +26,16 @@ impl ModelLimits {
     /// Of an upstream that has said nothing yet; it may get `fastest`.
     pub(crate) fn new(fastest: Quota) -> Result<Self, ConfigError> {
         let limiter = |quota| Limiter::builder().quota(quota).build();
-        Ok(Self { tokens: limiter(fastest)?, requests: limiter(unlimited())?, heard: Mutex::default() })
+        Ok(Self { tokens: limiter(fastest)?, requests: limiter(unlimited())?, fastest, heard: Mutex::default() })
+    }
+
+    /// The same after a change of the file: the upstream still pauses.
+    pub(crate) fn with_fastest(&self, fastest: Quota) -> Result<Self, ConfigError> {
+        let new = Self::new(fastest)?;
+        for (old, new) in [(&self.tokens, &new.tokens), (&self.requests, &new.requests)] {
+            old.snapshot().paused_for.into_iter().for_each(|pause| new.pause_for(pause));
+        }
+        Ok(new)
     }
 
     /// Notes a response.
@@ -73,6 +84,10 @@ fn sum(quotas: impl Iterator<Item = Quota> + Clone, fastest: Quota) -> Quota {
         |quota: Quota| u128::from(quota.amount()).saturating_mul(longest.as_nanos()) / quota.period().as_nanos().max(1);
     let burst = quotas.clone().map(|quota| quota.capacity()).fold(0, u64::saturating_add).min(fastest.capacity());
     let amount = quotas.map(in_longest).fold(0, u128::saturating_add);
+    if amount >= in_longest(fastest) && burst == fastest.capacity() {
+        // It may be stepped.
+        return fastest;
+    }
     if amount >= in_longest(fastest) {
         return Quota::new(fastest.amount(), fastest.period()).burst(burst);
     }
@@ -87,6 +102,8 @@ mod tests {
     fn quotas_add_up_to_that_of_the_file_at_most() {
         let fastest = Quota::per_minute(60_000).burst(5_000);
         let all = |quotas: &[Quota]| sum(quotas.iter().copied(), fastest);
+        let stepped = Quota::per_minute(60).stepped();
+        assert_eq!(sum([stepped, stepped].into_iter(), stepped), stepped);
         let slow = Quota::per_minute(600).burst(99);
         assert_eq!(all(&[slow]), slow);
         assert_eq!(all(&[slow, slow]), Quota::per_minute(1_200).burst(198));

@@ -6,6 +6,7 @@ use super::process::Process;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use reqwest::StatusCode;
+use reqwest::header::HeaderValue;
 
 const OK: StatusCode = StatusCode::OK;
 const REFUSED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -35,6 +36,13 @@ async fn a_key_in_the_query_counts_however_it_is_written() {
     assert_eq!(status(&fixture, "/", "").await, OK);
     assert_eq!(status(&fixture, "/", "").await, REFUSED);
     assert_eq!(status(&fixture, "/?api_key=the+shop&api_key=fresh", "").await, StatusCode::BAD_REQUEST);
+    // Some servers take these for the key whose tokens are used up.
+    for name in ["+api_key", "%20api_key", "api_key%00", "api_key[]"] {
+        let used = format!("/?{name}=the+shop+%00");
+        assert_eq!(status(&fixture, &used, "").await, REFUSED, "{used}");
+        let several = format!("/?api_key=made-up&{name}=the+shop");
+        assert_eq!(status(&fixture, &several, "").await, StatusCode::BAD_REQUEST, "{several}");
+    }
     // The query is forwarded as it came.
     assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
 }
@@ -113,6 +121,9 @@ fn keys_have_one_place() {
     }
     let empty = problem(&limits("claim = \"sub\"", "by-key").replace("the shop", ""));
     assert!(empty.contains("the key of `shop` is empty"), "{empty}");
+    let spaced = problem(&limits("query = \"key\"", "by-key").replace("the shop", "a "));
+    assert!(spaced.contains("matches no request: write it without spaces around it, \"a\""), "{spaced}");
+    assert!(spaced.ends_with("^^^^"), "{spaced}");
 }
 
 #[tokio::test]
@@ -142,6 +153,11 @@ async fn a_used_up_key_gets_no_other_bucket_by_its_spelling() {
         let twice = fixture.client.get(format!("http://{}/", fixture.address)).header("authorization", "the shop");
         let twice = twice.header("authorization", "other").send().await.unwrap();
         assert_eq!(twice.status(), StatusCode::BAD_REQUEST, "{unlisted}");
+        let other = HeaderValue::from_bytes(b"the shop\xff").unwrap();
+        let other = fixture.client.get(format!("http://{}/", fixture.address)).header("authorization", other);
+        let other = other.send().await.unwrap();
+        assert_eq!(other.status(), StatusCode::BAD_REQUEST, "{unlisted}");
+        assert!(other.text().await.unwrap().contains("send the key in ASCII characters"));
         assert_eq!(fixture.upstream.count(), 3);
     }
 }

@@ -126,6 +126,10 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("quota = \"100/s\"", "quota = \"100/s, burst 0\"", 14, &["burst of 0", "between 1 and"]),
         ("k-app", "k-shop", 13, &["`shop` has the key of `app`", "its own"]),
         ("k-app", "", 17, &["the key of `app` cannot be sent in a header"]),
+        ("k-app", " ", 17, &["the key of `app` cannot be sent in a header"]),
+        ("k-app", "cl\u{e9}", 17, &["the key of `app` cannot be sent in a header"]),
+        ("k-app", "Bearer k", 17, &["the key of `app` matches no request", "without `Bearer`", "\"k\""]),
+        ("k-app", " k", 17, &["the key of `app` matches no request", "\"k\""]),
         ("/reports", "reports", 20, &["`reports` does not begin with a slash", "/reports"]),
         ("POST", "post", 21, &["`post` is not a method", "POST"]),
         // Requests that could never pass.

@@ -157,12 +157,17 @@ impl KeysTable {
 
 fn check_key(source: &Source<'_>, place: &KeySource, name: Name, key: &Spanned<String>) -> Result<(), Problem> {
     let is_header = matches!(place, KeySource::Header(_));
-    let what = match key.as_ref() {
-        key if is_header && (key.is_empty() || HeaderValue::from_str(key).is_err()) => {
-            format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters")
-        }
-        key if key.is_empty() => format!("the key of `{name}` is empty: write what its requests have"),
-        _ => return Ok(()),
+    let is_ascii = |key: &str| HeaderValue::from_str(key).is_ok_and(|value| value.to_str().is_ok());
+    let bare = place.bare(key.as_ref());
+    let what = if is_header && (bare.is_empty() || !is_ascii(key.as_ref())) {
+        format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters")
+    } else if bare.is_empty() {
+        format!("the key of `{name}` is empty: write what its requests have")
+    } else if bare != key.as_ref() {
+        let scheme = if is_header { "`Bearer` and " } else { "" };
+        format!("the key of `{name}` matches no request: write it without {scheme}spaces around it, \"{bare}\"")
+    } else {
+        return Ok(());
     };
     Err(source.problem(Some(key.span()), what))
 }

@@ -152,9 +152,9 @@ pub(super) fn check_llm(
     }
 }
 
-/// Adds a rule. Where it follows the upstream, it has a limit in any case, and another one of requests.
+/// Adds a rule. One in dry run follows no upstream. Where it follows, it has a limit in any case, and another one of requests.
 fn add_model(all: &mut RuleSet, name: Name, rule: Rule, follows: bool) {
-    if follows {
+    if follows && !rule.dry_run {
         all.insert(name, Rule { quota: Some(rule.quota.unwrap_or_else(unlimited)), ..rule });
         all.insert(requests_of(name), Rule { quota: Some(unlimited()), ..Rule::default() });
     } else {

@@ -106,6 +106,16 @@ async fn a_refusal_without_limits_empties_no_bucket_and_models_without_a_limit_a
 }
 
 #[tokio::test]
+async fn a_model_in_dry_run_follows_no_upstream() {
+    let (fixture, provider) = fixture(&format!("{}dry_run = true\n", following("60000/m, burst 10000")), "0s").await;
+    for _ in 0..2 {
+        provider.answer(503, &[("retry-after", "300"), ("x-ratelimit-remaining-requests", "0")], &json!({}));
+        send(&fixture, &json!({ "model": "m", "max_tokens": 99 })).await.bytes().await.unwrap();
+    }
+    assert_eq!(provider.came.lock().unwrap().len(), 2, "the second is not held back");
+}
+
+#[tokio::test]
 async fn the_quota_of_the_file_returns_without_responses_and_with_each_change_of_the_file() {
     let llm = following("60000/m, burst 10000");
     let (fixture, provider) = fixture(&llm, "1h").await;
