@@ -82,7 +82,7 @@ fn attempts_in_a_class_after_the_end_of_the_building_runtime_are_granted_at_last
     drop(first);
     second.block_on(async {
         let granted = async {
-            while class.try_acquire(10).is_err() {
+            while class.try_acquire(4).is_err() {
                 sleep(millis(10)).await;
             }
         };
