@@ -76,11 +76,8 @@ impl Core {
         if let Ok(word) = answer {
             self.observers().verdict(cost, word);
         }
-        if source_task_is_gone
-            && answer.is_err()
-            && let Some(host) = self.host()
-        {
-            self.start_source_task(&host);
+        if source_task_is_gone && answer.is_err() {
+            self.replace_source_task();
         }
         answer
     }

@@ -45,16 +45,19 @@ impl Core {
             return Ok(remaining);
         }
         let sample = self.sample();
-        let answer = match self.rovers.denial_of(cost, sample.tail) {
+        let (answer, source_task_is_gone) = match self.rovers.denial_of(cost, sample.tail) {
             // A kept denial applies only to classes without a ceiling.
             Some(denial) if flags.is_fast() && sample.now < denial.until => {
-                Err(TryAcquireError::Denied(denial.as_of(sample.now)))
+                (Err(TryAcquireError::Denied(denial.as_of(sample.now))), false)
             }
             _ => self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                state.try_acquire_in_class(rovers, class, cost, sample.now)
+                (state.try_acquire_in_class(rovers, class, cost, sample.now), state.source_task_is_gone())
             }),
         };
         if let Err(error) = &answer {
+            if source_task_is_gone {
+                self.replace_source_task();
+            }
             self.observers().refused_in(Some(label), cost, *error);
         }
         answer

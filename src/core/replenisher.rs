@@ -128,6 +128,13 @@ impl Core {
         if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
     }
 
+    /// The task of the source ended with its runtime: spawns it on this one, if there is one.
+    pub(super) fn replace_source_task(&self) {
+        if let Some(host) = self.host() {
+            self.start_source_task(&host);
+        }
+    }
+
     /// Spawns the task of a source of tokens on `host`, unless it runs already.
     pub(super) fn start_source_task(&self, host: &Handle) {
         let task = self.state.lock().take_source_task();

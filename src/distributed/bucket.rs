@@ -154,8 +154,9 @@ impl SharedBucket {
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
-        // A node that leaves is not remembered.
-        if !ask.leave {
+        // A node that leaves is not remembered. While others are, the store keeps their record for longer than it must, as the
+        // script in Redis does.
+        if !ask.leave || !self.nodes.is_empty() {
             self.last_until = self.last_until.max(now + ttl);
         }
         self.mint(now);

@@ -120,7 +120,7 @@ impl Core {
             planner.vacant = Some(next);
             planner.rouse()
         });
-        let waiting = state.queue.take_wakers();
+        let waiting = state.take_wakers();
         drop(state);
         drop_quietly(old);
         wake_each(waiting);

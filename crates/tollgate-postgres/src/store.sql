@@ -66,7 +66,9 @@ BEGIN
   END IF;
   level := bucket[1]; stamp := bucket[2]; part := bucket[3]; swept := bucket[4]; epoch := bucket[5]; busy := bucket[6];
   was := bucket[7]; clock := bucket[8]; held := bucket[9]; nodes := bucket[10];
-  last_until := bucket[12];
+  -- An earlier release has written the row: a sweep finds out.
+  last_until := coalesce(bucket[12], now);
+  IF bucket[12] IS NULL THEN swept := 0; END IF;
   IF has[6] = asked[6] AND (has[1] <> asked[1] OR has[2] <> asked[2] OR has[3] <> asked[3] OR has[5] <> asked[5]) THEN
     RETURN -3::bigint || has;
   END IF;
@@ -96,7 +98,7 @@ BEGIN
     swept := now;
   END IF;
   -- A node that leaves is not remembered.
-  IF NOT leave THEN last_until := greatest(last_until, now + ttl); END IF;
+  IF NOT leave OR nodes > 0 THEN last_until := greatest(last_until, now + ttl); END IF;
 
   -- Mints up to each of these instants: level + held never exceeds the burst. The fraction of a token is carried, unless
   -- the bucket was already full. If the clock has stepped back, time continues from there. More periods than fill the

@@ -159,8 +159,8 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = keep, count, now
 end
 mint(now)
--- A node that leaves is not remembered.
-if not leave then last_until = math.max(last_until, now + ttl) end
+-- A node that leaves is not remembered. Others may be by a release that does not write `u`.
+if not leave or nodes > 0 then last_until = math.max(last_until, now + ttl) end
 
 -- In how many microseconds the bucket mints these tokens, rounded up to periods.
 local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end

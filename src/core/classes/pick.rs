@@ -27,7 +27,8 @@ impl Tree {
     /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others. What is in
     /// service stays so.
     pub(crate) fn set_resting(&mut self, leaf: ClassId, rests: bool, now: u64) {
-        if std::mem::replace(&mut self.rare_mut(leaf).rests, rests) == rests {
+        // While the limiter has no class, the root is its only leaf: no other is served before it.
+        if leaf == ROOT || std::mem::replace(&mut self.rare_mut(leaf).rests, rests) == rests {
             return;
         }
         self.note_whether_bare(leaf);

@@ -401,3 +401,31 @@ async fn what_classes_cannot_do_over_many_nodes_is_a_typed_error() {
     assert_eq!(limiter.class("last", Share::weight(1)).unwrap_err(), error);
     drop(classes);
 }
+
+/// A limiter that was built with classes and has none yet is a leaf of its own, which never rests: nothing waits beside it.
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_limiter_without_a_class_pass_in_an_outage() {
+    for instant in 0..20 {
+        let store = MemoryStore::new().outage(Outage::Share(Quota::per_second(5).burst(5)));
+        let (granted, mut tasks) = (Arc::new(AtomicUsize::new(0)), tokio::task::JoinSet::new());
+        for _ in 0..2 {
+            let builder = Limiter::builder().quota(Quota::per_second(10).burst(10));
+            let limiter = builder.distributed(store.clone()).classes().build().unwrap();
+            for _ in 0..4 {
+                let (limiter, granted) = (limiter.clone(), Arc::clone(&granted));
+                tasks.spawn(async move {
+                    while limiter.consume(5).await.is_ok() {
+                        granted.fetch_add(5, Relaxed);
+                    }
+                });
+            }
+        }
+        sleep(millis(3_000 + 50 * instant)).await;
+        store.set_reachable(false);
+        sleep(millis(5_000)).await;
+        let before = granted.load(Relaxed);
+        sleep(millis(10_000)).await;
+        let in_outage = granted.load(Relaxed) - before;
+        assert!(in_outage >= 80, "{in_outage} of 100, cut off {instant} x 50 ms later");
+    }
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Clock, Limiter, Quota, Share};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -47,6 +47,47 @@ fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
     line.set_reachable(true);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
     drop(limiter);
+}
+
+#[test]
+fn a_waiter_in_a_class_at_the_end_of_the_building_runtime_is_served() {
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(async { MemoryStore::new() });
+    let build =
+        || Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone()).classes().build();
+    let limiter = first.block_on(async { build().unwrap() });
+    let class = limiter.class("class", Share::weight(1)).unwrap();
+    store.set_reachable(false);
+    let waiting = second.spawn({
+        let class = class.clone();
+        async move { drop(class.consume(20).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    store.set_reachable(true);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+}
+
+/// An attempt in a class starts the refill task again.
+#[test]
+fn attempts_in_a_class_after_the_end_of_the_building_runtime_are_granted_at_last() {
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(async { MemoryStore::new() });
+    let build =
+        || Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone()).classes().build();
+    let limiter = first.block_on(async { build().unwrap() });
+    let class = limiter.class("class", Share::weight(1)).unwrap();
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    second.block_on(async {
+        let granted = async {
+            while class.try_acquire(4).is_err() {
+                sleep(millis(10)).await;
+            }
+        };
+        timeout(FOR_EVER, granted).await.expect("no attempt is granted");
+    });
 }
 
 /// Its request was in flight and was carried out. The next refill task repeats it.
