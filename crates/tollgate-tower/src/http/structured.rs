@@ -4,7 +4,7 @@ use super::format::Unit;
 use super::items::{MOST_ITEMS, QuotaPolicy, ServiceLimit, integer};
 use super::limits::RateLimits;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{BareItem, Item, ItemSerializer, List, ListEntry, Parser};
+use sfv::{BareItem, Integer, Item, List, ListEntry, ListSerializer, Parser, StringRef, key_ref};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -16,88 +16,39 @@ const USUAL_LENGTH: usize = 96;
 
 /// Appends one list to each of the two fields.
 pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
-    let mut policies = ItemList::new();
+    let mut text = String::with_capacity(USUAL_LENGTH);
+    let mut policies = ListSerializer::with_buffer(&mut text);
     for policy in &rate_limits.policies {
-        policies.begin(&policy.name);
-        policies.number(";q=", policy.quota);
+        let mut item = policies.bare_item(string(&plain(&policy.name)));
+        item = item.parameter(key_ref("q"), number(policy.quota));
         if policy.unit != Unit::Requests {
-            policies.parameter(";qu=").string(policy.unit.as_str());
+            item = item.parameter(key_ref("qu"), string(&plain(policy.unit.as_str())));
         }
         if let Some(window) = policy.window {
-            policies.number(";w=", window.max(1));
+            item = item.parameter(key_ref("w"), number(window.max(1)));
         }
-        policies.partition_key(policy.partition_key.as_deref());
+        if let Some(key) = &policy.partition_key {
+            item = item.parameter(key_ref("pk"), &**key);
+        }
         if let Some(burst) = policy.burst {
-            policies.number(";tollgate-burst=", burst);
+            item.parameter(key_ref("tollgate-burst"), number(burst));
         }
     }
-    append(headers, POLICY, &policies.0);
+    append(headers, POLICY, &text);
 
-    let mut limits = ItemList(cleared(policies.0));
-    for limit in &rate_limits.limits {
-        limits.begin(&limit.name);
-        limits.number(";r=", limit.available);
-        if let Some(window) = limit.window {
-            limits.number(";t=", window);
-        }
-        limits.partition_key(limit.partition_key.as_deref());
-    }
-    append(headers, LIMIT, &limits.0);
-}
-
-/// A list of strings with parameters, as RFC 9651 writes it. The serializer of `sfv` makes a response several times as
-/// expensive: it checks its input again, and formats numbers with `fmt`.
-struct ItemList(String);
-
-impl ItemList {
-    fn new() -> Self {
-        Self(String::with_capacity(USUAL_LENGTH))
-    }
-
-    /// Begins an item.
-    fn begin(&mut self, name: &str) {
-        if !self.0.is_empty() {
-            self.0.push_str(", ");
-        }
-        self.string(name);
-    }
-
-    /// Begins a parameter whose value comes next.
-    fn parameter(&mut self, key: &str) -> &mut Self {
-        self.0.push_str(key);
-        self
-    }
-
-    fn number(&mut self, key: &str, number: u64) {
-        self.parameter(key).0.push_str(itoa::Buffer::new().format(integer(number)));
-    }
-
-    fn string(&mut self, text: &str) {
-        self.0.push('"');
-        if text.bytes().all(|byte| matches!(byte, 0x20..=0x7e) && !matches!(byte, b'"' | b'\\')) {
-            self.0.push_str(text);
-        } else {
-            for letter in plain(text).chars() {
-                if matches!(letter, '"' | '\\') {
-                    self.0.push('\\');
-                }
-                self.0.push(letter);
-            }
-        }
-        self.0.push('"');
-    }
-
-    fn partition_key(&mut self, key: Option<&[u8]>) {
-        if let Some(key) = key {
-            ItemSerializer::with_buffer(&mut self.parameter(";pk=").0).bare_item(key);
-        }
-    }
-}
-
-/// The memory of a text that is not needed any more.
-fn cleared(mut text: String) -> String {
     text.clear();
-    text
+    let mut limits = ListSerializer::with_buffer(&mut text);
+    for limit in &rate_limits.limits {
+        let mut item = limits.bare_item(string(&plain(&limit.name)));
+        item = item.parameter(key_ref("r"), number(limit.available));
+        if let Some(window) = limit.window {
+            item = item.parameter(key_ref("t"), number(window));
+        }
+        if let Some(key) = &limit.partition_key {
+            item.parameter(key_ref("pk"), &**key);
+        }
+    }
+    append(headers, LIMIT, &text);
 }
 
 /// Appends `list` as a field. A list without members is not written.
@@ -107,10 +58,18 @@ fn append(headers: &mut HeaderMap, name: HeaderName, list: &str) {
     }
 }
 
+fn number(number: u64) -> Integer {
+    Integer::try_from(integer(number)).expect("no more than 15 digits")
+}
+
 /// Escapes a name: a string of RFC 9651 holds printable ASCII only, and a name may contain anything.
 fn plain(name: &str) -> Cow<'_, str> {
     let is_plain = name.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
     if is_plain { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
+}
+
+fn string(plain: &str) -> &StringRef {
+    StringRef::from_str(plain).expect("printable ASCII")
 }
 
 /// Reads both fields, and counts the items that are malformed or too many.
