@@ -92,12 +92,12 @@ impl ClassStats {
     #[inline]
     pub(crate) fn count_wait(&mut self, class: ClassId, counts: &mut Counts, nanos: u64) {
         if counts.last_waits.add(nanos) {
-            self.file(class, &std::mem::take(&mut counts.last_waits));
+            self.flush(class, &std::mem::take(&mut counts.last_waits));
         }
     }
 
     #[cold]
-    fn file(&mut self, class: ClassId, waits: &LastWaits) {
+    fn flush(&mut self, class: ClassId, waits: &LastWaits) {
         if let Some(count) = self.class_mut(class) {
             count.waits.add(waits);
         }

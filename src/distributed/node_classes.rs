@@ -122,12 +122,12 @@ impl State {
         turns.usage.measure(served, share_time, now);
         let (_, own) = self.own_classes(&turns.usage);
         let parts = divide(shared, turns.others(now).unwrap_or_default(), &own);
-        let mut above: HashSet<u64> = HashSet::new();
+        let mut with_needs: HashSet<u64> = HashSet::new();
         let mut classes = Vec::new();
         // Those in a class come before it.
         for (class, part) in own.iter().zip(parts.classes).rev() {
-            if part.is_heavy || part.needs > 0.0 || above.contains(&class.number) {
-                above.insert(class.parent);
+            if part.is_heavy || part.needs > 0.0 || with_needs.contains(&class.number) {
+                with_needs.insert(class.parent);
                 let &OwnClass { number, parent, weight, .. } = class;
                 let light = u64::from(!part.is_heavy && part.needs > 0.0);
                 let (heavy, millis) = if part.is_heavy { (1, 0) } else { (0, (1e3 * part.needs) as u64) };

@@ -290,7 +290,7 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
--- Single claims of keys change the bucket alone, and a field that is written costs as much as the rest of the script.
+-- A claim of a key that asks for itself changes the bucket alone: fields that stay the same are not written again.
 local bucket, sums, last = text(level, stamp, part, swept, epoch, busy, was, clock), text(held, nodes), text(last_until)
 if stored[2] == quota and stored[3] == sums and stored[5] == last then
   redis.call('HSET', key, 's', bucket)

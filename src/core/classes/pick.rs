@@ -311,7 +311,7 @@ impl Tree {
         let offer = self.under_ceiling(id, offer, now);
         let is_kept = self.node(id).front.is_none() || !self.node(id).is_bare;
         self.rare_mut(id).offer = offer.filter(|_| is_kept);
-        self.file(id, offer)
+        self.enter_offer(id, offer)
     }
 
     /// Does [`offer_anew`](Self::offer_anew) for a backlogged leaf that has neither floor nor ceiling. That is what most
@@ -384,8 +384,8 @@ impl Tree {
         set(&mut self.upcoming, &mut self.rare[id as usize].slots.upcoming, at.map(|at| (at, id)));
     }
 
-    /// Enters the offer of a class in its parent's heaps. Returns the parent.
-    fn file(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
+    /// Enters the offer of a class in its parent's tournaments. Returns the parent.
+    fn enter_offer(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
         let rests = offer.is_some_and(|offer| self.rare(offer.leaf).rests);
         let node = &mut self.nodes[id as usize];
         let (parent, since) = (node.parent, node.since);

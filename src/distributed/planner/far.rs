@@ -10,6 +10,7 @@ use crate::core::rovers::ahead;
 const NEAR: u64 = SHARE / 2;
 
 impl RefillPlanner {
+    /// Whether the store is far away: the round trip is longer than [`NEAR`].
     pub(super) fn is_far(&self) -> bool {
         self.round_trip > NEAR
     }
