@@ -1,5 +1,6 @@
 //! The public methods. They document and delegate; the implementation is in `map` and in `distributed`.
 
+mod blocking;
 mod changes;
 mod pausing;
 mod view;
@@ -7,17 +8,13 @@ mod view;
 use super::grant::Pass;
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::Keys;
-use super::map::{Arrival, Map, Taken};
-use super::top::Rank;
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
-use crate::deadline::Allowed;
+use crate::Limiter;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
-use crate::{Limiter, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A waiting rate limiter with a bucket and a queue for each key: user, address, API key.
 ///
@@ -193,83 +190,6 @@ where
         KeyedConsumeOwned::new(Owned { keys: self.keys, key }, cost)
     }
 
-    /// Like [`consume`](Self::consume), for a thread without a runtime: blocks the thread until the tokens are
-    /// available.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime).
-    ///
-    /// # Panics
-    ///
-    /// See [`KeyedConsume`].
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let users = KeyedLimiter::new(Quota::per_second(1_000).burst(1))?;
-    /// for _ in 0..3 {
-    ///     let _grant = users.blocking_consume(&"ann", 1)?;
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_consume<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
-        self.consume_on_thread(key, cost, Allowed::ANY)
-    }
-
-    /// Like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
-    /// [`Consume::within`](crate::Consume::within).
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
-    /// [`TimedOut`](ConsumeError::TimedOut).
-    ///
-    /// # Panics
-    ///
-    /// See [`KeyedConsume`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ConsumeError, KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
-    /// let _grant = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200))?;
-    /// let refusal = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200)).unwrap_err();
-    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_consume_within<'a>(
-        &'a self,
-        key: &'a K,
-        cost: u64,
-        allowed: Duration,
-    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
-        self.consume_on_thread(key, cost, Allowed::at_most(allowed))
-    }
-
-    fn consume_on_thread<'a>(
-        &'a self,
-        key: &'a K,
-        cost: u64,
-        allowed: Allowed,
-    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
-        let key_ref = self.borrowed(key);
-        let (hash, result) = match &self.keys {
-            Keys::Local(map) => {
-                let hash = map.hash(key);
-                (hash, consume_locally(map, key, hash, cost, allowed))
-            }
-            // Only a limiter on this node has a queue in which a thread can wait.
-            Keys::Distributed(keys) => {
-                let answer =
-                    keys.limiter(key).and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
-                (keys.hash(key), answer.map(Taken::Live))
-            }
-        };
-        result.map(|taken| KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
-    }
-
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never
     /// overtakes a waiter.
     ///
@@ -439,35 +359,4 @@ fn try_acquire<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireEr
         }
     };
     Ok(Pass::new(key_ref, hash, cost, taken))
-}
-
-fn consume_locally<K, S>(
-    map: &Map<K, S>,
-    key: &K,
-    hash: u64,
-    cost: u64,
-    allowed: Allowed,
-) -> Result<Taken, ConsumeError>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
-    let result = match map.arrive(key, hash, cost, allowed.nanos()) {
-        Arrival::Taken(taken) => Ok(taken),
-        Arrival::Wait(live) => {
-            map.rank(Rank::Waited, key, hash, 1);
-            let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-            let answer = answer.map(|permit| map.taken(key, hash, permit));
-            map.let_go(hash, live);
-            answer
-        }
-        Arrival::Refused(error) => {
-            map.template.observers.refused(cost, error);
-            Err(error)
-        }
-    };
-    if result.is_err() {
-        map.count_refusal(key, hash);
-    }
-    result
 }

@@ -39,6 +39,7 @@
 //! the map full is the exception: it may visit several small shards, but no more slots than one large shard has.
 
 mod changes;
+mod entry_state;
 mod keeping;
 mod locked;
 mod pausing;
@@ -61,7 +62,7 @@ use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::top::{self, KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
-use std::num::NonZeroU64;
+use entry_state::EntryState;
 use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
@@ -149,19 +150,6 @@ struct CustomEntry<K> {
     entry_state: EntryState,
     /// True if a user set the quotas of this key: the entry must not be forgotten.
     pinned: bool,
-}
-
-/// The state of a custom entry.
-#[derive(Debug)]
-enum EntryState {
-    /// A level under the entry's only quota, packed.
-    PackedLevel([NonZeroU64; 1]),
-    /// The levels of two quotas, packed.
-    PackedPair(Box<[NonZeroU64; 2]>),
-    /// Levels that do not fit packed levels.
-    Wide(Box<Levels>),
-    /// A limiter core; the key has waiters or tokens in flight.
-    Live(Arc<Core>),
 }
 
 /// The part of a call on `key` that a shard needs.
@@ -422,42 +410,5 @@ impl<K> RareFields<K> {
         let custom = self.custom_entries.take(place)?;
         self.custom_live -= usize::from(custom.entry_state.live().is_some());
         Some(custom)
-    }
-}
-
-impl EntryState {
-    fn of(rates: &Rates, levels: &Levels) -> Self {
-        if let Some(packed) = rates.pack(levels) {
-            Self::PackedLevel(packed)
-        } else if let Some(packed) = rates.pack(levels) {
-            Self::PackedPair(Box::new(packed))
-        } else {
-            Self::Wide(Box::new(*levels))
-        }
-    }
-
-    /// The levels at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
-    /// levels.
-    fn levels(&self, rates: &Rates, now: u64) -> Result<Levels, &Arc<Core>> {
-        match self {
-            Self::Live(live) => Err(live),
-            Self::PackedLevel(packed) => Ok(rates.unpack(packed, now)),
-            Self::PackedPair(packed) => Ok(rates.unpack(packed, now)),
-            Self::Wide(levels) => Ok(rates.advance(levels, now)),
-        }
-    }
-
-    /// The last known levels, as of `readable` or of an earlier instant; `None` for a live core. `readable` is the last
-    /// instant at which packed levels can be read.
-    fn levels_by(&self, rates: &Rates, readable: u64) -> Option<Levels> {
-        if let Self::Wide(levels) = self { Some(**levels) } else { self.levels(rates, readable).ok() }
-    }
-
-    fn live(&self) -> Option<&Arc<Core>> {
-        if let Self::Live(live) = self { Some(live) } else { None }
-    }
-
-    fn into_live(self) -> Option<Arc<Core>> {
-        if let Self::Live(live) = self { Some(live) } else { None }
     }
 }
