@@ -1,0 +1,130 @@
+//! Waiting for tokens of a key on a thread without a runtime.
+
+use super::KeyedLimiter;
+use crate::blocking;
+use crate::deadline::Allowed;
+use crate::error::ConsumeError;
+#[cfg(doc)]
+use crate::keyed::KeyedConsume;
+use crate::keyed::KeyedGrant;
+use crate::keyed::grant::Pass;
+use crate::keyed::keys::Keys;
+use crate::keyed::map::{Arrival, Map, Taken};
+use crate::keyed::top::Rank;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl<K, S> KeyedLimiter<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Like [`consume`](Self::consume), for a thread without a runtime: blocks the thread until the tokens are
+    /// available.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime).
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::new(Quota::per_second(1_000).burst(1))?;
+    /// for _ in 0..3 {
+    ///     let _grant = users.blocking_consume(&"ann", 1)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+        self.consume_on_thread(key, cost, Allowed::ANY)
+    }
+
+    /// Like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
+    /// [`Consume::within`](crate::Consume::within).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
+    /// [`TimedOut`](ConsumeError::TimedOut).
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
+    /// let _grant = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200))?;
+    /// let refusal = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200)).unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume_within<'a>(
+        &'a self,
+        key: &'a K,
+        cost: u64,
+        allowed: Duration,
+    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+        self.consume_on_thread(key, cost, Allowed::at_most(allowed))
+    }
+
+    fn consume_on_thread<'a>(
+        &'a self,
+        key: &'a K,
+        cost: u64,
+        allowed: Allowed,
+    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+        let key_ref = self.borrowed(key);
+        let (hash, result) = match &self.keys {
+            Keys::Local(map) => {
+                let hash = map.hash(key);
+                (hash, consume_locally(map, key, hash, cost, allowed))
+            }
+            // Only a limiter on this node has a queue in which a thread can wait.
+            Keys::Distributed(keys) => {
+                let answer =
+                    keys.limiter(key).and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
+                (keys.hash(key), answer.map(Taken::Live))
+            }
+        };
+        result.map(|taken| KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
+    }
+}
+
+fn consume_locally<K, S>(
+    map: &Map<K, S>,
+    key: &K,
+    hash: u64,
+    cost: u64,
+    allowed: Allowed,
+) -> Result<Taken, ConsumeError>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    let result = match map.arrive(key, hash, cost, allowed.nanos()) {
+        Arrival::Taken(taken) => Ok(taken),
+        Arrival::Wait(live) => {
+            map.rank(Rank::Waited, key, hash, 1);
+            let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+            let answer = answer.map(|permit| map.taken(key, hash, permit));
+            map.let_go(hash, live);
+            answer
+        }
+        Arrival::Refused(error) => {
+            map.template.observers.refused(cost, error);
+            Err(error)
+        }
+    };
+    if result.is_err() {
+        map.count_refusal(key, hash);
+    }
+    result
+}
