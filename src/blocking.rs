@@ -45,12 +45,14 @@ impl ParentDriver {
         if let Some((parent, driver)) = &self.0 {
             let first = parent.drive(driver.id, waker);
             let then = core.drive(id, waker);
-            let (Drive::Until { alarm: first, .. }, Drive::Until { alarm, several_wait }) = (first, then) else {
+            let (Drive::Until { alarm: first, source_task_is_gone, .. }, Drive::Until { alarm, several_wait, .. }) =
+                (first, then)
+            else {
                 return Drive::Yield;
             };
             let wait = first.saturating_sub(parent.time.now());
             let first = if first == u64::MAX { u64::MAX } else { core.time.now().saturating_add(wait) };
-            return Drive::Until { alarm: alarm.min(first), several_wait };
+            return Drive::Until { alarm: alarm.min(first), several_wait, source_task_is_gone };
         }
         core.drive(id, waker)
     }
@@ -75,10 +77,15 @@ where
             ControlFlow::Continue(deadline) => deadline,
         };
         // An unpark between this line and the park is not lost: it makes the next park return at once.
-        let Drive::Until { alarm, .. } = parent.drive_first(&core, driver.id, &waker) else {
+        let Drive::Until { alarm, source_task_is_gone, .. } = parent.drive_first(&core, driver.id, &waker) else {
             thread::yield_now();
             continue;
         };
+        // The task of the source may have ended before this thread had registered to be woken then. Outside of all runtimes
+        // the next poll fails.
+        if source_task_is_gone && !core.time.is_manual() && !core.replace_sources() {
+            continue;
+        }
         let is_tied = core.tick_tied();
         let until = |at: u64| Duration::from_nanos(at.saturating_sub(core.time.now()));
         let wait = if core.time.is_manual() {

@@ -91,8 +91,9 @@ impl fmt::Debug for Core {
 /// The next step of a driver after a turn.
 #[derive(Debug)]
 pub(crate) enum Drive {
-    /// Sleep until this instant, or until woken. `several_wait`: whether more than one claim waits.
-    Until { alarm: u64, several_wait: bool },
+    /// Sleep until this instant, or until woken. `several_wait`: whether more than one claim waits. `source_task_is_gone`:
+    /// whether the task of the source has to be spawned.
+    Until { alarm: u64, several_wait: bool, source_task_is_gone: bool },
     /// More is due, but other tasks must run first.
     Yield,
 }

@@ -278,7 +278,7 @@ impl Drivers {
         true
     }
 
-    /// Takes all wakers: the limiter is being dropped.
+    /// Takes all wakers: the limiter is being dropped, or the task of its source has ended.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
     }

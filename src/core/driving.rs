@@ -52,8 +52,15 @@ impl Core {
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
-            None => !self.is_driven(state, host) || state.source_task_is_gone(),
+            None => !self.is_driven(state, host) || state.source_task_is_gone() || self.parent_is_stopped(),
         }
+    }
+
+    /// Whether the source of the parent has no task, so that a thread outside of all runtimes would wait in vain. The caller
+    /// may hold the lock of this limiter.
+    #[cold]
+    fn parent_is_stopped(&self) -> bool {
+        !self.time.is_manual() && self.parent().is_some_and(|parent| parent.state.lock().source_task_is_gone())
     }
 
     /// Makes `host`, which must be the current runtime, serve this queue. Returns false if it is shutting down.
@@ -154,7 +161,7 @@ impl Core {
         let slept = self.serve_turn(state, sample, |state, due| {
             let several_wait = state.queue.len() > 1;
             let (alarm, old) = state.drivers.sleep(id, due, sample.now, waker);
-            (Drive::Until { alarm, several_wait }, old)
+            (Drive::Until { alarm, several_wait, source_task_is_gone: state.source_task_is_gone() }, old)
         });
         slept.map_or(Drive::Yield, |(until, _old)| until)
     }

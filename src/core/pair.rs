@@ -21,8 +21,13 @@ impl Core {
     pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
         let mut wakes = Wakes::default();
-        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.try_acquire(cost));
+        let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, _| {
+            (both.try_acquire(cost), both.parent.state.source_task_is_gone())
+        });
         wakes.run();
+        if source_task_is_gone && answer.is_err() {
+            parent_link.parent.limiter.replace_source_task();
+        }
         answer
     }
 

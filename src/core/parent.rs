@@ -103,12 +103,17 @@ impl Parent {
     /// Why a parent without classes does not grant now the `cost` tokens that a child with `remaining` tokens could
     /// grant. `None` if it does.
     pub(crate) fn refusal(&self, cost: u64, remaining: u64) -> Option<TryAcquireError> {
-        self.limiter.look_at(|state, rovers, sample| {
+        let (refusal, source_task_is_gone) = self.limiter.look_at(|state, rovers, sample| {
             if state.can_admit(rovers, cost) {
-                return None;
+                return (None, false);
             }
-            state.try_acquire(rovers, cost, sample.now).err().map(|error| State::as_parent(error, remaining))
-        })
+            let refusal = state.try_acquire(rovers, cost, sample.now).err();
+            (refusal.map(|error| State::as_parent(error, remaining)), state.source_task_is_gone())
+        });
+        if source_task_is_gone {
+            self.limiter.replace_source_task();
+        }
+        refusal
     }
 
     /// Changes the cost of a grant of a key from `cost` to `actual`. The operation that calls this has begun and must

@@ -40,18 +40,20 @@ pub struct Replenisher {
     #[pin]
     alarm: Alarm,
     fine: Fine,
+    /// Whether the runtime of this driver is shutting down, so that the task of a source cannot be spawned on it.
+    is_ending: bool,
 }
 
 impl Replenisher {
     /// Creates a replenisher that registers when it is first polled.
     pub(crate) fn new(core: Weak<Core>) -> Self {
-        Self { core, registration: None, alarm: Alarm::unset(), fine: Fine::Unset }
+        Self { core, registration: None, alarm: Alarm::unset(), fine: Fine::Unset, is_ending: false }
     }
 
     /// Creates a replenisher that is registered already.
     pub(crate) fn registered(registration: Registration) -> Self {
         let core = registration.core.clone();
-        Self { core, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset }
+        Self { core, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset, is_ending: false }
     }
 }
 
@@ -63,9 +65,15 @@ impl Future for Replenisher {
         let Some(core) = this.core.upgrade() else { return Poll::Ready(()) };
         let registration = this.registration.get_or_insert_with(|| Registration::new(&core, Kind::ByHand));
         loop {
-            let alarm = match core.drive(registration.id, cx.waker()) {
+            let turn = core.drive(registration.id, cx.waker());
+            if matches!(turn, Drive::Until { source_task_is_gone: true, .. }) && !*this.is_ending {
+                // Waiters of children rely on this, because their parent tickets have no wakers. If it is in vain, the task
+                // wakes all drivers, also this one: it does not try again.
+                *this.is_ending = !core.replace_source_task();
+            }
+            let alarm = match turn {
                 Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
-                Drive::Until { alarm, several_wait } => {
+                Drive::Until { alarm, several_wait, .. } => {
                     let at = core.time.instant_or_retry(alarm);
                     // A clock other than tokio's may stand still with little time left: without a gap this would become
                     // a busy loop.
@@ -128,11 +136,21 @@ impl Core {
         if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
     }
 
-    /// The task of the source ended with its runtime: spawns it on this one, if there is one.
-    pub(super) fn replace_source_task(&self) {
-        if let Some(host) = self.host() {
-            self.start_source_task(&host);
-        }
+    /// The task of the source ended with its runtime: spawns it on this one, if there is one. Returns false if this runtime
+    /// is shutting down too.
+    pub(super) fn replace_source_task(&self) -> bool {
+        let Some(host) = self.host() else { return true };
+        self.start_source_task(&host);
+        !self.state.lock().source_task_is_gone()
+    }
+
+    /// Spawns the tasks of the sources of this limiter and its parent, unless they run already, if this thread is in a
+    /// runtime. Returns false if it is not.
+    pub(crate) fn replace_sources(&self) -> bool {
+        let Some(host) = self.host() else { return false };
+        self.start_source_task(&host);
+        self.parent().into_iter().for_each(|parent| parent.start_source_task(&host));
+        true
     }
 
     /// Spawns the task of a source of tokens on `host`, unless it runs already.

@@ -112,8 +112,8 @@ impl Core {
         self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now, conflict));
     }
 
-    /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on
-    /// another runtime.
+    /// The refill task ends with its runtime. All waiters and drivers are woken, so that one of them spawns the next refill
+    /// task on another runtime. Waiters of children have only the drivers for that: their parent tickets have no wakers.
     pub(crate) fn vacate(&self, next: RequestTask) {
         let mut state = self.state.lock();
         let old = state.planner_mut().and_then(|planner| {
@@ -121,8 +121,9 @@ impl Core {
             planner.rouse()
         });
         let waiting = state.take_wakers();
+        let drivers = state.drivers.take_wakers();
         drop(state);
         drop_quietly(old);
-        wake_each(waiting);
+        wake_each(waiting.into_iter().chain(drivers));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Clock, Limiter, Quota, Share};
+use tollgate::{Clock, ConsumeError, KeyedLimiter, Limiter, Quota, Share};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -88,6 +88,99 @@ fn attempts_in_a_class_after_the_end_of_the_building_runtime_are_granted_at_last
         };
         timeout(FOR_EVER, granted).await.expect("no attempt is granted");
     });
+}
+
+/// A limiter under `parent` whose keys are limited by nothing else.
+fn keys_under(parent: &Limiter) -> KeyedLimiter<u32> {
+    KeyedLimiter::builder().parent(parent).build().unwrap()
+}
+
+/// The waiter of a key waits in its parent through a ticket without a waker. The driver of the parent starts the refill
+/// task again.
+#[test]
+fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(async { MemoryStore::new() });
+    let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    let keys = keys_under(&parent);
+    store.set_reachable(false);
+    let waiting = second.spawn({
+        let keys = keys.clone();
+        async move { drop(keys.consume(&1, 5).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    store.set_reachable(true);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+}
+
+/// A driver that the user runs starts the refill task again too.
+#[test]
+fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(async { MemoryStore::new() });
+    let limiter = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    second.spawn(limiter.replenisher());
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    second.block_on(async { sleep(millis(10)).await });
+    let waiting = std::thread::spawn({
+        let limiter = limiter.clone();
+        move || drop(limiter.blocking_consume(5).unwrap())
+    });
+    second.block_on(async {
+        while !waiting.is_finished() {
+            sleep(millis(10)).await
+        }
+    });
+    waiting.join().unwrap();
+}
+
+/// An attempt of a key starts the refill task again. With a cap each key has a queue of its own.
+#[test]
+fn attempts_of_a_key_after_the_end_of_the_runtime_of_the_parent_are_granted_at_last() {
+    for cap in [None, Some(10)] {
+        let (first, second) = (runtime(), runtime());
+        let store = first.block_on(async { MemoryStore::new() });
+        let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+        let keys = KeyedLimiter::<u32>::builder().parent(&parent);
+        let keys = if let Some(cap) = cap { keys.max_in_flight(cap) } else { keys }.build().unwrap();
+        first.block_on(async { sleep(millis(10)).await });
+        drop(first);
+        second.block_on(async {
+            let granted = async {
+                while keys.try_acquire(&1, 4).is_err() {
+                    sleep(millis(10)).await;
+                }
+            };
+            timeout(FOR_EVER, granted).await.unwrap_or_else(|_| panic!("no attempt is granted with cap {cap:?}"));
+        });
+    }
+}
+
+/// A thread outside of all runtimes cannot start the refill task: its claim fails, with or without a parent.
+#[test]
+fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told() {
+    let first = runtime();
+    let store = first.block_on(async { MemoryStore::new() });
+    let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    let keys = keys_under(&parent);
+    store.set_reachable(false);
+    let (told, answer) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let keys = keys.clone();
+        move || told.send(keys.blocking_consume(&1, 5).map(drop))
+    });
+    while parent.snapshot().waiting_tasks == 0 {
+        first.block_on(async { sleep(millis(10)).await });
+    }
+    drop(first);
+    let answer = answer.recv_timeout(Duration::from_secs(10)).expect("the claim hangs");
+    assert_eq!(answer, Err(ConsumeError::NoRuntime));
+    assert_eq!(parent.snapshot().waiting_tasks, 0);
+    assert_eq!(keys.blocking_consume(&1, 5).map(drop), Err(ConsumeError::NoRuntime));
 }
 
 /// Its request was in flight and was carried out. The next refill task repeats it.
