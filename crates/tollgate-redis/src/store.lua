@@ -31,17 +31,23 @@ ttl = math.min(ttl, LONGEST)
 -- What the script writes for the bucket, for the sums, and for a node. Only the level and the epoch may be negative.
 local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+)$'
 local SUMS = '^(%d+) (%d+)$'
+local NODE = '^(%d+) (%d+) %d+ (%-?%d+) %d+ %d+ %d+ %d+ %d+$'
+local ANSWER = '^%d+ %d+ %d+ %-?%d+ (%d+) (%d+) (%d+) (%d+) (%d+)$'
 local CLAIMS = '^(%d+) (%d+) (%d+) (%d+) (.*)$'
-local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 
 -- The numbers of a text, or nothing if the script has not written it.
 local function numbers(text, pattern)
-  local a, b, c, d, e, f, g, h, i = string.match(text or '', pattern)
-  return tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e), tonumber(f), tonumber(g), tonumber(h), tonumber(i)
+  local a, b, c, d, e, f, g, h = string.match(text or '', pattern)
+  return tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e), tonumber(f), tonumber(g), tonumber(h)
 end
 
+-- `%d` takes half the time of `%.0f`, but has 32 bits where Redis was built for 32 bits.
+local FORMAT, LENGTH = '%d %d %d %d %d %d %d %d %d', 3
+if string.format('%d', LONGEST) ~= '4503599627370496' then
+  FORMAT, LENGTH = '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 5
+end
 local function text(...)
-  return string.format(string.sub('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 1, 5 * select('#', ...) - 1), ...)
+  return string.format(string.sub(FORMAT, 1, LENGTH * select('#', ...) - 1), ...)
 end
 
 -- The amount, period, burst, initial tokens, kind (1 if stepped) and version of a quota's text.
@@ -65,9 +71,10 @@ local is_other, is_newer = false, false
 if stored[1] then
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1], BUCKET)
   if not level then return damaged('s') end
-  held, nodes = numbers(stored[3], SUMS)
+  held, nodes = string.match(stored[3] or '', SUMS)
+  held, nodes = tonumber(held), tonumber(nodes)
   if not held then return damaged('h') end
-  last_until = numbers(stored[5], '^(%d+)$')
+  last_until = tonumber(string.match(stored[5] or '', '^%d+$'))
   -- An earlier release has written the store: a sweep finds out.
   if not last_until then last_until, swept = now, 0 end
 elseif stored[6] then
@@ -91,7 +98,7 @@ local function foreign(field, count)
 end
 
 if stored[4] then
-  local last = numbers(stored[4], NODE)
+  local last = tonumber((string.match(stored[4], NODE)))
   if not last then
     redis.call('HDEL', key, node)
     return foreign(node, 1)
@@ -230,15 +237,18 @@ if is_newer then
   end
 end
 
-local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
+local before, had, seen, once, later, behind, phase, at = 0, 0, -1, 0, 0, 0, 0, clock
 if mine then
-  before, had, ends, seen, once, later, behind, phase, at = numbers(mine, NODE)
+  before, had, seen = string.match(mine, NODE)
+  before, had, seen = tonumber(before), tonumber(had), tonumber(seen)
 end
 local others = held - had
 if refused then
   -- A newer quota is not taken over: its debt could not be counted exactly.
 elseif mine and seq == before then
-  hold = had -- The answer was lost: repeat it.
+  -- The answer was lost: repeat it.
+  hold = had
+  once, later, behind, phase, at = numbers(mine, ANSWER)
 elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
   refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
 else
@@ -287,6 +297,8 @@ else
   end
 end
 
+-- The node's new field.
+local row
 if refused then
   -- The node stays as it was.
 elseif leave then
@@ -295,11 +307,13 @@ elseif leave then
   hold = 0
 else
   held = others + hold
-  redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
+  row = text(seq, hold, now + ttl, seen, once, later, behind, phase, at)
 end
 -- A claim of a key that asks for itself changes the bucket alone: fields that stay the same are not written again.
 local bucket, sums, last = text(level, stamp, part, swept, epoch, busy, was, clock), text(held, nodes), text(last_until)
-if stored[2] == quota and stored[3] == sums and stored[5] == last then
+if row then
+  redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last, node, row)
+elseif stored[2] == quota and stored[3] == sums and stored[5] == last then
   redis.call('HSET', key, 's', bucket)
 else
   redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last)
@@ -311,7 +325,7 @@ if stored[6] then redis.call('HDEL', key, 'c') end
 local idle = initial < burst and IDLE or 0
 local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
 keep = math.min(keep, LONGEST)
-redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(keep / 1000) + 1))
+redis.call('PEXPIRE', key, text(math.ceil(keep / 1000) + 1))
 
 if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
