@@ -107,7 +107,7 @@ fn the_field_of_single_claims_does_not_count_beside_the_others() {
     let Some(server) = Server::start() else { return };
     let (mut connection, script, key) = (server.client(), timed(), "tollgate:{both}");
     let terms = terms(Quota::per_second(10).burst(20));
-    let mut claim = |node, want| eval(&mut server.client(), &script, key, &single(node, terms, want), BEGIN).unwrap();
+    let claim = |node, want| eval(&mut server.client(), &script, key, &single(node, terms, want), BEGIN).unwrap();
     assert_eq!(claim(1, 5).remaining, 15);
     assert_eq!(fields(&mut connection, key), ["c"]);
     let quota = terms.to_string();
