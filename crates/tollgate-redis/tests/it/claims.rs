@@ -58,7 +58,7 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
             let most = known[0].burst();
             now = match random.u32(..40) {
                 0 => now - random.u64(..3_000_000),
-                1 => now + random.u64(..40_000_000_000),
+                1 => now + (random.u64(..40_000_000_000) >> random.u32(..16)),
                 2..15 => now,
                 15..25 => now + random.u64(..3_000_000),
                 _ => now + random.u64(..30_000),
