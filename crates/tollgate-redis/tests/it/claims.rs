@@ -35,7 +35,7 @@ fn quotas() -> Vec<Quota> {
         Quota::new(3, std::time::Duration::from_nanos(7_000)).burst(1 << 40),
         Quota::new(99_991, day).burst(500),
         Quota::new(1, 10_000 * day).burst(3),
-        Quota::per_second(10).burst(50).initial(2),
+        Quota::per_second(10).burst(50).initial(40),
         Quota::per_minute(60).stepped(),
         Quota::per_second(1 << 20).burst(1 << 47),
     ]
