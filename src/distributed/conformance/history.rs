@@ -30,7 +30,7 @@ struct Requests {
 
 impl Requests {
     fn new(seed: u64) -> Self {
-        let one_of_node_in = if seed % 3 == 0 { 8 } else { 1 };
+        let one_of_node_in = if seed.is_multiple_of(3) { 8 } else { 1 };
         Self { random: Random(seed), one_of_node_in, callers: 0, numbers: [0; 5], last: [None; 5], version: 0 }
     }
 
