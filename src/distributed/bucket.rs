@@ -151,7 +151,7 @@ impl SharedBucket {
             return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
         let ttl = time_to_live(ask);
-        if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
+        if self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
         // A node that leaves is not remembered. While others are, the store keeps their record for longer than it must, as the

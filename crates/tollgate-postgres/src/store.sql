@@ -82,7 +82,7 @@ BEGIN
   -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
   -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
   keeps := held;
-  IF now >= swept + (ttl + 3) / 4 OR now < swept THEN
+  IF nodes = 0 OR now >= swept + (ttl + 3) / 4 OR now < swept THEN
     last_until := now;
     IF nodes > 0 THEN
       IF now < swept THEN

@@ -14,13 +14,14 @@
 //! [`tollgate::distributed`] describes the protocol between a limiter and its store. With the feature `keyed` of
 //! tollgate, `KeyedLimiter::builder().distributed(store)` shares one quota per key.
 //!
-//! Each store is one key, updated by one script (`store.lua`), which reads the server's clock. Redis knows scripts by
+//! Each store is one key, updated by one script (`claim.lua` and `store.lua`), which reads the server's clock. Redis knows scripts by
 //! their hash, and forgets them when it restarts, fails over or is told to. A node that gets the error `NOSCRIPT` sends
 //! the script again.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
+//! | `claim.rs`, `claim.lua` | the script of a store, and its short form for single claims |
 //! | `classes.rs`, `classes.lua` | what the classes of limiters need on all nodes |
 //! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
@@ -32,7 +33,7 @@
 //! | `server.rs` | the connection and its repair |
 //! | `shard.rs` | one server or cluster master, with its circuit breaker |
 //! | `slots.rs` | which master of a cluster keeps which key |
-//! | `store.lua` | the script |
+//! | `store.lua` | the rest of the script |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
@@ -40,6 +41,7 @@
 // Examples compile without a warning.
 #![doc(test(attr(deny(warnings))))]
 
+mod claim;
 mod classes;
 mod connect;
 mod connection;
@@ -56,6 +58,7 @@ mod slots;
 pub use shard::RedisServerSnapshot;
 pub use tollgate::distributed::Circuit;
 
+use claim::SCRIPT;
 use connection::Connection;
 use key::{key, key_among};
 use redis::{Cmd, RedisError, Script};
@@ -72,8 +75,6 @@ use tollgate::distributed::{
     ClassReport, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Reporting, Store, StoreCounters, StoreError,
     StoreSnapshot, Stores,
 };
-
-const SCRIPT: &str = include_str!("store.lua");
 
 /// How long an answer may take, unless the user sets another time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -257,15 +258,10 @@ impl RedisStore {
             return Err(Failed::For(error));
         };
         let error = match answered {
-            Ok(numbers) => {
+            Ok(answer) => {
                 shard.breaker.note_answer();
-                let error = || {
-                    Failed::For(StoreError::Refused(format!(
-                        "the reply has {} numbers, which is no answer: check that no other script uses the key",
-                        numbers.len()
-                    )))
-                };
-                return LeaseGrant::from_numbers(&numbers).ok_or_else(error);
+                let text = "the reply is no answer: check that no other script uses the key";
+                return answer.ok_or_else(|| Failed::For(StoreError::Refused(text.to_owned())));
             }
             Err(error) => error,
         };
@@ -307,24 +303,25 @@ impl RedisStore {
         }
     }
 
-    async fn evaluate(&self, connection: &mut Connection, ask: &LeaseRequest) -> Result<Vec<u64>, RedisError> {
-        match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
+    async fn evaluate(
+        &self,
+        connection: &mut Connection,
+        ask: &LeaseRequest,
+    ) -> Result<Option<LeaseGrant>, RedisError> {
+        let answered = match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
+            Err(error) if RedisError::code(&error) == Some("NOSCRIPT") => {
                 self.tally.count_error_reply(ReplyKind::NoScript);
                 self.command("EVAL", SCRIPT, ask).query_async(connection).await
             }
             answered => answered,
-        }
+        };
+        Ok(claim::read_answer(ask, answered?)?)
     }
 
     fn command(&self, verb: &str, script: &str, ask: &LeaseRequest) -> Cmd {
         let mut command = redis::cmd(verb);
         command.arg(script).arg(1).arg(&*self.key);
-        command.arg(format!("{:032x}", ask.node)).arg(ask.number).arg(u8::from(ask.leave)).arg(ask.terms.to_string());
-        for number in [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back] {
-            command.arg(number);
-        }
-        command.arg(u8::from(ask.at_once));
+        claim::add_arguments(&mut command, ask);
         command
     }
 }

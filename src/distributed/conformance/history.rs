@@ -16,9 +16,13 @@ const ATTEMPTS: u32 = 4;
 
 const BEGIN: i64 = 1_700_000_000_000_000;
 
-/// The requests of five nodes, some repeated, overtaken or senseless.
+/// The requests of five nodes, some repeated, overtaken or senseless. In each third history most requests are claims at once
+/// of callers that leave with them.
 struct Requests {
     random: Random,
+    /// Of how many requests one is of a node.
+    one_of_node_in: u64,
+    callers: u128,
     numbers: [u64; 5],
     last: [Option<LeaseRequest>; 5],
     version: u32,
@@ -26,12 +30,19 @@ struct Requests {
 
 impl Requests {
     fn new(seed: u64) -> Self {
-        Self { random: Random(seed), numbers: [0; 5], last: [None; 5], version: 0 }
+        let one_of_node_in = if seed.is_multiple_of(3) { 8 } else { 1 };
+        Self { random: Random(seed), one_of_node_in, callers: 0, numbers: [0; 5], last: [None; 5], version: 0 }
     }
 
     /// The next request, for the first of these quotas. Now and then another one of them comes with a higher version.
     fn next(&mut self, quotas: &mut [QuotaTerms]) -> LeaseRequest {
         let random = &mut self.random;
+        if !random.one_in(self.one_of_node_in) {
+            self.callers += 1;
+            let want = random.below(quotas[0].burst().min(4) + 2);
+            let ask = LeaseRequest::new(100 + self.callers, 1, quotas[0]);
+            return LeaseRequest { want, leave: true, at_once: true, ..ask };
+        }
         let node = random.below(5) as usize;
         if let Some(last) = self.last[node].filter(|_| random.one_in(6)) {
             return last;
@@ -130,7 +141,7 @@ pub(super) async fn timed_history(trial: &Trial<'_, impl Subject>) -> Outcome {
         quotas.rotate_left(first);
         let mut record = None::<Vec<u8>>;
         let mut now = BEGIN + requests.random.below(1 << 40) as i64;
-        for turn in 0..REQUESTS {
+        for _ in 0..REQUESTS {
             let random = &mut requests.random;
             now += match random.below(30) {
                 0 => -(random.below(3_000_000) as i64),
@@ -145,15 +156,37 @@ pub(super) async fn timed_history(trial: &Trial<'_, impl Subject>) -> Outcome {
                 1 | 2 => 1 + requests.random.below(5_000_000),
                 _ => 2_000_000,
             };
-            let Some(real) = trial.subject.ask_at(&name, ask, now as u64).await else { return Ok(false) };
-            let mut bucket = SharedBucket::open(record.as_deref(), &ask, now).map_err(|error| error.to_string())?;
-            let (real, model) = (comparable(real), comparable(bucket.answer(&ask, now)));
-            record = Some(bucket.to_bytes());
-            ensure!(
-                real == model,
-                "history {seed}, request {turn} at {now}, {ask:?}, gets {real:?}; it must be {model:?}"
-            );
+            if !compared(trial, &name, &mut record, &ask, now).await? {
+                return Ok(false);
+            }
         }
     }
+    // Nodes are looked for from the instant on at which the first one came, whatever claims there were before.
+    let name = trial.name("first node");
+    let (mut record, terms) = (None, terms(Quota::per_second(1).burst(10)));
+    let ask = |node, ttl| LeaseRequest { want: 1, ttl, ..LeaseRequest::new(node, 1, terms) };
+    let claim = LeaseRequest { leave: true, at_once: true, ..ask(1, 2_000_000) };
+    for (after, ask) in [(0, claim), (40_000, ask(2, 200_000)), (520_000, ask(3, 2_000_000))] {
+        if !compared(trial, &name, &mut record, &ask, BEGIN + after).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Compares the answer at the instant `now` with that of a bucket with this record. Returns false if the store cannot be
+/// asked as of an instant.
+async fn compared(
+    trial: &Trial<'_, impl Subject>,
+    name: &str,
+    record: &mut Option<Vec<u8>>,
+    ask: &LeaseRequest,
+    now: i64,
+) -> Outcome {
+    let Some(real) = trial.subject.ask_at(name, *ask, now as u64).await else { return Ok(false) };
+    let mut bucket = SharedBucket::open(record.as_deref(), ask, now).map_err(|error| error.to_string())?;
+    let (real, model) = (comparable(real), comparable(bucket.answer(ask, now)));
+    *record = Some(bucket.to_bytes());
+    ensure!(real == model, "{name}: {ask:?} at {now} gets {real:?}; it must be {model:?}");
     Ok(true)
 }

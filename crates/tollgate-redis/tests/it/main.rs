@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
+mod claims;
 mod classes;
 mod cluster;
 mod conformance;

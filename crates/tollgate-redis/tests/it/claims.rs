@@ -1,0 +1,130 @@
+//! Single claims, of callers that the store does not remember: the short form of the script, and its record in a single
+//! field.
+
+use super::script::{eval, expire, timed};
+use super::server::Server;
+use redis::Connection;
+use tollgate::Quota;
+use tollgate::distributed::{LeaseRequest, MemoryStore, QuotaTerms, StoreError};
+
+const BEGIN: u64 = 1_700_000_000_000_000;
+
+fn single(node: u128, terms: QuotaTerms, want: u64) -> LeaseRequest {
+    let mut ask = LeaseRequest::new(node, 1, terms);
+    (ask.want, ask.at_once, ask.leave) = (want, true, true);
+    ask
+}
+
+fn fields(connection: &mut Connection, key: &str) -> Vec<String> {
+    let mut fields: Vec<String> = redis::cmd("HKEYS").arg(key).query(connection).unwrap();
+    fields.retain(|field| field != "x");
+    fields.sort();
+    fields
+}
+
+fn terms(quota: Quota) -> QuotaTerms {
+    QuotaTerms::of(&quota, 0).unwrap()
+}
+
+fn quotas() -> Vec<Quota> {
+    let day = std::time::Duration::from_secs(86_400);
+    vec![
+        Quota::per_second(200).burst(20),
+        Quota::per_second(3).burst(7),
+        Quota::per_second(1_000_003).burst(77_777),
+        Quota::new(3, std::time::Duration::from_nanos(7_000)).burst(1 << 40),
+        Quota::new(99_991, day).burst(500),
+        Quota::new(1, 10_000 * day).burst(3),
+        Quota::per_second(10).burst(50).initial(40),
+        Quota::per_minute(60).stepped(),
+        Quota::per_second(1 << 20).burst(1 << 47),
+    ]
+}
+
+/// Claims of unknown callers, between requests of nodes, changes of the quota, and steps of the clock.
+#[test]
+fn single_claims_are_answered_as_by_the_store_in_memory() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, script) = (server.client(), timed());
+    // How often the record had one field before the request and after it, only before it, and only after it.
+    let (mut stays, mut ends, mut begins, mut refused) = (0, 0, 0, 0);
+    for seed in 0..90 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let quotas = quotas();
+        let mut known = vec![terms(quotas[seed as usize % quotas.len()])];
+        let (store, key) = (MemoryStore::new(), format!("tollgate:{{single {seed}}}"));
+        let (mut now, mut answered, mut numbers) = (BEGIN + random.u64(..1 << 40), 0, [0_u64; 3]);
+        for step in 0..150_u128 {
+            let most = known[0].burst();
+            now = match random.u32(..40) {
+                0 => now - random.u64(..3_000_000),
+                1 => now + (random.u64(..40_000_000_000) >> random.u32(..16)),
+                2..15 => now,
+                15..25 => now + random.u64(..3_000_000),
+                _ => now + random.u64(..30_000),
+            };
+            if random.u32(..60) == 0 {
+                let changed = terms(quotas[random.usize(..quotas.len())]);
+                known.push(changed.with_version(known.len() as u32));
+            }
+            let terms = known[known.len() - 1 - random.usize(..known.len().min(2))];
+            let ask = if random.u32(..30) == 0 {
+                let node = random.usize(..numbers.len());
+                numbers[node] += 1;
+                let mut ask = LeaseRequest::new(node as u128, numbers[node], terms);
+                (ask.want, ask.ahead, ask.allowance) = (random.u64(..3), random.u64(..3), random.u64(..3));
+                ask.leave = random.u32(..3) == 0;
+                ask
+            } else {
+                let want = if random.u32(..6) == 0 { random.u64(..=most + 1) } else { random.u64(..4) };
+                single(1_000 + step, terms, want)
+            };
+            expire(&mut connection, &key, answered, now);
+            let had = fields(&mut connection, &key);
+            let (real, model) = (eval(&mut connection, &script, &key, &ask, now), store.answer(&ask, now));
+            match (&real, &model) {
+                (Ok(real), Ok(model)) => assert_eq!(real, model, "seed {seed}, step {step}, at {now}: {ask:?}"),
+                (Err(_), Err(StoreError::QuotaConflict { .. } | StoreError::Refused(_))) => continue,
+                _ => panic!("seed {seed}, step {step}, at {now}: {ask:?} gets {real:?} and {model:?}"),
+            }
+            answered = now;
+            refused += u32::from(real.is_ok_and(|grant| grant.now < ask.want && ask.at_once));
+            match (had == ["c"], fields(&mut connection, &key) == ["c"]) {
+                (true, true) => stays += 1,
+                (true, false) => ends += 1,
+                (false, true) => begins += 1,
+                (false, false) => {}
+            }
+        }
+    }
+    assert!(stays > 1_000 && ends > 100 && begins > 100, "{stays} stays, {ends} ends, {begins} begins");
+    assert!(refused > 200, "{refused} refusals");
+}
+
+/// Nodes of an earlier release write the other fields beside it, and these have the tokens from then on.
+#[test]
+fn the_field_of_single_claims_does_not_count_beside_the_others() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, script, key) = (server.client(), timed(), "tollgate:{both}");
+    let terms = terms(Quota::per_second(10).burst(20));
+    let claim = |node, want| eval(&mut server.client(), &script, key, &single(node, terms, want), BEGIN).unwrap();
+    assert_eq!(claim(1, 5).remaining, 15);
+    assert_eq!(fields(&mut connection, key), ["c"]);
+    let quota = terms.to_string();
+    let earlier = ["s", "3 1700000000000000 0 1700000000000000 0 0 0 0", "q", &quota, "h", "0 0"];
+    redis::cmd("HSET").arg(key).arg(&earlier).exec(&mut connection).unwrap();
+    assert_eq!((claim(2, 4).now, claim(3, 2).remaining), (0, 1));
+    assert_eq!(fields(&mut connection, key), ["h", "q", "s", "u"]);
+}
+
+#[test]
+fn a_field_of_single_claims_that_other_software_has_overwritten_is_named() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, script, key) = (server.client(), timed(), "tollgate:{overwritten}");
+    let terms = terms(Quota::per_second(10).burst(20));
+    for text in ["", "15 1700000000 0 0", "15 1700000000 0 0 ten a second", "-1 1700000000 0 0 10 1000000 20 20 0"] {
+        redis::cmd("HSET").arg(key).arg("c").arg(text).exec(&mut connection).unwrap();
+        let error = eval(&mut connection, &script, key, &single(1, terms, 1), BEGIN).unwrap_err();
+        assert!(error.contains("field c of tollgate:{overwritten} was overwritten"), "{text}: {error}");
+    }
+}
