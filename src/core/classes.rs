@@ -50,7 +50,7 @@ pub(crate) mod steps {
 }
 
 pub(crate) use conflict::FloorConflict;
-pub(crate) use entry::ClassFlags;
+pub(crate) use entry::{ClassEntry, ClassFlags};
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;

@@ -102,6 +102,10 @@ impl Role {
         self.0 & Self::CLASSES != 0
     }
 
+    fn has_source(self) -> bool {
+        self.0 & Self::SOURCE != 0
+    }
+
     /// It has classes, and is otherwise plain.
     fn has_classes_only(self) -> bool {
         self.0 == Self::CLASSES

@@ -1,8 +1,9 @@
 //! Claims of classes: granted, denied, or entered into the queue of their class; and their estimated waits. See
 //! `state/classes.rs`.
 
+use super::class_joint::front_cost;
 use super::{Arrival, Cap, MAX_COST, State};
-use crate::core::classes::{Backlog, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
+use crate::core::classes::{Backlog, ClassEntry, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
@@ -86,12 +87,12 @@ impl State {
         if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.parts().is_some() {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_class_queue(class, true).is_ok();
+        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of((class, entry), true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
         let base = self.base(classes, rovers);
-        let waiting = self.waiting_tokens_in(classes, class);
+        let waiting = if class == ROOT { self.waiting_tokens_in(classes, ROOT) } else { entry.queue.tokens() };
         if self.last_due > now {
             if waiting == 0 {
                 // While nothing is in service, the claim may be granted at once.
@@ -138,29 +139,38 @@ impl State {
     fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter) {
         let (now, cost, position) = (waiter.ticket, waiter.cost, rovers.claim(waiter.cost));
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        if class == ROOT {
+        let entry = classes.entry_mut(class);
+        let leaf = entry.leaf;
+        let is_blocked = if class == ROOT {
             self.queue.push(place, Waiter { ticket: position, ..waiter });
+            entry.is_reserved && front_cost(&self.queue, entry).is_none()
         } else {
-            classes.entry_mut(class).queue.push(place, waiter);
+            entry.queue.push(place, waiter);
             self.queue.count_in(cost);
+            let is_blocked = entry.is_reserved && front_cost(&entry.queue, entry).is_none();
             classes.waiting += cost;
-        }
-        if classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
-            // The answer that the class has been waiting for: `go_on` follows.
+            is_blocked
+        };
+        // With the answer that the class has been waiting for, `go_on` follows.
+        if is_blocked || classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
             return;
         }
-        let (leaf, is_reserved) = (classes.entry(class).leaf, classes.entry(class).is_reserved);
-        if is_reserved && self.front_cost(class).is_none() {
-            return;
+        if self.role.has_source() {
+            return self.arrive_at_source(rovers, (class, leaf), cost, now);
         }
-        let has_source = self.supply.has_external();
+        classes.scheduler.arrive(leaf, cost, now);
+    }
+
+    /// Tells the scheduler of a claim in a class of a distributed quota.
+    #[cold]
+    fn arrive_at_source(&mut self, rovers: &Rovers, (class, leaf): (ClassId, ClassId), cost: u64, now: u64) {
         let Some(classes) = self.classes_mut() else { return };
-        if has_source && classes.scheduler.is_idle(leaf) {
+        if classes.scheduler.is_idle(leaf) {
             classes.note_wait_begins(class, now);
         }
         classes.scheduler.arrive(leaf, cost, now);
         // Only classes of a distributed quota rest.
-        if has_source && classes.scheduler.tree.is_before_picked(leaf) {
+        if classes.scheduler.tree.is_before_picked(leaf) {
             self.unpick_stuck(rovers);
         }
     }
@@ -324,8 +334,14 @@ impl State {
 
     /// Whether one more claim may wait in a class; see [`check_queue`](Self::check_queue).
     pub(crate) fn check_class_queue(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
-        let Some(classes) = self.classes() else { return self.check_queue(driven) };
-        let entry = classes.entry(class);
+        match self.classes() {
+            Some(classes) => self.check_queue_of((class, classes.entry(class)), driven),
+            None => self.check_queue(driven),
+        }
+    }
+
+    #[inline]
+    fn check_queue_of(&self, (class, entry): (ClassId, &ClassEntry), driven: bool) -> Result<(), ConsumeError> {
         let waiting = if entry.is_reserved { self.waiting_in(class).0 } else { entry.queue.len() };
         if waiting >= entry.max_waiting { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
     }

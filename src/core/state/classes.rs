@@ -11,16 +11,17 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::{Completes, InService, PartsServed};
+use super::class_joint::{Completes, InService, PartsServed, front_cost, in_service};
 use super::joint::Step as PartStep;
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, ROOT, Step, steps};
+use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler, Step, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
+use crate::core::supply::Supply;
 use crate::core::wakes::{Peer, Wakes};
 use crate::error::ConfigError;
 use std::pin::Pin;
@@ -29,10 +30,30 @@ use std::task::Waker;
 
 /// The position at which everything taken so far ends; see the head of this file. `queue` is that of the limiter, which
 /// counts the claims of all classes.
-#[inline]
+#[inline(always)]
 fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
     let unpaid = queue.tokens() - classes.scheduler.set_aside();
     rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
+}
+
+/// The tokens that are there behind `base`, as far as the in-flight cap lets them go. `set_aside` was taken for claims that are
+/// not granted yet.
+#[inline]
+fn level(supply: &Supply, (set_aside, owed): (u64, u64), base: u64) -> u64 {
+    let cap_end = supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
+    let end = match (supply.least_head(), cap_end) {
+        (Some(head), Some(cap_end)) => earlier(head, cap_end),
+        (head, cap_end) => head.or(cap_end).unwrap_or(base),
+    };
+    ahead(end, base).max(0) as u64
+}
+
+/// The same once the claim in service is granted with the installment `pick`.
+#[inline]
+fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64 {
+    let scheduler = &classes.scheduler;
+    let set_aside = scheduler.set_aside() - scheduler.paid(pick.leaf);
+    level(supply, (set_aside, scheduler.owed()), base.wrapping_add(pick.tokens))
 }
 
 impl State {
@@ -123,7 +144,7 @@ impl State {
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        let has_external = self.supply.has_external();
+        let has_source = self.role.has_source();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
@@ -149,14 +170,14 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
-            if has_external && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
+            let in_service = in_service(&self.queue, classes);
+            if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
                 if wakes.is_full() {
                     return Served::Again;
                 }
                 self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
                 continue;
             }
-            let in_service = self.class_in_service();
             // The part of a claim that was given up may be gone already while its place is still in the queue.
             let turn = in_service.filter(|served| served.completes == Completes::Turn);
             if turn.is_none() {
@@ -171,7 +192,7 @@ impl State {
                         classes.due = due;
                     }
                     self.supply.mint(now, ticket);
-                    if has_external {
+                    if has_source {
                         ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
                     }
                     return if is_stopped { Served::Stopped } else { Served::All };
@@ -186,7 +207,7 @@ impl State {
                 self.take_turn(rovers, turn.owner, base, wakes);
                 continue;
             }
-            if has_external && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+            if has_source && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
                 continue;
             }
             self.supply.mint(due, ticket);
@@ -207,24 +228,28 @@ impl State {
         }
         let now = self.supply.synced();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        classes.scheduler.pay(&mut self.supply, base);
         classes.count_served(owner, pick, now);
         if completes == Completes::Nothing {
+            classes.scheduler.pay(&mut self.supply, base);
             return;
         }
-        self.forget_denial(rovers);
-        let Some(classes) = self.classes() else { return };
-        let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
-        let waiter = self.queue_of(owner).call_line_front(outcome);
+        let remaining = level_after(&self.supply, classes, pick, base);
+        let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
+        let waiter = queue.call_line_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
+        if owner != ROOT {
             classes.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
+            classes.scheduler.pay(&mut self.supply, base);
             self.await_child(owner, part.joint.child(), &waiter);
         } else {
-            self.advance(owner, &waiter);
+            if owner != ROOT {
+                self.count_out(waiter.cost);
+            }
+            self.put_next(owner, |scheduler, supply, (_, next)| scheduler.pay_claim((next, waiter.skip), supply, base));
         }
+        self.forget_denial(rovers);
         wakes.push(waiter.waker);
     }
 
@@ -238,6 +263,7 @@ impl State {
     }
 
     /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
+    #[inline]
     pub(super) fn advance(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
@@ -246,18 +272,21 @@ impl State {
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
-    #[inline]
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
-        let next = self.front_cost(class);
-        let now = self.supply.synced();
-        let (is_last, has_source) = (self.queue.is_empty(), self.supply.has_external());
+        self.put_next(class, |scheduler, supply, (leaf, next)| scheduler.advance(leaf, next, skip, supply.synced()));
+    }
+
+    /// Has `put` tell the scheduler the cost of the claim that is in front of a class now, and whose leaf that is.
+    #[inline]
+    fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, (ClassId, Option<u64>))) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        if has_source && next.is_none() {
-            classes.note_wait_ends(class, now);
+        let entry = classes.entry(class);
+        let (leaf, next) = (entry.leaf, front_cost(if class == ROOT { &self.queue } else { &entry.queue }, entry));
+        if next.is_none() && self.role.has_source() {
+            classes.note_wait_ends(class, self.supply.synced());
         }
-        let leaf = classes.entry(class).leaf;
-        classes.scheduler.advance(leaf, next, skip, now);
-        if is_last {
+        put(&mut classes.scheduler, &mut self.supply, (leaf, next));
+        if self.queue.is_empty() {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
             classes.scheduler.charge_debts(&mut self.supply);
         }
@@ -265,15 +294,7 @@ impl State {
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
     pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
-        let cap_end = self
-            .supply
-            .ceiling()
-            .map(|cap_end| cap_end.wrapping_add(classes.scheduler.set_aside()).wrapping_sub(classes.scheduler.owed()));
-        let end = match (self.supply.least_head(), cap_end) {
-            (Some(head), Some(cap_end)) => earlier(head, cap_end),
-            (head, cap_end) => head.or(cap_end).unwrap_or(base),
-        };
-        ahead(end, base).max(0) as u64
+        level(&self.supply, (classes.scheduler.set_aside(), classes.scheduler.owed()), base)
     }
 
     /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
