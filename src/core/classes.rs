@@ -9,12 +9,16 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod arrivals;
 #[cfg(all(test, not(tollgate_loom)))]
+mod arrivals_hostile;
+#[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
 mod conflict;
 mod entry;
 mod floor;
 mod limits;
+#[cfg(all(test, not(tollgate_loom)))]
+mod model_histories;
 mod name;
 mod node;
 mod offer;
@@ -26,8 +30,6 @@ mod shadow;
 mod simulation;
 mod table;
 mod tags;
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests;
 mod tournament;
 mod tree;
 pub(crate) mod weights;

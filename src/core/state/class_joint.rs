@@ -143,6 +143,10 @@ impl State {
         }
         let Some(held) = self.queue.held() else { return PartsServed::Idle };
         let ticket = held.waiter.ticket;
+        if wakes.is_full() {
+            // A verdict needs space for a waker; see `serve_as`.
+            return PartsServed::Ended(Served::Again);
+        }
         let verdict = self.verdict::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
         let waits = matches!(verdict, Verdict::Held(_) | Verdict::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {

@@ -8,6 +8,7 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
+mod hostile;
 #[cfg(feature = "keyed")]
 mod keys;
 #[cfg(feature = "keyed")]
