@@ -9,8 +9,6 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod arrivals;
 #[cfg(all(test, not(tollgate_loom)))]
-mod arrivals_hostile;
-#[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
 mod conflict;

@@ -3,12 +3,12 @@
 
 mod api;
 pub(crate) mod bucket;
+mod clocks_and_wakers;
 mod counts;
 mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
-mod hostile;
 #[cfg(feature = "keyed")]
 mod keys;
 #[cfg(feature = "keyed")]
