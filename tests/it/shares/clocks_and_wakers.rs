@@ -185,7 +185,8 @@ fn history_of_rude_wakers(seed: u64) {
     let (mut granted, mut waiting) = (0, Vec::new());
     for _ in 0..120 {
         let mut claim = Box::pin(classes[roll(3)].clone().consume_owned([1, 1, 3, 20][roll(4)]));
-        match rudely(&mut || poll(&mut claim, &waker())) {
+        let new = waker();
+        match rudely(&mut || poll(&mut claim, &new)) {
             Some(cost) => granted += cost,
             None => waiting.push(claim),
         }
@@ -203,7 +204,8 @@ fn history_of_rude_wakers(seed: u64) {
         }
         if roll(2) == 0 && !waiting.is_empty() {
             let mut claim = waiting.remove(roll(waiting.len()));
-            match rudely(&mut || poll(&mut claim, &waker())) {
+            let new = waker();
+            match rudely(&mut || poll(&mut claim, &new)) {
                 Some(cost) => granted += cost,
                 None => waiting.push(claim),
             }
