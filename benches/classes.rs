@@ -64,7 +64,6 @@ fn main() {
         let classes = classes.parse().expect("a number of classes");
         return match &command[..] {
             "count" => by_hand::run(TASKS, classes),
-            "tasks" => paused(classes),
             "time" => println!("{:.0} ns", of_limiter(Start::Shuffled, classes) * 1e9),
             other => panic!("{other}? It is `count` or `time`, and a number of classes."),
         };
@@ -156,66 +155,4 @@ fn per_grant<L: AsLimiter>(start: Start, limiter: &Limiter, queues: &[L]) -> f64
         limiter.close();
         (after.0 - before.0) / (after.1 - before.1) as f64
     }))
-}
-
-#[derive(Debug)]
-struct Slow {
-    base: tokio::time::Instant,
-    seen: std::sync::atomic::AtomicU64,
-    readings: std::sync::atomic::AtomicU64,
-}
-
-impl tollgate::Clock for Slow {
-    fn now(&self) -> Duration {
-        use std::sync::atomic::Ordering::Relaxed;
-        let at = self.base.elapsed();
-        let nanos = at.as_nanos() as u64;
-        if self.seen.swap(nanos, Relaxed) != nanos {
-            self.readings.store(0, Relaxed);
-        }
-        at + Duration::from_nanos(1_000 * self.readings.fetch_add(1, Relaxed).min(900))
-    }
-}
-
-fn paused(classes: usize) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    let _entered = runtime.enter();
-    let clock = Slow { base: tokio::time::Instant::now(), seen: 0.into(), readings: 0.into() };
-    let builder = Limiter::builder().quota(quota()).clock(clock);
-    if classes == 0 {
-        let limiter = builder.build().expect("a quota");
-        return paused_on(&runtime, std::slice::from_ref(&limiter));
-    }
-    let (_limiter, classes) = limiter_with(builder, classes);
-    paused_on(&runtime, &classes)
-}
-
-fn paused_on<L: AsLimiter>(runtime: &tokio::runtime::Runtime, queues: &[L]) {
-    let local = LocalSet::new();
-    let grants = Rc::new(Cell::new(0_u64));
-    let (signals, begins) = Start::Shuffled.signals(TASKS);
-    for (task, begins) in begins.into_iter().enumerate() {
-        let (line, grants) = (queues[task % queues.len()].clone(), Rc::clone(&grants));
-        local.spawn_local(async move {
-            begins.await.expect("a signal");
-            while let Ok(grant) = line.clone().consume_owned(1).await {
-                drop(grant);
-                grants.set(grants.get() + 1);
-            }
-        });
-    }
-    runtime.block_on(local.run_until(async {
-        sleep(Duration::from_millis(1)).await;
-        signals.send();
-        sleep(WARM_UP).await;
-    }));
-    let before = grants.get();
-    serve_counted(runtime, &local);
-    println!("{} grants", grants.get() - before);
-    std::process::exit(0);
-}
-
-#[inline(never)]
-fn serve_counted(runtime: &tokio::runtime::Runtime, local: &LocalSet) {
-    runtime.block_on(local.run_until(sleep(Duration::from_millis(500))));
 }
