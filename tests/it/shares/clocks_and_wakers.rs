@@ -65,10 +65,10 @@ fn history_of_a_wild_clock(seed: u64, is_manual: bool) {
     let quota = Quota::per_second(RATE).burst(BURST).initial(0);
     let limiter = Limiter::builder().quota(quota).classes().clock(clock).rovers_at(u64::MAX - 50).build().unwrap();
     let capped = Share::weight(3).ceiling(Quota::per_second(3_000).burst(20));
-    let shares = [Share::weight(1), Share::weight(2), if seed % 2 == 0 { capped } else { Share::weight(3) }];
+    let shares = [Share::weight(1), Share::weight(2), if seed.is_multiple_of(2) { capped } else { Share::weight(3) }];
     let names = ["a", "b", "c"].into_iter().zip(shares);
     let classes: Vec<_> = names.map(|(name, share)| limiter.class(name, share).unwrap()).collect();
-    let is_near_the_end = seed % 3 == 0;
+    let is_near_the_end = seed.is_multiple_of(3);
     let begin = if is_near_the_end { u64::MAX - 20_000_000 } else { 0 };
     nanos.store(begin, Ordering::Relaxed);
     limiter.tick();
