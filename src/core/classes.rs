@@ -15,6 +15,8 @@ mod conflict;
 mod entry;
 mod floor;
 mod limits;
+#[cfg(all(test, not(tollgate_loom)))]
+mod model_histories;
 mod name;
 mod node;
 mod offer;
@@ -26,8 +28,6 @@ mod shadow;
 mod simulation;
 mod table;
 mod tags;
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests;
 mod tournament;
 mod tree;
 pub(crate) mod weights;
@@ -50,7 +50,7 @@ pub(crate) mod steps {
 }
 
 pub(crate) use conflict::FloorConflict;
-pub(crate) use entry::ClassFlags;
+pub(crate) use entry::{ClassEntry, ClassFlags};
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;

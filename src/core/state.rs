@@ -2,9 +2,11 @@
 //!
 //! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, joint claims in them in
-//! `class_joint.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
-//! `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`.
+//! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, external tokens in `source.rs`, the
+//! link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the
+//! levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in
+//! `classes.rs`, claims in `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in
+//! `class_joint.rs`, shares in `shares.rs`, keys in `keys.rs`, read access in `class_view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
@@ -13,7 +15,9 @@ mod ceiling;
 mod changes;
 mod claims;
 mod class_claims;
+mod class_departures;
 mod class_joint;
+mod class_refusals;
 mod class_view;
 mod classes;
 mod deferred;
@@ -100,6 +104,10 @@ impl Role {
 
     fn has_classes(self) -> bool {
         self.0 & Self::CLASSES != 0
+    }
+
+    fn has_source(self) -> bool {
+        self.0 & Self::SOURCE != 0
     }
 
     /// It has classes, and is otherwise plain.

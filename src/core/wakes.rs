@@ -135,6 +135,7 @@ impl Wakes {
 
     /// # Panics
     /// If the batch [is full](Self::is_full).
+    #[inline]
     pub(crate) fn push(&mut self, waker: Waker) {
         self.wakers.push(waker);
     }

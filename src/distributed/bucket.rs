@@ -154,8 +154,8 @@ impl SharedBucket {
         if self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
-        // A node that leaves is not remembered. While others are, the store keeps their record for longer than it must, as the
-        // script in Redis does.
+        // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
+        // must, as the script in Redis does.
         if !ask.leave || !self.nodes.is_empty() {
             self.last_until = self.last_until.max(now + ttl);
         }

@@ -1,6 +1,6 @@
 //! Claims that join the queue of a class without serving what is due: the schedule is the same.
 
-use crate::{Class, Clock, ConsumeOwned, Limiter, ManualClock, Quota, Share};
+use crate::{Class, Clock, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota, Share};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -21,6 +21,7 @@ struct Fixture {
     limiter: Limiter,
     classes: [Class; 2],
     waiting: Vec<(usize, Spawn<ConsumeOwned<Class>>)>,
+    held: Vec<OwnedGrant<Class>>,
     advance: Box<dyn Fn(u64)>,
 }
 
@@ -30,7 +31,7 @@ impl Fixture {
         let limiter = Limiter::builder().quota(quota).classes().clock(clock).build().expect("valid");
         let [a, b] = shares;
         let classes = [("a", a), ("b", b)].map(|(name, share)| limiter.class(name, share).expect("free"));
-        Self { limiter, classes, waiting: Vec::new(), advance: Box::new(advance) }
+        Self { limiter, classes, waiting: Vec::new(), held: Vec::new(), advance: Box::new(advance) }
     }
 
     fn arrive(&mut self, class: usize, count: usize) {
@@ -40,14 +41,38 @@ impl Fixture {
     /// A claim that waits, or was granted at once.
     fn claim(&mut self, class: usize, cost: u64) {
         let mut claim = spawn(self.classes[class].clone().consume_owned(cost));
-        if claim.poll().is_pending() {
-            self.waiting.push((class, claim));
+        match claim.poll() {
+            Poll::Ready(answer) => self.held.extend(answer.ok()),
+            Poll::Pending => self.waiting.push((class, claim)),
         }
     }
 
-    /// Random claims, some of them cancelled, never more than two milliseconds after the last service. Returns what waits
+    /// A change of the limiter, of a class or of a grant.
+    fn change(&mut self, random: &mut fastrand::Rng) {
+        let class = random.usize(0..2);
+        match random.u8(0..7) {
+            0 => self.limiter.pause_for(Duration::from_nanos(random.u64(0..900_000))),
+            1 => _ = self.limiter.set_quota(0, Quota::per_second(10_000).burst(random.u64(3..14))),
+            2 => self.limiter.replenish(random.u64(1..6)),
+            3 => _ = self.classes[class].try_acquire(random.u64(1..8)).map(|grant| grant.forget()),
+            4 => _ = self.classes[class].set_share(Share::weight(random.u64(1..8))),
+            5 => {
+                self.classes[class].remove();
+                let share = Share::weight(random.u64(1..8));
+                self.classes[class] = self.limiter.class(["a", "b"][class], share).expect("free");
+            }
+            _ => {
+                if let Some(mut grant) = self.held.pop() {
+                    let actual = grant.cost() + random.u64(0..20);
+                    grant.settle(actual.saturating_sub(5));
+                }
+            }
+        }
+    }
+
+    /// Random claims, some of them cancelled, and with `changes` random changes, never more than two milliseconds after the last service. Returns what waits
     /// after each service.
-    fn run_random(mut self, seed: u64) -> Vec<Vec<usize>> {
+    fn run_random(mut self, seed: u64, changes: bool) -> Vec<Vec<usize>> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut seen = Vec::new();
         self.arrive(0, 30);
@@ -57,12 +82,21 @@ impl Fixture {
                 (self.advance)(random.u64(0..500_000));
                 let cost = [1, 1, 2, 7, 25][random.usize(0..5)];
                 self.claim(usize::from(random.u8(0..4) == 0), cost);
+                if changes && random.u8(0..3) == 0 {
+                    self.change(&mut random);
+                }
             }
             if random.u8(0..5) == 0 && !self.waiting.is_empty() {
                 drop(self.waiting.remove(random.usize(0..self.waiting.len())));
             }
             self.limiter.tick();
-            self.waiting.retain_mut(|(_, claim)| !(claim.is_woken() && claim.poll().is_ready()));
+            self.waiting.retain_mut(|(_, claim)| match if claim.is_woken() { claim.poll() } else { Poll::Pending } {
+                Poll::Ready(answer) => {
+                    self.held.extend(answer.ok());
+                    false
+                }
+                Poll::Pending => true,
+            });
             let of = |class: usize| self.waiting.iter().filter(|(of, _)| *of == class).count();
             seen.push(vec![of(0), of(1), self.limiter.available() as usize]);
         }
@@ -119,10 +153,15 @@ async fn a_claim_that_joins_a_class_late_changes_nothing() {
 /// Outside of tokio's cooperative budget: the test polls many claims and never yields.
 #[tokio::test(start_paused = true)]
 async fn claims_that_join_late_change_no_history() {
-    tokio::task::unconstrained(async { (0..300).for_each(compare_histories) }).await;
+    tokio::task::unconstrained(async { (0..300).for_each(|seed| compare_histories(seed, false)) }).await;
 }
 
-fn compare_histories(seed: u64) {
+#[tokio::test(start_paused = true)]
+async fn claims_that_join_late_change_no_history_with_changes() {
+    tokio::task::unconstrained(async { (0..300).for_each(|seed| compare_histories(seed, true)) }).await;
+}
+
+fn compare_histories(seed: u64, changes: bool) {
     let shares = || match seed % 3 {
         0 => [Share::weight(1), Share::weight(3)],
         1 => [Share::weight(2), Share::weight(1).floor(Quota::per_second(4_000).burst(5))],
@@ -134,5 +173,5 @@ fn compare_histories(seed: u64) {
     let late = DriverlessClock::default();
     let moved = Arc::clone(&late.0);
     let late = Fixture::new(late, shares(), move |nanos| _ = moved.fetch_add(nanos, Ordering::Relaxed));
-    assert_eq!(exact.run_random(seed), late.run_random(seed), "seed {seed}");
+    assert_eq!(exact.run_random(seed, changes), late.run_random(seed, changes), "seed {seed}");
 }

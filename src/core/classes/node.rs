@@ -108,6 +108,18 @@ impl Node {
         }
     }
 
+    /// Whether a charge changes nothing but the tag, by an exact span.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_bare & self.is_exact & !self.is_key
+    }
+
+    /// How far `tokens` move the tag, if `unit` is not rounded.
+    #[inline]
+    pub(super) fn exact_span(&self, tokens: u64) -> Tag {
+        Tag::from(self.unit) * Tag::from(tokens)
+    }
+
     /// What is served at a time of a front claim that lacks `front` tokens: a burst at most, which is at least 1.
     #[inline]
     pub(super) fn installment(&self, front: NonZeroU64) -> NonZeroU64 {

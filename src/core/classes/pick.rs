@@ -8,7 +8,7 @@ use super::floor::{Rate, nanos};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
 use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
-use super::tags::{MAX_TAG, RESTING, StartTag, Tag, Turn};
+use super::tags::{MAX_TAG, RESTING, StartTag, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
 use std::num::NonZeroU64;
@@ -50,11 +50,8 @@ impl Tree {
 
     #[inline]
     fn pick_anew(&mut self, now: u64) -> Option<Pick> {
-        while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
-            self.refresh(id, now);
-        }
-        while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
-            self.refresh(id, now);
+        if self.next_recheck() <= now {
+            self.refresh_due(now);
         }
         // Without a child, the limiter has no classes yet.
         let first = self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT);
@@ -79,6 +76,17 @@ impl Tree {
         self.picked
     }
 
+    /// Computes the offers anew that have changed by `now`: floors that are due, and ceilings that let their classes go.
+    #[cold]
+    fn refresh_due(&mut self, now: u64) {
+        while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
+            self.refresh(id, now);
+        }
+        while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
+            self.refresh(id, now);
+        }
+    }
+
     /// What could be served next below a class other than the root, or in it.
     #[inline]
     pub(super) fn offer_of(&self, id: ClassId) -> Option<Offer> {
@@ -90,25 +98,65 @@ impl Tree {
     }
 
     /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
+    #[inline]
     pub(crate) fn next_recheck(&self) -> u64 {
-        let instants = [self.upcoming.first(), self.held.first()];
-        instants.into_iter().flatten().map(|(at, _)| *at).min().unwrap_or(u64::MAX)
+        let at = |tournament: &Tournament<(u64, ClassId)>| tournament.first().map_or(u64::MAX, |(at, _)| *at);
+        at(&self.upcoming).min(at(&self.held))
     }
 
     /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
     /// front claim of the leaf [lacks](Self::set_front) now.
     #[inline]
     pub(crate) fn pay(&mut self, at: u64) {
+        if let Some(pick) = self.picked.take() {
+            self.charge(pick.leaf, pick, at);
+        }
+    }
+
+    /// Does [`pay`](Self::pay) and [`set_front`](Self::set_front) for an installment that was all that the front claim lacked:
+    /// from now on the front claim of the leaf lacks `front` tokens.
+    #[inline]
+    pub(crate) fn pay_claim(&mut self, front: Option<u64>, at: u64) {
         let Some(pick) = self.picked.take() else { return };
-        let mut child = pick.leaf;
+        let node = &mut self.nodes[pick.leaf as usize];
+        let front = front.and_then(NonZeroU64::new);
+        let Some(front) = front.filter(|_| node.is_plain() && pick.leaf != ROOT) else {
+            self.charge(pick.leaf, pick, at);
+            return self.set_front(pick.leaf, front.map(NonZeroU64::get), at);
+        };
+        // Most leaves are plain, and then this is a part of each grant: the node and its parent are looked up once.
+        let parent = &mut self.rare[node.parent as usize];
+        let tag = { node.start.tag }.max(parent.virtual_time) + node.exact_span(pick.tokens);
+        parent.largest = tag.max(parent.largest);
+        (node.start.tag, node.front) = (tag, Some(front));
+        if parent.largest > MAX_TAG {
+            let parent = node.parent;
+            self.set_tags_back(parent);
+            self.refresh(pick.leaf, at);
+        } else {
+            let span = node.exact_span(node.installment(front).get());
+            let turn = Turn { start: tag, span, since: node.since, class: pick.leaf };
+            node.by_tag_slot = parent.by_tag.set(node.by_tag_slot, turn);
+        }
+        let parent = self.parent(pick.leaf);
+        if parent != ROOT {
+            self.charge(parent, pick, at);
+            self.refresh(parent, at);
+        }
+    }
+
+    /// Charges a class and those around it for an installment.
+    #[inline]
+    fn charge(&mut self, class: ClassId, pick: Pick, at: u64) {
+        let mut child = class;
         while child != ROOT {
             let node = &mut self.nodes[child as usize];
             let parent = node.parent;
-            if !node.is_bare || node.is_key || pick.by_floor || !node.is_exact {
+            if !node.is_plain() || pick.by_floor {
                 self.charge_specially(child, pick, at);
             } else {
                 let virtual_time = self.rare[parent as usize].virtual_time;
-                node.start.tag = node.start.tag.max(virtual_time) + Tag::from(node.unit) * Tag::from(pick.tokens);
+                node.start.tag = { node.start.tag }.max(virtual_time) + node.exact_span(pick.tokens);
             }
             let tag = self.nodes[child as usize].start.tag;
             let largest = &mut self.rare[parent as usize].largest;
@@ -323,7 +371,7 @@ impl Tree {
         let tokens = node.installment(front).get();
         node.start.raise(parent.virtual_time);
         let span = match node.is_exact {
-            true => Tag::from(node.unit) * Tag::from(tokens),
+            true => node.exact_span(tokens),
             false => self.rare[id as usize].weight.span(tokens),
         };
         let turn = Turn { start: node.start.tag, span, since: node.since, class: id };

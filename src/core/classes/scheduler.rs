@@ -233,6 +233,7 @@ impl Scheduler {
     }
 
     /// What happens next, as of the instant of `supply`.
+    #[inline]
     pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
         steps::count();
         let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
@@ -244,6 +245,7 @@ impl Scheduler {
     }
 
     /// Whether the in-flight cap has space for a grant of `cost` tokens.
+    #[inline]
     pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
         supply.ceiling().is_none_or(|cap_end| {
             let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
@@ -252,6 +254,7 @@ impl Scheduler {
     }
 
     /// Whether the claim in service is granted with this installment.
+    #[inline]
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
         let is_rest = self.tree.front(pick.leaf) == pick.tokens;
         is_rest && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
@@ -275,6 +278,23 @@ impl Scheduler {
             return Paid::Claim(id);
         }
         self.pay_part(id, tokens, supply, base)
+    }
+
+    /// Does [`pay`](Self::pay) and [`advance`](Self::advance) for the last installment of a claim. `next` is the cost of the
+    /// claim that is in front now, and `debt` the debt that was noted between the two.
+    #[inline]
+    pub(crate) fn pay_claim(&mut self, (next, debt): (Option<u64>, u64), supply: &mut Supply, base: u64) {
+        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return };
+        let at = supply.synced();
+        if debt == 0 && !self.tree.is_divided(id) {
+            self.note_taken(tokens, at);
+            supply.claim(tokens);
+            self.tree.pay_claim(next, at);
+            self.drop_shadow();
+        } else {
+            self.pay(supply, base);
+            self.advance(id, next, debt, at);
+        }
     }
 
     /// Does [`pay`](Self::pay) for a part of a claim, or of a debt.
@@ -373,6 +393,7 @@ impl Scheduler {
     }
 
     /// What is set aside for the front claim of a leaf.
+    #[inline]
     pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
         self.leaf(leaf).paid
     }

@@ -71,10 +71,12 @@ impl Classes {
         }
     }
 
+    #[inline]
     pub(crate) fn entry(&self, id: ClassId) -> &ClassEntry {
         &self.entries[id as usize]
     }
 
+    #[inline]
     pub(crate) fn entry_mut(&mut self, id: ClassId) -> &mut ClassEntry {
         &mut self.entries[id as usize]
     }
@@ -136,8 +138,7 @@ impl Classes {
         entry.served = entry.served.saturating_add(pick.tokens);
         let mut counted = entry.counted;
         if pick.by_floor {
-            let by_floor = &mut self.rare_mut(class).by_floor;
-            *by_floor = by_floor.saturating_add(pick.tokens);
+            self.count_served_by_floor(class, pick.tokens);
         }
         loop {
             self.entry_mut(counted).counts.recently.add(pick.tokens, half);
@@ -146,6 +147,12 @@ impl Classes {
             }
             counted = self.scheduler.tree.parent(counted);
         }
+    }
+
+    #[cold]
+    fn count_served_by_floor(&mut self, class: ClassId, tokens: u64) {
+        let by_floor = &mut self.rare_mut(class).by_floor;
+        *by_floor = by_floor.saturating_add(tokens);
     }
 
     /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one

@@ -35,10 +35,10 @@
 use super::State;
 use super::joint::Step;
 use super::serving::{Reach, Served, Verdict};
-use crate::core::classes::{ClassId, Pick, ROOT};
+use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Reservation, Stand, Waiter};
+use crate::core::queue::{Place, Queue, Reservation, Stand, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::pin::Pin;
@@ -76,6 +76,33 @@ pub(super) enum Completes {
     Turn,
 }
 
+/// What is in service. `queue` is that of the limiter.
+#[inline]
+pub(super) fn in_service(queue: &Queue, classes: &Classes) -> Option<InService> {
+    let pick = classes.scheduler.tree.picked()?;
+    let owner = classes.owner(pick.leaf);
+    classes.read_ahead(owner);
+    let completes = if classes.scheduler.is_last_installment(pick) {
+        let queue = if owner == ROOT { queue } else { &classes.entry(owner).queue };
+        match queue.line_front().and_then(|front| front.part.as_ref()) {
+            None => Completes::Claim,
+            Some(part) if part.is_parent_ticket() => Completes::Ticket,
+            Some(_) => Completes::Turn,
+        }
+    } else {
+        Completes::Nothing
+    };
+    Some(InService { pick, owner, completes })
+}
+
+/// The cost of the front claim of a class, which waits in `queue`. `None` if there is none, or if it waits for the joint claim
+/// of its class that had its turn.
+#[inline]
+pub(super) fn front_cost(queue: &Queue, entry: &ClassEntry) -> Option<u64> {
+    let front = queue.line_front()?;
+    (!(entry.is_reserved && front.is_joint())).then_some(front.cost)
+}
+
 impl State {
     /// A part of a joint claim joins the end of the queue of its class. `place` stands for it there until its turn.
     pub(crate) fn enter_part_in_class(
@@ -100,15 +127,6 @@ impl State {
         queue.line_front().is_none()
     }
 
-    /// The cost of the front claim of a class. `None` if there is none, or if it waits for the joint claim of its class that
-    /// had its turn.
-    #[inline]
-    pub(super) fn front_cost(&mut self, class: ClassId) -> Option<u64> {
-        let is_reserved = self.classes().is_some_and(|classes| classes.entry(class).is_reserved);
-        let front = self.queue_of(class).line_front()?;
-        (!(is_reserved && front.is_joint())).then_some(front.cost)
-    }
-
     /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from the
     /// clock, and serves up to `now`.
     pub(super) fn serve_parts(
@@ -125,6 +143,10 @@ impl State {
         }
         let Some(held) = self.queue.held() else { return PartsServed::Idle };
         let ticket = held.waiter.ticket;
+        if wakes.is_full() {
+            // A verdict needs space for a waker; see `serve_as`.
+            return PartsServed::Ended(Served::Again);
+        }
         let verdict = self.verdict::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
         let waits = matches!(verdict, Verdict::Held(_) | Verdict::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
@@ -162,26 +184,6 @@ impl State {
             return PartsServed::Ended(Served::Again);
         }
         PartsServed::Left
-    }
-
-    /// What is in service.
-    #[inline]
-    pub(super) fn class_in_service(&self) -> Option<InService> {
-        let classes = self.classes()?;
-        let pick = classes.scheduler.tree.picked()?;
-        let owner = classes.owner(pick.leaf);
-        classes.read_ahead(owner);
-        let completes = if classes.scheduler.is_last_installment(pick) {
-            let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-            match queue.line_front().and_then(|front| front.part.as_ref()) {
-                None => Completes::Claim,
-                Some(part) if part.is_parent_ticket() => Completes::Ticket,
-                Some(_) => Completes::Turn,
-            }
-        } else {
-            Completes::Nothing
-        };
-        Some(InService { pick, owner, completes })
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.

@@ -11,28 +11,46 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::{Completes, InService, PartsServed};
+use super::class_joint::{Completes, InService, PartsServed, front_cost, in_service};
 use super::joint::Step as PartStep;
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, ROOT, Step, steps};
+use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler, Step};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
+use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
-use crate::core::state::changes::Departed;
-use crate::core::wakes::{Peer, Wakes};
+use crate::core::supply::Supply;
+use crate::core::wakes::Wakes;
 use crate::error::ConfigError;
-use std::pin::Pin;
-use std::sync::Weak;
 use std::task::Waker;
 
 /// The position at which everything taken so far ends; see the head of this file. `queue` is that of the limiter, which
 /// counts the claims of all classes.
-#[inline]
+#[inline(always)]
 fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
     let unpaid = queue.tokens() - classes.scheduler.set_aside();
     rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
+}
+
+/// The tokens that are there behind `base`, as far as the in-flight cap lets them go. `set_aside` was taken for claims that are
+/// not granted yet.
+#[inline]
+fn level(supply: &Supply, (set_aside, owed): (u64, u64), base: u64) -> u64 {
+    let cap_end = supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
+    let end = match (supply.least_head(), cap_end) {
+        (Some(head), Some(cap_end)) => earlier(head, cap_end),
+        (head, cap_end) => head.or(cap_end).unwrap_or(base),
+    };
+    ahead(end, base).max(0) as u64
+}
+
+/// The same once the claim in service is granted with the installment `pick`.
+#[inline]
+fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64 {
+    let scheduler = &classes.scheduler;
+    let set_aside = scheduler.set_aside() - scheduler.paid(pick.leaf);
+    level(supply, (set_aside, scheduler.owed()), base.wrapping_add(pick.tokens))
 }
 
 impl State {
@@ -123,7 +141,7 @@ impl State {
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        let has_external = self.supply.has_external();
+        let has_source = self.role.has_source();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
@@ -149,14 +167,14 @@ impl State {
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
                 Step::Recheck { at } => (at, None),
             };
-            if has_external && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
+            let in_service = in_service(&self.queue, classes);
+            if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
                 if wakes.is_full() {
                     return Served::Again;
                 }
                 self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
                 continue;
             }
-            let in_service = self.class_in_service();
             // The part of a claim that was given up may be gone already while its place is still in the queue.
             let turn = in_service.filter(|served| served.completes == Completes::Turn);
             if turn.is_none() {
@@ -171,7 +189,7 @@ impl State {
                         classes.due = due;
                     }
                     self.supply.mint(now, ticket);
-                    if has_external {
+                    if has_source {
                         ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
                     }
                     return if is_stopped { Served::Stopped } else { Served::All };
@@ -186,7 +204,7 @@ impl State {
                 self.take_turn(rovers, turn.owner, base, wakes);
                 continue;
             }
-            if has_external && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+            if has_source && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
                 continue;
             }
             self.supply.mint(due, ticket);
@@ -207,24 +225,28 @@ impl State {
         }
         let now = self.supply.synced();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        classes.scheduler.pay(&mut self.supply, base);
         classes.count_served(owner, pick, now);
         if completes == Completes::Nothing {
+            classes.scheduler.pay(&mut self.supply, base);
             return;
         }
-        self.forget_denial(rovers);
-        let Some(classes) = self.classes() else { return };
-        let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
-        let waiter = self.queue_of(owner).call_line_front(outcome);
+        let remaining = level_after(&self.supply, classes, pick, base);
+        let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
+        let waiter = queue.call_line_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if let Some(classes) = self.classes_mut().filter(|_| owner != ROOT) {
+        if owner != ROOT {
             classes.count_wait(owner, now.saturating_sub(waiter.ticket));
         }
         if let Some(part) = &waiter.part {
+            classes.scheduler.pay(&mut self.supply, base);
             self.await_child(owner, part.joint.child(), &waiter);
         } else {
-            self.advance(owner, &waiter);
+            if owner != ROOT {
+                self.count_out(waiter.cost);
+            }
+            self.put_next(owner, |scheduler, supply, (_, next)| scheduler.pay_claim((next, waiter.skip), supply, base));
         }
+        self.forget_denial(rovers);
         wakes.push(waiter.waker);
     }
 
@@ -238,6 +260,7 @@ impl State {
     }
 
     /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
+    #[inline]
     pub(super) fn advance(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
@@ -246,18 +269,21 @@ impl State {
     }
 
     /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
-    #[inline]
     pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
-        let next = self.front_cost(class);
-        let now = self.supply.synced();
-        let (is_last, has_source) = (self.queue.is_empty(), self.supply.has_external());
+        self.put_next(class, |scheduler, supply, (leaf, next)| scheduler.advance(leaf, next, skip, supply.synced()));
+    }
+
+    /// Has `put` tell the scheduler the cost of the claim that is in front of a class now, and whose leaf that is.
+    #[inline]
+    fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, (ClassId, Option<u64>))) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        if has_source && next.is_none() {
-            classes.note_wait_ends(class, now);
+        let entry = classes.entry(class);
+        let (leaf, next) = (entry.leaf, front_cost(if class == ROOT { &self.queue } else { &entry.queue }, entry));
+        if next.is_none() && self.role.has_source() {
+            classes.note_wait_ends(class, self.supply.synced());
         }
-        let leaf = classes.entry(class).leaf;
-        classes.scheduler.advance(leaf, next, skip, now);
-        if is_last {
+        put(&mut classes.scheduler, &mut self.supply, (leaf, next));
+        if self.queue.is_empty() {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
             classes.scheduler.charge_debts(&mut self.supply);
         }
@@ -265,137 +291,7 @@ impl State {
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
     pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
-        let cap_end = self
-            .supply
-            .ceiling()
-            .map(|cap_end| cap_end.wrapping_add(classes.scheduler.set_aside()).wrapping_sub(classes.scheduler.owed()));
-        let end = match (self.supply.least_head(), cap_end) {
-            (Some(head), Some(cap_end)) => earlier(head, cap_end),
-            (head, cap_end) => head.or(cap_end).unwrap_or(base),
-        };
-        ahead(end, base).max(0) as u64
-    }
-
-    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
-    /// full.
-    fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        while let Some(class) = self.next_closed() {
-            if wakes.is_full() {
-                return false;
-            }
-            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
-        }
-        self.turn_removed_parts_away(rovers, wakes)
-    }
-
-    /// A class with a waiter that has to be turned away.
-    fn next_closed(&mut self) -> Option<ClassId> {
-        let is_closed = self.closed && !self.queue.is_empty();
-        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
-        while is_closed && classes.closed_before < classes.len() {
-            steps::count();
-            let class = classes.closed_before;
-            let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
-            if queue.line_front().is_some() {
-                return Some(class);
-            }
-            classes.closed_before += 1;
-        }
-        while let Some(class) = classes.closing.last().copied() {
-            let entry = classes.entry(class);
-            // A class that was made since can have the number of a removed one.
-            if entry.is_removed && entry.queue.front().is_some() {
-                return Some(class);
-            }
-            classes.closing.pop();
-        }
-        None
-    }
-
-    /// No tokens are promised for the claim in service, and none will be: turns it away. A debt in service stays, and the
-    /// claims behind it have no tokens either.
-    #[cold]
-    fn turn_cut_off_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
-        let Some(classes) = self.classes() else { return };
-        let in_service = classes.scheduler.tree.picked().map_or(ROOT, |pick| classes.owner(pick.leaf));
-        let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
-        match class {
-            Some(class) => self.turn_front_of_class_away(rovers, class, outcome, wakes),
-            None => unreachable!("a debt is charged at once when no claim waits"),
-        }
-    }
-
-    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off.
-    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
-        self.forget_denial(rovers);
-        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
-        let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_line_front(outcome).expect("a claim waits in the class");
-        self.withdraw_front(class, &waiter, base);
-        self.advance(class, &waiter);
-        if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
-            // The batch has space for one waker, and that of the place does nothing.
-            return self.turn_part_away(rovers, part.number(), outcome, wakes);
-        }
-        if let Some(part) = waiter.part {
-            part.joint.kill_as(outcome);
-            wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
-        }
-        wakes.push(waiter.waker);
-    }
-
-    /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
-    /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let leaf = classes.entry(class).leaf;
-        let was_in_service = classes.scheduler.tree.picked();
-        let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
-        self.supply.shift(gone.cost - paid);
-        self.queue.shift_held(gone.cost - paid);
-        self.supply.raise_ceiling(paid);
-        self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
-        if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
-            self.supply.cut(self.front_ticket());
-        }
-    }
-
-    /// Empties the place of a future that is done with it, in any state.
-    pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
-        self.depart_from_class(rovers, place, class, None)
-    }
-
-    pub(super) fn depart_from_class(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        child: Option<Weak<dyn Peer>>,
-    ) -> Departed {
-        let Some(classes) = self.classes() else { return Departed::default() };
-        let base = self.base(classes, rovers);
-        let waiter = match self.queue_of(class).withdraw(place) {
-            Withdrawn::Nothing => return Departed::default(),
-            Withdrawn::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
-            Withdrawn::Front(waiter) => {
-                self.withdraw_front(class, &waiter, base);
-                match child {
-                    Some(child) => self.await_child(class, child, &waiter),
-                    None => self.advance(class, &waiter),
-                }
-                waiter
-            }
-            Withdrawn::Behind(waiter) => {
-                if class != ROOT {
-                    self.count_out(waiter.cost);
-                }
-                self.supply.shift(waiter.cost);
-                self.queue.shift_held(waiter.cost);
-                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-                waiter
-            }
-        };
-        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
+        level(&self.supply, (classes.scheduler.set_aside(), classes.scheduler.owed()), base)
     }
 
     /// Tokens of a grant came back.

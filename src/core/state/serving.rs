@@ -214,6 +214,11 @@ impl State {
             // The claim of a child has no other queue that sends updates: its parent decides alone.
             let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
+            if !is_plain && wakes.is_full() {
+                // A verdict decides about a joint claim in all queues, and what follows from it needs space for a waker. If the
+                // lock were released between the two, a waker could cancel a claim that counts as granted already.
+                return Served::Again;
+            }
             let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),

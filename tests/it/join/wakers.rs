@@ -187,3 +187,37 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
 fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
 }
+
+/// A joint claim of `a` is ready, and a call that serves `b` too finds as many claims due there as are woken together. The
+/// first waker cancels the joint claim. Returns whether that claim was granted before.
+fn is_granted_before_the_wakers([a, b]: [&'static Limiter; 2], clock: &ManualClock) -> bool {
+    let c = forever(holding(clock, 5));
+    clock.advance(Duration::from_secs(1));
+    tick(&[a, b]);
+    drop(a.try_acquire(5).unwrap());
+    let joint = Arc::new(Mutex::new(None));
+    let dropped = Arc::clone(&joint);
+    let waker = Waker::from(CountingWaker::new(move |_| drop(dropped.lock().unwrap().take())));
+    drop(b.try_acquire(5).unwrap());
+    let mut due: Vec<_> = (0..32).map(|_| Box::pin(b.consume(1))).collect();
+    for claim in &mut due {
+        assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let mut claim = Box::pin(join([(a, 1), (c, 1)]));
+    assert!(!poll(&mut claim, Waker::noop()));
+    *joint.lock().unwrap() = Some(claim);
+    clock.advance(Duration::from_millis(33));
+    _ = poll(&mut join([(a, 1), (b, 1)]), Waker::noop());
+    assert!(joint.lock().unwrap().is_none());
+    c.snapshot().refunded > 0
+}
+
+#[test]
+fn a_joint_claim_is_not_decided_while_there_is_no_space_for_its_waker() {
+    let clock = ManualClock::new();
+    let limiters = [(); 2].map(|()| forever(holding(&clock, 5)));
+    let [one, other] = limiters;
+    let orders = [[one, other], [other, one]].map(|order| is_granted_before_the_wakers(order, &clock));
+    // Which of the two queues is served first depends on their addresses.
+    assert!(orders.contains(&false), "{orders:?}");
+}

@@ -1,0 +1,136 @@
+//! Claims that leave their classes without a grant: cancelled, or turned away because the limiter or the class is closed, or
+//! the source of tokens is cut off.
+
+use super::State;
+use super::changes::Departed;
+use crate::core::classes::{ClassId, ROOT, steps};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Place, Waiter, Withdrawn};
+use crate::core::rovers::Rovers;
+use crate::core::wakes::{Peer, Wakes};
+use std::pin::Pin;
+use std::sync::Weak;
+
+impl State {
+    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
+    /// full.
+    pub(super) fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        while let Some(class) = self.next_closed() {
+            if wakes.is_full() {
+                return false;
+            }
+            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
+        }
+        self.turn_removed_parts_away(rovers, wakes)
+    }
+
+    /// A class with a waiter that has to be turned away.
+    fn next_closed(&mut self) -> Option<ClassId> {
+        let is_closed = self.closed && !self.queue.is_empty();
+        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
+        while is_closed && classes.closed_before < classes.len() {
+            steps::count();
+            let class = classes.closed_before;
+            let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
+            if queue.line_front().is_some() {
+                return Some(class);
+            }
+            classes.closed_before += 1;
+        }
+        while let Some(class) = classes.closing.last().copied() {
+            let entry = classes.entry(class);
+            // A class that was made since can have the number of a removed one.
+            if entry.is_removed && entry.queue.front().is_some() {
+                return Some(class);
+            }
+            classes.closing.pop();
+        }
+        None
+    }
+
+    /// No tokens are promised for the claim in service, and none will be: turns it away. A debt in service stays, and the
+    /// claims behind it have no tokens either.
+    #[cold]
+    pub(super) fn turn_cut_off_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        let Some(classes) = self.classes() else { return };
+        let in_service = classes.scheduler.tree.picked().map_or(ROOT, |pick| classes.owner(pick.leaf));
+        let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
+        match class {
+            Some(class) => self.turn_front_of_class_away(rovers, class, outcome, wakes),
+            None => unreachable!("a debt is charged at once when no claim waits"),
+        }
+    }
+
+    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off.
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
+        self.forget_denial(rovers);
+        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
+        let base = self.base(classes, rovers);
+        let waiter = self.queue_of(class).call_line_front(outcome).expect("a claim waits in the class");
+        self.withdraw_front(class, &waiter, base);
+        self.advance(class, &waiter);
+        if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
+            // The batch has space for one waker, and that of the place does nothing.
+            return self.turn_part_away(rovers, part.number(), outcome, wakes);
+        }
+        if let Some(part) = waiter.part {
+            part.joint.kill_as(outcome);
+            wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+        }
+        wakes.push(waiter.waker);
+    }
+
+    /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
+    /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
+    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let leaf = classes.entry(class).leaf;
+        let was_in_service = classes.scheduler.tree.picked();
+        let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
+        self.supply.shift(gone.cost - paid);
+        self.queue.shift_held(gone.cost - paid);
+        self.supply.raise_ceiling(paid);
+        self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
+        if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
+            self.supply.cut(self.front_ticket());
+        }
+    }
+
+    /// Empties the place of a future that is done with it, in any state.
+    pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
+        self.depart_from_class(rovers, place, class, None)
+    }
+
+    pub(super) fn depart_from_class(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        class: ClassId,
+        child: Option<Weak<dyn Peer>>,
+    ) -> Departed {
+        let Some(classes) = self.classes() else { return Departed::default() };
+        let base = self.base(classes, rovers);
+        let waiter = match self.queue_of(class).withdraw(place) {
+            Withdrawn::Nothing => return Departed::default(),
+            Withdrawn::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
+            Withdrawn::Front(waiter) => {
+                self.withdraw_front(class, &waiter, base);
+                match child {
+                    Some(child) => self.await_child(class, child, &waiter),
+                    None => self.advance(class, &waiter),
+                }
+                waiter
+            }
+            Withdrawn::Behind(waiter) => {
+                if class != ROOT {
+                    self.count_out(waiter.cost);
+                }
+                self.supply.shift(waiter.cost);
+                self.queue.shift_held(waiter.cost);
+                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+                waiter
+            }
+        };
+        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
+    }
+}

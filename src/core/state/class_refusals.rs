@@ -1,0 +1,112 @@
+//! Refusals of claims of classes: which bound holds a claim back, its name, and when to come back.
+
+use super::{Cap, State};
+use crate::core::classes::ClassId;
+use crate::core::denial::Denial;
+use crate::core::rovers::{Rovers, ahead};
+use crate::error::{Bound, TryAcquireError};
+use crate::name::Name;
+
+impl State {
+    /// Why `cost` tokens are not granted to a class at once, although the class could get them alone perhaps.
+    pub(crate) fn refuse_in_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
+        if self.is_closed(class) {
+            return TryAcquireError::Closed;
+        }
+        let too_large = self.too_large_in_class(class, cost);
+        too_large.unwrap_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+    }
+
+    /// The error of a claim whose `cost` a class can never have at once.
+    pub(super) fn too_large_in_class(&self, class: ClassId, cost: u64) -> Option<TryAcquireError> {
+        let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
+        let most = self.most_at_once();
+        if cost > below_ceilings && below_ceilings < most {
+            let (by, quota_name) = (Bound::Ceiling, self.smallest_ceiling(class).text());
+            return Some(TryAcquireError::TooLarge { cost, most: below_ceilings, by, quota_name });
+        }
+        (cost > most).then(|| self.too_large_at_once(cost, most))
+    }
+
+    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class
+    /// is granted anything at once: the time to come back is when all that waits now could have been served.
+    ///
+    /// Kept if it applies to every class without a ceiling.
+    pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
+        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
+        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
+        let is_busy = classes.scheduler.tree.picked().is_some() || self.queue.held().is_some();
+        let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
+        let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
+        let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
+        let is_known = !self.queue.is_joint() && self.fits_in_flight(rovers, cost);
+        let at = self.supply.scheduled(end).filter(|_| is_known);
+        let at = at.map(|at| at.max(below_ceilings)).filter(|at| *at < u64::MAX);
+        let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
+        let by = self.obstacle_of_class(class, cost, end);
+        // The denial is about the claims known here, not about claims made without the lock since the sample.
+        let (tail, until) = match is_busy {
+            true => (rovers.tail(), if self.supply.claimed() == base { self.due() } else { 0 }),
+            false => (self.supply.claimed(), self.supply.next_mint()),
+        };
+        let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
+        let (remaining, name) = (self.available_to_class(rovers, class), self.name_in_class(by, class, cost));
+        let released = self.cap.as_ref().map_or(0, Cap::word);
+        let denial = Denial { cost, tail, released, until, at, remaining, by, name };
+        if is_common {
+            rovers.last_denial().keep(&denial);
+            self.denied = true;
+        }
+        denial
+    }
+
+    /// What keeps a class from `cost` tokens that end at `end`.
+    fn obstacle_of_class(&mut self, class: ClassId, cost: u64, end: u64) -> Bound {
+        let now = self.supply.synced();
+        let Some(classes) = self.classes_mut() else { return Bound::Queue };
+        let leaf = classes.entry(class).leaf;
+        let is_busy = classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf);
+        if is_busy || self.queue.held().is_some() || !self.is_class_empty(class) {
+            return Bound::Queue;
+        }
+        let Some(classes) = self.classes_mut() else { return Bound::Queue };
+        let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
+        let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
+        if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
+    }
+
+    /// Whether a ceiling, and no quota, holds back a claim of `cost` in a class that ends at `end` longest.
+    pub(super) fn is_below_ceilings(&self, class: ClassId, cost: u64, end: u64) -> bool {
+        let Some(classes) = self.classes() else { return false };
+        let below_ceilings = classes.scheduler.tree.ceilings_have(classes.entry(class).leaf, cost);
+        self.supply.scheduled(end).is_some_and(|at| at < below_ceilings)
+    }
+
+    /// The bound that would hold back a claim of `cost` made now in a class, or in a limiter without classes, and the
+    /// name of that bound.
+    pub(crate) fn holder_of_new(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> (Bound, Name) {
+        let end = match self.classes() {
+            Some(classes) => self.base(classes, rovers).wrapping_add(cost),
+            None => self.packed_end(rovers, cost),
+        };
+        let by = match self.supply.holder(end) {
+            Some(by) if !self.role.has_classes() || matches!(by, Bound::Pause | Bound::InFlight) => by,
+            _ => self.obstacle_of_class(class, cost, end),
+        };
+        (by, self.name_in_class(by, class, cost))
+    }
+
+    /// The name of a bound of claims of `cost` in a class.
+    pub(super) fn name_in_class(&self, by: Bound, class: ClassId, cost: u64) -> Name {
+        let Some(classes) = self.classes().filter(|_| by == Bound::Ceiling) else { return self.quota_name(by) };
+        let slowest = classes.scheduler.tree.slowest_ceiling(classes.entry(class).leaf, cost);
+        slowest.map_or(Name::NONE, |class| classes.ceiling_name(class))
+    }
+
+    /// The name of the ceiling above a class that lets the fewest tokens pass at once.
+    fn smallest_ceiling(&self, class: ClassId) -> Name {
+        let Some(classes) = self.classes() else { return Name::NONE };
+        let smallest = classes.scheduler.tree.smallest_ceiling(classes.entry(class).leaf);
+        smallest.map_or(Name::NONE, |class| classes.ceiling_name(class))
+    }
+}
