@@ -136,8 +136,8 @@ pub(crate) fn is_unambiguous(path: &str) -> bool {
     before != b'.'
 }
 
-/// The bytes that all servers read alike.
-const HARMLESS: [bool; 256] = {
+/// The bytes that all servers read alike. A `static`: a constant would be copied for each byte that is looked up.
+static HARMLESS: [bool; 256] = {
     let mut harmless = [false; 256];
     let (bytes, mut at) = (b"abcdefghijklmnopqrstuvwxyz0123456789-_~!$&'()*+,=:@./", 0);
     while at < bytes.len() {

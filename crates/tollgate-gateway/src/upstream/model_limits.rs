@@ -63,14 +63,14 @@ pub(crate) fn follow_together(
     of: fn(&ModelLimits) -> &Limiter,
     fastest: Quota,
 ) {
-    let states: Vec<_> = parts.iter().map(|part| (of(part).snapshot().quotas[0], part.paused_for())).collect();
-    let quota = sum(states.iter().map(|(state, _)| state.quota), fastest);
+    let states: Vec<_> = parts.iter().map(|part| (of(part).snapshot(), part.paused_for())).collect();
+    let quota = sum(states.iter().map(|(state, _)| state.quotas[0].quota), fastest);
     if limiter.snapshot().quotas[0].quota != quota {
         // It is slower than `fastest`, which was checked.
         let _ = limiter.set_quota(0, quota);
     }
     let free = states.iter().filter(|(_, pause)| pause.is_none());
-    let left = free.map(|(state, _)| state.available).fold(0, u64::saturating_add);
+    let left = free.map(|(state, _)| state.quotas[0].available).fold(0, u64::saturating_add);
     let surplus = limiter.available().saturating_sub(left);
     if surplus > 0 {
         // If other requests took tokens meanwhile, there is less to give up.
