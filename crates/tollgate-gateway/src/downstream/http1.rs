@@ -160,7 +160,7 @@ where
         (Event::Quiet, Poll::Ready(Ok(()))) => {
             let parts = connection.into_parts()?;
             let stream: PrefixedIo<I> = parts.io.into_inner();
-            return Some((stream.into_inner(), parts.read_buf));
+            return Some((stream.into_inner(), without_buffer(&parts.read_buf)));
         }
         (_, Poll::Pending) => {
             io.stays_open.store(false, Relaxed);
@@ -169,6 +169,11 @@ where
         (_, Poll::Ready(_)) => {}
     }
     None
+}
+
+/// What is left in a buffer, in memory of its own: an empty part of a buffer keeps all of the buffer.
+fn without_buffer(left: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(left)
 }
 
 /// The service of a connection, whose requests are counted until their responses have ended.
@@ -202,5 +207,17 @@ async fn run_tunnel(pending_tunnel: &PendingTunnel, stop: &mut watch::Receiver<(
         () = tunnel => {}
         // A tunnel has no last request to wait for.
         _ = stop.changed() => {}
+    }
+}
+
+#[test]
+fn what_an_idle_connection_keeps_does_not_hold_its_buffer() {
+    for text in ["", "G"] {
+        let mut buffer = axum::body::Bytes::from(vec![b'x'; 8_192]).try_into_mut().expect("it is not shared");
+        buffer.truncate(0);
+        buffer.extend_from_slice(text.as_bytes());
+        let kept = without_buffer(&buffer.freeze());
+        assert_eq!(kept, text);
+        assert!(kept.try_into_mut().map_or(0, |kept| kept.capacity()) <= text.len(), "{text}");
     }
 }
