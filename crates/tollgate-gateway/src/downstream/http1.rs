@@ -1,5 +1,5 @@
 //! HTTP/1.1 connections. The library keeps two buffers of 8 kB for a connection, and what it needs for a request. A
-//! connection on which nothing happens for a second gives them up, until its client sends something again.
+//! connection on which nothing happens for about a second gives them up, until its client sends something again.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,8 +27,8 @@ use super::prefixed_io::{IoState, PrefixedIo};
 use crate::config::timeouts::Timeouts;
 use crate::proxy::tunnel::PendingTunnel;
 
-/// How long a connection keeps its buffers without a request.
-const QUIET: Duration = Duration::from_secs(1);
+/// How often a connection looks whether it had a request. It gives up its buffers when it had none between two looks.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// What happened to a connection.
 enum Event {

@@ -1,4 +1,4 @@
-//! Idle connections give up their buffers after a second. On a slow machine they may not have done so yet; then these tests
+//! Idle connections give up their buffers within a second. On a slow machine they may not have done so yet; then these tests
 //! show less, and fail as little.
 
 use super::app::downstream::handler::handler;
