@@ -147,14 +147,15 @@ impl LocalReply {
     }
 }
 
-/// Does what the gateway does for a request besides its limits, and takes its body.
-fn admit_without_limits(request: &mut Request<Body>) -> Result<(Upload, Option<Admitted>), Box<LocalReply>> {
-    conformance::check_request(request).map_err(invalid)?;
-    Ok((Upload::streaming(std::mem::take(request.body_mut())), None))
+/// The checks that do not depend on the limits.
+fn check_request(request: &Request<Body>) -> Result<(), Box<LocalReply>> {
+    conformance::check_request(request).map_err(|response| LocalReply::new(Outcome::Invalid, *response))
 }
 
-fn invalid(response: Box<Response<Body>>) -> Box<LocalReply> {
-    LocalReply::new(Outcome::Invalid, *response)
+/// Does what the gateway does for a request besides its limits, and takes its body.
+fn admit_without_limits(request: &mut Request<Body>) -> Result<(Upload, Option<Admitted>), Box<LocalReply>> {
+    check_request(request)?;
+    Ok((Upload::streaming(std::mem::take(request.body_mut())), None))
 }
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
@@ -209,7 +210,7 @@ fn admission(
     connection: &Connection,
     request: &Request<Body>,
 ) -> Result<(Admission, Option<Arc<Llm>>), Box<LocalReply>> {
-    conformance::check_request(request).map_err(invalid)?;
+    check_request(request)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
     let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|ambiguous| {
