@@ -1,22 +1,17 @@
 //! The whole gateway: two listeners, the state they share, and the shutdown.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
-use tower::service_fn;
 
 use crate::admin::meters::{self, Meters};
 use crate::admin::sample::{Samples, Sources};
 use crate::admin::status::Status;
 use crate::admin::{self, AdminState};
-use crate::body::upload::Upload;
 use crate::config::Config;
 use crate::config::log_destination::Destination;
 use crate::downstream::connection::Connection;
@@ -93,15 +88,9 @@ impl Gateway {
             let _ = stopped.await;
         };
         let clients = Clients::new(&limits, &counters, &stats, &access_log, listen_config.max_connections);
-        let (address, front) = if is_limited {
-            let make_session = move |peer| clients.make_session(peer);
-            let front = Server::bind(listen_config.listen, make_session, listen_config.max_connections, 0).await?;
-            (front.address()?, tokio::spawn(front.run(stopped)))
-        } else {
-            let make_session = move |peer| clients.make_unlimited_session(peer);
-            let front = Server::bind(listen_config.listen, make_session, listen_config.max_connections, 0).await?;
-            (front.address()?, tokio::spawn(front.run(stopped)))
-        };
+        let make_session = move |peer| clients.make_session(peer, is_limited);
+        let front = Server::bind(listen_config.listen, make_session, listen_config.max_connections, 0).await?;
+        let (address, front) = (front.address()?, tokio::spawn(front.run(stopped)));
         let mut others = JoinSet::new();
         others.spawn(admin_server.run(std::future::pending()));
         others.spawn(meters::upkeep());
@@ -184,7 +173,7 @@ impl Clients {
     }
 
     /// The session of a connection, unless its address has too many.
-    fn make_session(&self, peer: SocketAddr) -> Option<Session<impl HttpService + use<>>> {
+    fn make_session(&self, peer: SocketAddr, is_limited: bool) -> Option<Session<impl HttpService + use<>>> {
         let config = self.limits.config();
         let counted = if config.keys.proxies.trust(peer.ip()) {
             None
@@ -203,19 +192,9 @@ impl Clients {
             proxy: self.upstream.proxy(peer, config.scheme()),
             stats: Arc::clone(&self.stats),
             access_log: self.access_log.clone(),
+            is_limited,
             _counted: counted,
         };
         Some(Session { service: handler(connection), timeouts: config.timeouts, tls: self.tls(&config, peer) })
-    }
-
-    /// A session without limits, to measure their cost.
-    fn make_unlimited_session(&self, peer: SocketAddr) -> Option<Session<impl HttpService + use<>>> {
-        let config = self.limits.config();
-        let proxy = self.upstream.proxy(peer, config.scheme());
-        let service = service_fn(move |request: Request<Body>| {
-            let proxy = proxy.clone();
-            async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming), None).await) }
-        });
-        Some(Session { service, timeouts: config.timeouts, tls: self.tls(&config, peer) })
     }
 }

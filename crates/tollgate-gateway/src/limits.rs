@@ -7,6 +7,7 @@ pub(crate) mod dry_run_rule;
 pub(crate) mod dry_runs;
 pub(crate) mod fair_queue;
 pub(crate) mod limit;
+pub(crate) mod model_pauses;
 pub(crate) mod reason;
 pub(crate) mod refusing_limit;
 pub(crate) mod rule_client_limits;

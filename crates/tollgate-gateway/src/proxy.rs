@@ -17,6 +17,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
+use tokio::time::Instant;
 use tollgate_tower::{Hold, ToBody};
 
 use crate::body::complete_body::CompleteBody;
@@ -82,8 +83,9 @@ impl UpstreamClients {
 }
 
 impl Proxy {
-    /// Forwards a request and returns its response. `model` is the limit of its model, if it follows the upstreams.
-    pub(crate) async fn forward(&self, mut request: Request<Upload>, model: Option<Name>) -> Response {
+    /// Forwards a request and returns its response. `began` is now, and `model` the limit of its model, if it follows the
+    /// upstreams.
+    pub(crate) async fn forward(&self, mut request: Request<Upload>, model: Option<Name>, began: Instant) -> Response {
         let UpstreamClients { limits, client, for_tunnels } = &*self.0.upstream;
         let config = limits.config();
         let timeouts = config.timeouts;
@@ -109,7 +111,7 @@ impl Proxy {
         let answer = tokio::select! {
             biased;
             answer = self.send(client, request, &mut selected, model) => answer,
-            () = upstream_timeout(progress.as_deref(), timeouts.upstream) => {
+            () = upstream_timeout(progress.as_deref(), began, timeouts.upstream) => {
                 return failed(StatusCode::GATEWAY_TIMEOUT, UpstreamError::Timeout, "the upstream did not answer in time");
             }
         };
@@ -262,11 +264,13 @@ impl Proxy {
     }
 }
 
-/// Waits until the upstream has taken `timeout` since the last part of the request.
-async fn upstream_timeout(progress: Option<&Progress>, timeout: Duration) {
-    match progress {
-        Some(progress) => progress.upstream_is_late(timeout).await,
-        None => tokio::time::sleep(timeout).await,
+/// Waits until the upstream has taken `timeout` since the last part of the request, which is that of `began` if there is no
+/// body to send.
+async fn upstream_timeout(progress: Option<&Progress>, began: Instant, timeout: Duration) {
+    match (progress, began.checked_add(timeout)) {
+        (Some(progress), _) => progress.upstream_is_late(timeout).await,
+        (None, Some(deadline)) => tokio::time::sleep_until(deadline).await,
+        (None, None) => std::future::pending().await,
     }
 }
 

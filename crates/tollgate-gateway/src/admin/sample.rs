@@ -16,7 +16,7 @@ use crate::limits::client_limits::TOP_WINDOW;
 use crate::limits::reason::Reason;
 use crate::request::client::Client;
 use crate::telemetry::counters::{Counters, Counts};
-use crate::telemetry::refusals::Count;
+use crate::telemetry::refusals::{Count, RecentRefusals};
 use crate::telemetry::stats::Stats;
 use crate::telemetry::trend::{Recent, Trend};
 use crate::upstream::backends::BackendStatus;
@@ -213,9 +213,8 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
 }
 
 fn refusals(config: &Config, all: &crate::telemetry::refusals::Refusals) -> Refusals {
-    let (recent, span) = all.recent();
-    let count = recent.iter().map(|(.., count)| count.count).sum();
-    let shown = recent.iter().take(SHOWN).map(|(refused_client, reason, limit, Count { count, last })| Refusal {
+    let RecentRefusals { span, count, kinds, most } = all.recent(SHOWN);
+    let shown = most.iter().map(|(refused_client, reason, limit, Count { count, last })| Refusal {
         client: refused_client.to_string(),
         reason: reason.name(),
         limit: limit.map(|limit| limit.to_string()),
@@ -223,7 +222,7 @@ fn refusals(config: &Config, all: &crate::telemetry::refusals::Refusals) -> Refu
         ago: last.elapsed().as_millis() as u64,
         advice: Advice::new(config, refused_client, *reason, *limit),
     });
-    Refusals { span: span.as_millis() as u64, count, kinds: recent.len(), shown: shown.collect() }
+    Refusals { span: span.as_millis() as u64, count, kinds, shown: shown.collect() }
 }
 
 /// The upstreams, and which of them get no requests.

@@ -117,6 +117,9 @@ impl Upload {
 
     /// A body of which nothing is read before, and that may pause for as long as it likes.
     pub(crate) fn streaming(body: Body) -> Self {
+        if body.is_end_stream() {
+            return Self::default();
+        }
         let rest = Rest { body: TimeoutBody::new(body, Duration::MAX), progress: Arc::default() };
         Self(Some(Box::new(Parts { rest: Some(rest), ..Parts::default() })))
     }

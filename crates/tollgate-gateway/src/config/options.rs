@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// The address of the page, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<Address>,
-    /// Forward without limits, to measure their cost
+    /// Do all but the limits, to measure their cost
     #[arg(long)]
     pub(crate) without_limits: bool,
     /// Run only an upstream that responds at once, for measurements

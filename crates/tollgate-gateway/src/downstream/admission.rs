@@ -6,6 +6,7 @@
 //! others. The clients that wait for the limit of all share it (`fair_queue.rs`). A request that a later limit refuses gives
 //! back the tokens of the earlier ones. All requests take the limits in this order, so no two wait for each other.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(crate) struct Admission {
     /// What it takes from the limits besides those of its client and of all.
     pub(crate) charges: Vec<Charge>,
     /// What it takes from the limits of language models, if it is for one.
-    pub(crate) estimate: Option<Estimate>,
+    pub(crate) estimate: Option<Box<Estimate>>,
     /// How long it may wait in all queues together.
     pub(crate) max_wait: Duration,
     /// How many bytes of its body are read before.
@@ -58,8 +59,14 @@ pub(crate) struct InFlight {
 /// The tokens of an admitted request.
 pub(crate) struct Admitted {
     pub(crate) in_flight: InFlight,
-    /// Those of a language model, which are settled when its usage is known.
-    pub(crate) tokens: Option<Box<RuleGrants>>,
+    /// Those of a language model.
+    pub(crate) model: Option<Box<ModelGrants>>,
+}
+
+/// The tokens that a request has of the limits of language models, and settles when its usage is known.
+pub(crate) struct ModelGrants {
+    pub(crate) estimate: Estimate,
+    pub(crate) grants: Box<RuleGrants>,
 }
 
 /// A refusal: the limit that refused, and the reason.
@@ -158,8 +165,10 @@ impl Admission {
     async fn pass(&self, connection: &Arc<Connection>, left: &mut TimeLeft) -> Result<Admitted, Box<Rejected>> {
         let Self { client, cost, charges, estimate, .. } = self;
         let limits = &*connection.limits;
-        let claim = limits.clients.of(client).consume(client, *cost).within(left.get());
-        let own = left.spend(claim).await.map_err(|why| Rejected::by_own(as_own_refusal(why)))?;
+        let own = {
+            let claim = pin!(limits.clients.of(client).consume(client, *cost).within(left.get()));
+            left.spend(claim).await.map_err(|why| Rejected::by_own(as_own_refusal(why)))?
+        };
         let own = RefundOnDrop(Some(own));
         let others = if estimate.is_some() || !charges.is_empty() || limits.distributed.is_used() {
             // In a box, so that the futures of requests that need none of it are small.
@@ -167,14 +176,16 @@ impl Admission {
         } else {
             None
         };
-        let max_wait = left.get();
-        let all = left.spend(limits.fair_queue.admit(client, *cost, max_wait)).await.map_err(Rejected::by_all)?;
-        let (rules, tokens) = others.map_or((None, None), OtherGrants::used);
+        let all = {
+            let claim = pin!(limits.fair_queue.admit(client, *cost, left.get()));
+            left.spend(claim).await.map_err(Rejected::by_all)?
+        };
+        let (rules, model) = others.map_or((None, None), OtherGrants::used);
         let in_flight = InFlight { connection: Arc::clone(connection), client: *client, cost: *cost, rules };
         // From here on `in_flight` releases them.
         own.used().forget();
         all.forget();
-        Ok(Admitted { in_flight, tokens })
+        Ok(Admitted { in_flight, model })
     }
 
     /// Waits for the tokens between those of the client and those of all.
@@ -186,8 +197,9 @@ impl Admission {
             ..OtherGrants::default()
         };
         if let Some(estimate) = estimate {
-            let tokens = limits.rules.admit(client, &estimate.charges(*client), left).await;
-            others.tokens = Some(Box::new(tokens.map_err(Rejected::by_limit)?));
+            let grants = limits.rules.admit(client, &estimate.charges(*client), left).await;
+            let grants = Box::new(grants.map_err(Rejected::by_limit)?);
+            others.model = Some(Box::new(ModelGrants { estimate: Estimate::clone(estimate), grants }));
         }
         if !charges.is_empty() {
             let rules = limits.rules.admit(client, charges, left).await;
@@ -204,8 +216,7 @@ impl Admission {
 struct OtherGrants {
     /// Those of the client's quota that all gateways share.
     key: DistributedGrants,
-    /// Those of a language model.
-    tokens: Option<Box<RuleGrants>>,
+    model: Option<Box<ModelGrants>>,
     rules: Option<Box<RuleGrants>>,
     /// Those of the quota of all requests that all gateways share.
     all: DistributedGrants,
@@ -213,11 +224,12 @@ struct OtherGrants {
 
 impl OtherGrants {
     /// Says that the request is forwarded. Returns the tokens of its rules, and of its language model.
-    fn used(mut self) -> (Option<Box<RuleGrants>>, Option<Box<RuleGrants>>) {
+    fn used(mut self) -> (Option<Box<RuleGrants>>, Option<Box<ModelGrants>>) {
         self.key.mark_used();
         self.all.mark_used();
-        [&mut self.rules, &mut self.tokens].into_iter().flatten().for_each(|grants| grants.mark_used());
-        (self.rules, self.tokens)
+        let of_model = self.model.as_mut().map(|model| &mut model.grants);
+        self.rules.iter_mut().chain(of_model).for_each(|grants| grants.mark_used());
+        (self.rules, self.model)
     }
 }
 
@@ -252,6 +264,12 @@ impl Drop for RefundOnDrop<'_> {
         if let Some(grant) = &mut self.0 {
             grant.settle(0);
         }
+    }
+}
+
+impl InFlight {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Connection {
     pub(crate) proxy: Proxy,
     pub(crate) stats: Arc<Stats>,
     pub(crate) access_log: AccessLog,
+    /// False to measure the cost of the limits.
+    pub(crate) is_limited: bool,
     /// Counts the connection until it is dropped; `None` if its peer may have any number.
     pub(crate) _counted: Option<ConnectionGuard>,
 }

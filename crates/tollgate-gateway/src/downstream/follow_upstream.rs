@@ -6,11 +6,12 @@ use tollgate::Limiter;
 use tollgate_tower::http::Heed;
 
 use crate::limits::Limits;
+use crate::limits::model_pauses::pause_model;
 use crate::llm::estimate::Estimate;
 use crate::llm::requests_of;
 use crate::proxy::AnsweredBy;
 use crate::request::rule::unlimited;
-use crate::upstream::model_limits::follow_together;
+use crate::upstream::model_limits::{ModelLimits, follow_together};
 
 /// Makes the limits of the request's model follow its response. Requests that wait for them are timed anew. No limit
 /// becomes faster than the file says. Without a limit of its own a model is not followed: it would slow down the others.
@@ -40,11 +41,11 @@ pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &R
     tokens.heed(&own.tokens, status, headers);
     requests.heed(&own.requests, status, headers);
     let Some(all) = config.upstreams.limits_of(model) else { return };
-    let tokens: Vec<&Limiter> = all.iter().map(|limits| &limits.tokens).collect();
-    let requests: Vec<&Limiter> = all.iter().map(|limits| &limits.requests).collect();
-    for (shared, (parts, fastest)) in shared.iter().zip([(tokens, fastest), (requests, unlimited())]) {
-        shared.iter().for_each(|shared| follow_together(&shared.limiter, &parts, fastest));
+    let of: [fn(&ModelLimits) -> &Limiter; 2] = [|limits| &limits.tokens, |limits| &limits.requests];
+    for (shared, (of, fastest)) in shared.iter().zip(of.into_iter().zip([fastest, unlimited()])) {
+        shared.iter().for_each(|shared| follow_together(&shared.limiter, &all, of, fastest));
     }
+    pause_model(limits, model);
     shared.iter().flatten().for_each(|shared| shared.followed());
 }
 

@@ -15,7 +15,7 @@ use tollgate_tower::key::ClientAddress;
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
 
-use super::admission::{Admission, Admitted, InFlight, Rejected};
+use super::admission::{Admission, Admitted, InFlight, ModelGrants, Rejected};
 use super::connection::Connection;
 use super::follow_upstream::{follow_upstream, restore_expired};
 use super::http_service::HttpService;
@@ -59,33 +59,47 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
     let is_grpc = grpc::is_call(&request);
     let mut entry =
         connection.access_log.open(&request, |query| connection.limits.config().keys.source.shown(query).into());
-    let (mut response, outcome, pass) = match admit(&connection, &mut request, &mut entry.record).await {
+    let admitted = if connection.is_limited {
+        admit(&connection, &mut request, &mut entry.record).await
+    } else {
+        admit_without_limits(&mut request)
+    };
+    let outcome;
+    let mut pass = None;
+    let mut response = match admitted {
         Err(reply) => {
-            let outcome = reply.outcome;
-            (record_reply(&connection, *reply, is_grpc, &mut entry.record), outcome, None)
+            outcome = reply.outcome;
+            record_reply(&connection, *reply, is_grpc, &mut entry.record)
         }
-        Ok((admission, upload, Admitted { in_flight, tokens })) => {
+        Ok((upload, admitted)) => {
+            let model = admitted.and_then(|Admitted { in_flight, model }| {
+                pass = Some(in_flight);
+                model
+            });
             let began = Instant::now();
-            let followed = admission.estimate.as_ref().and_then(Estimate::followed);
-            let mut response = connection.proxy.forward(request.map(|_| upload), followed).await;
+            let followed = model.as_ref().and_then(|model| model.estimate.followed());
+            let mut response = connection.proxy.forward(request.map(|_| upload), followed, began).await;
             let took = began.elapsed();
-            let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
             connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
             entry.record.upstream = Some(took);
-            if let (Some(estimate), Some(tokens)) = (&admission.estimate, tokens) {
-                response = settle(response, tokens, estimate);
+            if let Some(model) = model {
+                let ModelGrants { estimate, grants } = *model;
+                response = settle(response, &estimate, grants);
                 // Only the upstream knows its limits.
                 if outcome == Outcome::Answered {
-                    follow_upstream(&connection.limits, estimate, &response);
+                    follow_upstream(&connection.limits, &estimate, &response);
                 }
             }
             if is_grpc && outcome != Outcome::Answered {
                 response = grpc::answer(response, None);
             }
-            if connection.limits.reports_always {
-                rate_limits(&connection, &admission).write(Format::Draft11, response.headers_mut());
+            if connection.limits.reports_always
+                && let Some(pass) = &pass
+            {
+                rate_limits(&connection, pass.client()).write(Format::Draft11, response.headers_mut());
             }
-            (response, outcome, Some(in_flight))
+            response
         }
     };
     counted.end(outcome);
@@ -97,7 +111,12 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
             tunnel.begin(pass, entry);
             Ok(ToBody.hold(response, None))
         }
-        None => Ok(ToBody.hold(LoggedBody::follow(&mut entry, response), pass)),
+        None => {
+            if entry.is_logged() {
+                response = LoggedBody::follow(entry, response);
+            }
+            Ok(ToBody.hold(response, pass))
+        }
     }
 }
 
@@ -128,13 +147,24 @@ impl LocalReply {
     }
 }
 
+/// The checks that do not depend on the limits.
+fn check_request(request: &Request<Body>) -> Result<(), Box<LocalReply>> {
+    conformance::check_request(request).map_err(|response| LocalReply::new(Outcome::Invalid, *response))
+}
+
+/// Does what the gateway does for a request besides its limits, and takes its body.
+fn admit_without_limits(request: &mut Request<Body>) -> Result<(Upload, Option<Admitted>), Box<LocalReply>> {
+    check_request(request)?;
+    Ok((Upload::streaming(std::mem::take(request.body_mut())), None))
+}
+
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
 /// Returns its body, which it takes.
 async fn admit(
     connection: &Arc<Connection>,
     request: &mut Request<Body>,
     record: &mut Record,
-) -> Result<(Admission, Upload, Admitted), Box<LocalReply>> {
+) -> Result<(Upload, Option<Admitted>), Box<LocalReply>> {
     let (mut admission, llm) = admission(connection, request)?;
     (record.client, record.cost) = (Some(admission.client), Some(admission.cost));
     if !admission.websockets {
@@ -158,7 +188,7 @@ async fn admit(
         record.tokens = Some(estimate.tokens);
         restore_expired(&connection.limits, &estimate);
         admission.charges.splice(0..0, estimate.request_charge(admission.client));
-        admission.estimate = Some(estimate);
+        admission.estimate = Some(Box::new(estimate));
         // The usage of a compressed response could not be read.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
@@ -167,7 +197,7 @@ async fn admit(
     (record.client, record.waited) = (Some(admission.client), Some(waited));
     let admitted = admitted.map_err(|rejected| refusal(connection, &admission, *rejected))?;
     connection.stats.waits.note(waited);
-    Ok((admission, upload, admitted))
+    Ok((upload, Some(admitted)))
 }
 
 fn upload_failed(error: UploadError) -> Box<LocalReply> {
@@ -180,8 +210,7 @@ fn admission(
     connection: &Connection,
     request: &Request<Body>,
 ) -> Result<(Admission, Option<Arc<Llm>>), Box<LocalReply>> {
-    let invalid = |response: Box<Response<Body>>| LocalReply::new(Outcome::Invalid, *response);
-    conformance::check_request(request).map_err(invalid)?;
+    check_request(request)?;
     let config = connection.limits.config();
     let block = block(&config, request, connection)?;
     let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|ambiguous| {
@@ -248,18 +277,13 @@ fn unauthorized(source: &KeySource) -> Response<Body> {
 }
 
 /// The rate limit report of the request's own key.
-fn rate_limits(connection: &Connection, admission: &Admission) -> RateLimits {
-    let terms = Terms::default().name(own_name(admission));
-    RateLimits::of_key(connection.limits.clients.of(&admission.client), &admission.client, &terms)
-}
-
-/// The name of the limit of the request's own key.
-fn own_name(admission: &Admission) -> &'static str {
-    if admission.client == Client::Overflow { "overflow" } else { "key" }
+fn rate_limits(connection: &Connection, client: &Client) -> RateLimits {
+    let terms = Terms::default().name(if *client == Client::Overflow { "overflow" } else { "key" });
+    RateLimits::of_key(connection.limits.clients.of(client), client, &terms)
 }
 
 fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> Box<LocalReply> {
-    let mut limits = rate_limits(connection, admission);
+    let mut limits = rate_limits(connection, &admission.client);
     // The state of a limit that several clients share is reported only to a client that it refused.
     let other = match rejected.refused_by {
         Some(refused_by) => Some(connection.limits.rules.rate_limits(&refused_by)),

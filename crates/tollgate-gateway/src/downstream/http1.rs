@@ -1,5 +1,5 @@
 //! HTTP/1.1 connections. The library keeps two buffers of 8 kB for a connection, and what it needs for a request. A
-//! connection on which nothing happens for a second gives them up, until its client sends something again.
+//! connection on which nothing happens for about a second gives them up, until its client sends something again.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,8 +27,8 @@ use super::prefixed_io::{IoState, PrefixedIo};
 use crate::config::timeouts::Timeouts;
 use crate::proxy::tunnel::PendingTunnel;
 
-/// How long a connection keeps its buffers without a request.
-const QUIET: Duration = Duration::from_secs(1);
+/// How often a connection looks whether it had a request. It gives up its buffers when it had none between two looks.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// What happened to a connection.
 enum Event {
@@ -160,7 +160,7 @@ where
         (Event::Quiet, Poll::Ready(Ok(()))) => {
             let parts = connection.into_parts()?;
             let stream: PrefixedIo<I> = parts.io.into_inner();
-            return Some((stream.into_inner(), parts.read_buf));
+            return Some((stream.into_inner(), without_buffer(&parts.read_buf)));
         }
         (_, Poll::Pending) => {
             io.stays_open.store(false, Relaxed);
@@ -169,6 +169,11 @@ where
         (_, Poll::Ready(_)) => {}
     }
     None
+}
+
+/// What is left in a buffer, in memory of its own: an empty part of a buffer keeps all of the buffer.
+fn without_buffer(left: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(left)
 }
 
 /// The service of a connection, whose requests are counted until their responses have ended.
@@ -202,5 +207,17 @@ async fn run_tunnel(pending_tunnel: &PendingTunnel, stop: &mut watch::Receiver<(
         () = tunnel => {}
         // A tunnel has no last request to wait for.
         _ = stop.changed() => {}
+    }
+}
+
+#[test]
+fn what_an_idle_connection_keeps_does_not_hold_its_buffer() {
+    for text in ["", "G"] {
+        let mut buffer = axum::body::Bytes::from(vec![b'x'; 8_192]).try_into_mut().expect("it is not shared");
+        buffer.truncate(0);
+        buffer.extend_from_slice(text.as_bytes());
+        let kept = without_buffer(&buffer.freeze());
+        assert_eq!(kept, text);
+        assert!(kept.try_into_mut().map_or(0, |kept| kept.capacity()) <= text.len(), "{text}");
     }
 }

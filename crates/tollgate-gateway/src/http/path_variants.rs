@@ -121,30 +121,34 @@ fn trimmed(segment: &[u8]) -> &[u8] {
     &segment[..end.map_or(0, |end| end + 1)]
 }
 
-/// Whether all readings of a path are the same: most paths need no closer look.
+/// Whether all readings of a path are certainly the same: most paths need no closer look.
 pub(crate) fn is_unambiguous(path: &str) -> bool {
-    // Nothing before it, as if a segment had begun with its first letter.
-    let mut before = b'a';
-    for &byte in path.as_bytes() {
-        // Empty segments, and those that begin or end with a dot.
-        let is_special = matches!((before, byte), (b'/', b'/') | (b'.', b'/') | (b'/', b'.'));
-        if !HARMLESS[usize::from(byte)] || is_special {
-            return false;
-        }
-        before = byte;
+    // Without a branch for each byte. Nothing before it, as if a segment had begun with its first letter.
+    let (mut before, mut doubts) = (0, 0);
+    for byte in path.bytes() {
+        let class = CLASSES[usize::from(byte)];
+        // Two of them are an empty segment, or one that begins or ends with a dot, or two dots inside of one.
+        doubts |= (class & UNKNOWN) | (class & before & DOT_OR_SLASH);
+        before = class;
     }
-    before != b'.'
+    doubts == 0 && !path.ends_with('.')
 }
 
-/// The bytes that all servers read alike.
-const HARMLESS: [bool; 256] = {
-    let mut harmless = [false; 256];
-    let (bytes, mut at) = (b"abcdefghijklmnopqrstuvwxyz0123456789-_~!$&'()*+,=:@./", 0);
-    while at < bytes.len() {
-        harmless[bytes[at] as usize] = true;
+/// A byte that servers read in different ways.
+const UNKNOWN: u8 = 1;
+const DOT_OR_SLASH: u8 = 2;
+
+/// The bytes of paths. A `static`: a constant would be copied for each byte that is looked up.
+static CLASSES: [u8; 256] = {
+    let mut classes = [UNKNOWN; 256];
+    let (plain, mut at) = (b"abcdefghijklmnopqrstuvwxyz0123456789-_~!$&'()*+,=:@", 0);
+    while at < plain.len() {
+        classes[plain[at] as usize] = 0;
         at += 1;
     }
-    harmless
+    classes[b'.' as usize] = DOT_OR_SLASH;
+    classes[b'/' as usize] = DOT_OR_SLASH;
+    classes
 };
 
 /// Whether each `%` begins an escape.

@@ -82,7 +82,7 @@ impl ClientLimits {
             refused.iter().for_each(|top| busy(top, |busy| &mut busy.refused));
         }
         let mut busiest: Vec<TopClient> = all.into_values().collect();
-        busiest.sort_by_key(|busy| (Reverse(busy.granted + busy.refused), busy.client.to_string()));
+        busiest.sort_unstable_by_key(|busy| (Reverse(busy.granted + busy.refused), busy.client));
         busiest.truncate(n);
         busiest
     }

@@ -5,7 +5,7 @@
 //! its group: clients are served by weight, whatever the number of their requests, and the requests of one client in
 //! order.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -86,7 +86,7 @@ impl FairQueue {
         cost: u64,
         max_wait: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
-        let claim = self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait);
+        let claim = pin!(self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait));
         self.wait(client, cost, claim).await
     }
 
@@ -97,7 +97,7 @@ impl FairQueue {
         cost: u64,
         max_wait: Duration,
     ) -> Result<KeyedGrant<'a, Client>, ConsumeError> {
-        let claim = self.of(client).clients.consume(client, cost).within(max_wait);
+        let claim = pin!(self.of(client).clients.consume(client, cost).within(max_wait));
         self.wait(client, cost, claim).await
     }
 
@@ -110,10 +110,9 @@ impl FairQueue {
         &self,
         client: &Client,
         cost: u64,
-        claim: impl Future<Output = Result<T, ConsumeError>>,
+        mut claim: Pin<&mut impl Future<Output = Result<T, ConsumeError>>>,
     ) -> Result<T, ConsumeError> {
         self.check_full(client, cost)?;
-        let mut claim = pin!(claim);
         if let Poll::Ready(granted) = poll!(claim.as_mut()) {
             return granted;
         }

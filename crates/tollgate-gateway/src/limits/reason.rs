@@ -5,7 +5,7 @@ use tollgate::{Bound, ConsumeError, Denied, Refused, TryAcquireError};
 use super::limit::Limit;
 use crate::request::outcome::Outcome;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
     /// Its client asks for more than its quota.
     OwnQuota,

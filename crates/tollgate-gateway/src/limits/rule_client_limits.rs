@@ -1,5 +1,6 @@
 //! The limits of each client within a rule.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -85,7 +86,7 @@ impl RuleClientLimits {
         left: &mut TimeLeft,
     ) -> Result<OwnedKeyedGrant<RuleKey>, ConsumeError> {
         let claim = self.of(&key).clone().consume_owned(key, cost).within(left.get());
-        left.spend(claim).await
+        left.spend(pin!(claim)).await
     }
 
     /// The limiter with the bucket of `key`.

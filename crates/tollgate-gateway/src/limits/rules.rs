@@ -1,6 +1,7 @@
 //! The limiters of the rules. A request waits in its own bucket of a rule first, then for its share of the whole rule.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ impl Rules {
         for charge in charges {
             let Some(shared) = self.shared(charge.rule) else { continue };
             let max_wait = left.get();
-            let granted = left.spend(shared.fair_queue.admit_owned(client, charge.cost, max_wait)).await;
+            let granted = left.spend(pin!(shared.fair_queue.admit_owned(client, charge.cost, max_wait))).await;
             grants.shared.push(granted.map_err(|why| (RefusingLimit::Rule(charge.rule), why))?);
         }
         grants.dry_runs = self.dry_runs.note(own, left.get());

@@ -1,7 +1,6 @@
 //! How long a request may still wait.
 
 use std::future::Future;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,10 +28,9 @@ impl TimeLeft {
         self.spent
     }
 
-    /// Waits for `claim`, and subtracts the wait.
-    pub(crate) async fn spend<T>(&mut self, claim: impl Future<Output = T>) -> T {
-        let mut claim = pin!(claim);
-        if let Poll::Ready(granted) = poll!(claim.as_mut()) {
+    /// Waits for `claim`, and subtracts the wait. A claim is large, so the caller pins it instead of moving it here.
+    pub(crate) async fn spend<T>(&mut self, mut claim: impl Future<Output = T> + Unpin) -> T {
+        if let Poll::Ready(granted) = poll!(&mut claim) {
             return granted;
         }
         // Only a request that has to wait reads the clock.

@@ -7,6 +7,7 @@ use axum::http::header::USER_AGENT;
 
 use crate::body::retry_body::RetryBody;
 use crate::limits::Limits;
+use crate::limits::model_pauses::pause_models;
 use crate::upstream::backend::Backend;
 use crate::upstream::backends;
 use crate::upstream::connector::{self, HttpClient};
@@ -54,6 +55,7 @@ impl Checker {
                 Some(Err(why)) if backend.failed(health.failures) => backends::log_unhealthy(backend, &why),
                 _ => {}
             }
+            pause_models(&self.limits);
             tokio::time::sleep(health.every).await;
         }
     }

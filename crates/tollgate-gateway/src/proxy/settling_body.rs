@@ -36,7 +36,7 @@ enum Scanner {
 }
 
 /// Settles `tokens`, which were estimated, with what the response says.
-pub(crate) fn settle(mut response: Response, mut tokens: Box<RuleGrants>, estimate: &Estimate) -> Response {
+pub(crate) fn settle(mut response: Response, estimate: &Estimate, mut tokens: Box<RuleGrants>) -> Response {
     if is_free(response.status()) || response.extensions().get::<NotSent>().is_some() {
         tokens.settle(0);
         return response;

@@ -10,7 +10,7 @@ use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use super::name::Name;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Client {
     /// A listed key, by its name.
     Listed(Name),

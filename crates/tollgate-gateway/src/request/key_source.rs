@@ -29,6 +29,8 @@ pub(crate) enum KeySource {
 pub(crate) enum AmbiguousKey {
     Several,
     NotAscii,
+    /// In a query: a control character inside, or bytes that are not UTF-8.
+    NotText,
 }
 
 impl AmbiguousKey {
@@ -37,6 +39,7 @@ impl AmbiguousKey {
         match self {
             Self::Several => "send one key: servers differ in which of several they take",
             Self::NotAscii => "send the key in ASCII characters: servers differ in how they read others in a header",
+            Self::NotText => "send the key as UTF-8 without control characters: servers differ in how they read others",
         }
     }
 }
@@ -142,16 +145,21 @@ fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, Amb
     let is_key = |other: &str| is_same_name(&String::from_utf8_lossy(&decoded(other)), name);
     let mut values = pairs.filter(|(other, _)| is_key(other));
     let Some((_, value)) = values.next() else { return Ok(None) };
-    if values.next().is_some() { Err(AmbiguousKey::Several) } else { Ok(value_of(value)) }
+    if values.next().is_some() { Err(AmbiguousKey::Several) } else { value_of(value) }
 }
 
-/// A value of a parameter; `None` if it is empty or not UTF-8.
-fn value_of(text: &str) -> Option<Cow<'_, str>> {
+/// A value of a parameter; `None` if it is empty. Some servers end a value at a NUL, and some drop bytes that are not UTF-8:
+/// with these a key whose tokens are used up could be sent as another one.
+fn value_of(text: &str) -> Result<Option<Cow<'_, str>>, AmbiguousKey> {
     let value = match decoded(text) {
         Cow::Borrowed(_) => Cow::Borrowed(trimmed(text)),
-        Cow::Owned(bytes) => Cow::Owned(trimmed(std::str::from_utf8(&bytes).ok()?).to_owned()),
+        Cow::Owned(bytes) => {
+            let value = std::str::from_utf8(&bytes).map_err(|_| AmbiguousKey::NotText)?;
+            Cow::Owned(trimmed(value).to_owned())
+        }
     };
-    Some(value).filter(|value| !value.is_empty())
+    let has_control = value.contains(char::is_control);
+    if has_control { Err(AmbiguousKey::NotText) } else { Ok(Some(value).filter(|value| !value.is_empty())) }
 }
 
 /// A key without the white space and the controls around it, which some servers remove.
@@ -202,7 +210,11 @@ fn a_key_in_the_query_is_found_however_it_is_written() {
         ("key=", Ok(None)),
         ("key", Ok(None)),
         ("keys=a", Ok(None)),
-        ("key=%ff", Ok(None)),
+        ("key=%ff", Err(AmbiguousKey::NotText)),
+        ("key=a%ff", Err(AmbiguousKey::NotText)),
+        ("key=a%00b", Err(AmbiguousKey::NotText)),
+        ("key=a%0d%0ab", Err(AmbiguousKey::NotText)),
+        ("x=%00%ff&key=a", Ok(Some("a"))),
         ("key=+%00%09a%e3%80%80", Ok(Some("a"))),
         ("key=+%00%09", Ok(None)),
         ("KEY=a", Ok(Some("a"))),

@@ -115,7 +115,7 @@ struct Open {
 }
 
 impl Entry {
-    pub(super) fn is_logged(&self) -> bool {
+    pub(crate) fn is_logged(&self) -> bool {
         self.open.is_some()
     }
 

@@ -17,12 +17,8 @@ pub(crate) struct LoggedBody {
 }
 
 impl LoggedBody {
-    /// Takes `entry`, if it is logged: from here on its line waits for the end of the response's body.
-    pub(crate) fn follow(entry: &mut Entry, response: Response<Body>) -> Response<Body> {
-        if !entry.is_logged() {
-            return response;
-        }
-        let entry = std::mem::take(entry);
+    /// From here on the line of `entry` waits for the end of the response's body.
+    pub(crate) fn follow(entry: Entry, response: Response<Body>) -> Response<Body> {
         response.map(|body| Body::new(Self { body, entry, bytes: 0, has_ended: false }))
     }
 }

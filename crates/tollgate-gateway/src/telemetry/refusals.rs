@@ -1,6 +1,7 @@
 //! The refusals of the last minute by client and reason, and all since the start by reason. Memory is bounded: what
 //! further unlisted clients are refused in a window counts as that of others.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -25,7 +26,7 @@ const PARTS: usize = 16;
 const MAX_ENTRIES: usize = 64;
 
 /// The client that a refusal is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RefusedClient {
     Client(Client),
     /// The request was refused before its client was known.
@@ -59,6 +60,17 @@ struct Window {
 
 /// Refusals of one client for one reason.
 pub(crate) type Kind = (RefusedClient, Reason, Option<Limit>, Count);
+
+/// The refusals of about the last minute.
+pub(crate) struct RecentRefusals {
+    /// How long this time is.
+    pub(crate) span: Duration,
+    pub(crate) count: u64,
+    /// How many kinds of refusals there were: by client and reason.
+    pub(crate) kinds: usize,
+    /// Those with the most refusals, the most first.
+    pub(crate) most: Vec<Kind>,
+}
 
 impl Refusals {
     pub(crate) fn new() -> Self {
@@ -94,8 +106,9 @@ impl Refusals {
         self.totals[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// The refusals of about the last minute, the most first, and how long this time is.
-    pub(crate) fn recent(&self) -> (Vec<Kind>, Duration) {
+    /// The refusals of about the last minute, and the `shown` kinds of which there were the most. There may be thousands of
+    /// kinds, and this is called several times a second: only those that are shown are sorted, and their names are not read.
+    pub(crate) fn recent(&self, shown: usize) -> RecentRefusals {
         let (now, number) = self.now();
         let oldest = number.saturating_sub(WINDOWS as u64 - 1);
         let mut all = Counts::new();
@@ -109,12 +122,19 @@ impl Refusals {
                 sum.last = sum.last.max(seen.last);
             }
         }
-        let mut all: Vec<_> = all
+        let count = all.values().map(|seen| seen.count).sum();
+        let mut most: Vec<Kind> = all
             .into_iter()
-            .map(|((refused_client, reason, limit), count)| (refused_client, reason, limit, count))
+            .map(|((refused_client, reason, limit), seen)| (refused_client, reason, limit, seen))
             .collect();
-        all.sort_by(|a, b| b.3.count.cmp(&a.3.count).then_with(|| a.0.to_string().cmp(&b.0.to_string())));
-        (all, now - (self.began + WINDOW * u32::try_from(oldest).unwrap_or(u32::MAX)))
+        let (kinds, rank) = (most.len(), |kind: &Kind| (Reverse(kind.3.count), kind.0, kind.1));
+        if shown < kinds {
+            most.select_nth_unstable_by_key(shown, rank);
+            most.truncate(shown);
+        }
+        most.sort_unstable_by_key(rank);
+        let span = now - (self.began + WINDOW * u32::try_from(oldest).unwrap_or(u32::MAX));
+        RecentRefusals { span, count, kinds, most }
     }
 
     fn now(&self) -> (Instant, u64) {
@@ -147,8 +167,8 @@ mod tests {
         }
         refusals.note(None, Reason::Unknown, None);
         let seen: Vec<_> = refusals
-            .recent()
-            .0
+            .recent(9)
+            .most
             .into_iter()
             .map(|(who, reason, _, count)| (who.to_string(), reason, count.count))
             .collect();
@@ -156,11 +176,11 @@ mod tests {
         assert_eq!(seen, expected);
         tokio::time::advance(Duration::from_secs(45)).await;
         refusals.note(Some(ann), Reason::OwnQuota, Some(Limit::Own));
-        assert_eq!(refusals.recent().0[0].3.count, 4);
+        assert_eq!(refusals.recent(9).most[0].3.count, 4);
         tokio::time::advance(Duration::from_secs(30)).await;
-        assert_eq!(refusals.recent().0[0].3.count, 1);
+        assert_eq!(refusals.recent(9).most[0].3.count, 1);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(refusals.recent().0, []);
+        assert_eq!(refusals.recent(9).most, []);
         assert_eq!(refusals.total(Reason::OwnQuota), 4);
     }
 
@@ -172,11 +192,14 @@ mod tests {
         }
         let names: Vec<_> = (0..100).map(|number| Client::Listed(Name::new(&format!("listed-{number}")))).collect();
         names.iter().for_each(|name| refusals.note(Some(*name), Reason::AllWait, Some(Limit::All)));
-        let (recent, _) = refusals.recent();
-        assert!(recent.len() <= PARTS * (MAX_ENTRIES + 1) + names.len(), "{}", recent.len());
-        assert_eq!(recent[0].0, RefusedClient::Others);
-        assert_eq!(recent.iter().map(|(.., count)| count.count).sum::<u64>(), 100_100);
-        let shown = |name| recent.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
+        let RecentRefusals { count, kinds, most, .. } = refusals.recent(usize::MAX);
+        assert!(kinds <= PARTS * (MAX_ENTRIES + 1) + names.len(), "{kinds}");
+        assert_eq!((count, most.len()), (100_100, kinds));
+        assert_eq!(most[0].0, RefusedClient::Others);
+        // The first ones are the same, whatever the number that is shown, and at each call.
+        let first = |shown| refusals.recent(shown).most.iter().map(|kind| (kind.0, kind.3.count)).collect::<Vec<_>>();
+        assert!([1, 12, 300].into_iter().all(|shown| first(shown) == first(usize::MAX)[..shown]));
+        let shown = |name| most.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
         assert!(names.into_iter().all(shown));
     }
 }

@@ -58,7 +58,7 @@ impl Backend {
 
     /// Whether the upstream has said that it takes no request to `model` now.
     pub(crate) fn is_paused_for(&self, model: Name) -> bool {
-        self.limits_of(model).is_some_and(|limits| limits.is_paused())
+        self.limits_of(model).is_some_and(|limits| limits.paused_for().is_some())
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -113,10 +113,15 @@ async fn a_changed_quota_is_followed_from_the_next_response_and_pauses_stay() {
     let [slow, fast] = [60, 6_000].map(Quota::per_minute);
     let quota = |limits: &ModelLimits| limits.tokens.snapshot().quotas[0].quota;
     let limits = backend.limits_to_follow(model, slow).unwrap();
+    let pauses = |limits: &ModelLimits| {
+        [&limits.tokens, &limits.requests].map(|limiter| limiter.snapshot().paused_for.map(|pause| pause.as_secs()))
+    };
+    limits.tokens.pause_for(std::time::Duration::from_secs(5));
     limits.requests.pause_for(std::time::Duration::from_secs(9));
     assert!(Arc::ptr_eq(&limits, &backend.limits_to_follow(model, slow).unwrap()));
     assert_eq!(quota(&backend.limits_to_follow(model, fast).unwrap()), fast);
     assert_eq!(quota(&backend.limits_of(model).unwrap()), fast);
+    assert_eq!(pauses(&backend.limits_of(model).unwrap()), [Some(5), Some(9)]);
     assert!(backend.is_paused_for(model));
 }
 

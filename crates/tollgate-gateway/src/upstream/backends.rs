@@ -80,6 +80,15 @@ impl Backends {
         self.all.iter().filter(|backend| self.may_take(backend)).map(|backend| backend.limits_of(model)).collect()
     }
 
+    /// For how long no upstream that gets requests takes those to `model`, as they have said; `None` if one takes them, or
+    /// has said nothing. While another one is left, which may return, no longer than until its next check is certainly done.
+    pub(crate) fn pause_of(&self, model: Name) -> Option<Duration> {
+        let pauses: Option<Vec<_>> = self.limits_of(model)?.iter().map(|limits| limits.paused_for()).collect();
+        let shortest = pauses?.into_iter().min()?;
+        let health = self.health.as_ref().filter(|_| self.all.iter().any(|backend| !backend.is_healthy()));
+        Some(health.map_or(shortest, |health| shortest.min(health.until_checked())))
+    }
+
     /// Chooses another upstream than `first`, one that takes requests to `model` now, if there is one.
     pub(crate) fn select_other(&self, first: &Arc<Backend>, model: Option<Name>) -> Option<Selected> {
         let is_other = |backend: &Arc<Backend>| !Arc::ptr_eq(backend, first);
@@ -202,6 +211,26 @@ mod tests {
         assert!((0..1_000).any(|_| other(None) == "http://b"), "only the model is paused");
         pause(&backends.all[2]);
         assert!((0..1_000).any(|_| other(Some(model)) == "http://b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_model_pauses_while_all_upstreams_do_and_while_one_is_away_until_its_next_check() {
+        let (mut backends, secs) = (backends(&["http://a", "http://b"], true), Duration::from_secs);
+        let (model, quota) = (Name::new("model m"), tollgate::Quota::per_minute(60));
+        let [one, other] = [0, 1].map(|at| backends.all[at].limits_to_follow(model, quota).unwrap());
+        one.tokens.pause_for(secs(300));
+        assert_eq!(backends.pause_of(model), None);
+        // One has no tokens left, and the other no requests: neither takes any.
+        other.requests.pause_for(secs(400));
+        other.tokens.pause_for(secs(20));
+        assert_eq!(backends.pause_of(model), Some(secs(300)));
+        assert!(backends.all[1].failed(1));
+        assert_eq!(backends.pause_of(model), Some(secs(5 + 2 + 1)));
+        assert!(backends.all[1].passed(1));
+        assert_eq!(backends.pause_of(model), Some(secs(300)));
+        backends.health = None;
+        backends.all.push(Arc::new(Backend::new("http://c".parse().unwrap())));
+        assert_eq!(backends.pause_of(model), None, "it has said nothing");
     }
 
     #[test]

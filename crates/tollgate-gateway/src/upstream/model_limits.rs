@@ -1,6 +1,6 @@
 //! What one upstream says about its limits for one model of a language model.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -49,31 +49,32 @@ impl ModelLimits {
         heard.is_some_and(|at| at.elapsed() <= COUNTS_FOR)
     }
 
-    /// Whether the upstream has said that it takes no request now.
-    pub(crate) fn is_paused(&self) -> bool {
-        [&self.tokens, &self.requests].into_iter().any(|limiter| limiter.snapshot().paused_for.is_some())
+    /// For how long the upstream takes no request, as it has said: a request needs tokens, and counts as a request.
+    pub(crate) fn paused_for(&self) -> Option<Duration> {
+        [&self.tokens, &self.requests].into_iter().filter_map(|limiter| limiter.snapshot().paused_for).max()
     }
 }
 
-/// Makes `limiter` follow all upstreams together: it gets the sum of their quotas, but no more than `fastest`; it gives up
-/// what none of them has left; and it pauses only while all of them pause.
-pub(crate) fn follow_together(limiter: &Limiter, parts: &[&Limiter], fastest: Quota) {
-    let states: Vec<_> = parts.iter().map(|part| part.snapshot()).collect();
-    let quota = sum(states.iter().map(|state| state.quotas[0].quota), fastest);
+/// Makes `limiter` follow the limiters `of` all upstreams together: it gets the sum of their quotas, but no more than
+/// `fastest`, and it gives up what none of them has left. An upstream that pauses has nothing left.
+pub(crate) fn follow_together(
+    limiter: &Limiter,
+    parts: &[Arc<ModelLimits>],
+    of: fn(&ModelLimits) -> &Limiter,
+    fastest: Quota,
+) {
+    let states: Vec<_> = parts.iter().map(|part| (of(part).snapshot(), part.paused_for())).collect();
+    let quota = sum(states.iter().map(|(state, _)| state.quotas[0].quota), fastest);
     if limiter.snapshot().quotas[0].quota != quota {
         // It is slower than `fastest`, which was checked.
         let _ = limiter.set_quota(0, quota);
     }
-    let left = |state: &tollgate::Snapshot| if state.paused_for.is_some() { 0 } else { state.quotas[0].available };
-    let left = states.iter().map(left).fold(0, u64::saturating_add);
+    let free = states.iter().filter(|(_, pause)| pause.is_none());
+    let left = free.map(|(state, _)| state.quotas[0].available).fold(0, u64::saturating_add);
     let surplus = limiter.available().saturating_sub(left);
     if surplus > 0 {
         // If other requests took tokens meanwhile, there is less to give up.
         drop(limiter.try_acquire(surplus));
-    }
-    let pauses: Option<Vec<Duration>> = states.iter().map(|state| state.paused_for).collect();
-    if let Some(shortest) = pauses.and_then(|pauses| pauses.into_iter().min()) {
-        limiter.pause_for(shortest);
     }
 }
 
@@ -116,15 +117,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_limit_pauses_only_while_all_upstreams_do() {
+    async fn an_upstream_that_pauses_has_nothing_left_of_tokens_and_of_requests() {
         let quota = Quota::per_minute(60);
-        let [all, one, other] = [(); 3].map(|()| Limiter::new(quota).unwrap());
-        one.pause_for(Duration::from_secs(30));
-        drop(other.try_acquire(50));
-        follow_together(&all, &[&one, &other], quota);
-        assert_eq!((all.snapshot().paused_for, all.available()), (None, 10));
-        other.pause_for(Duration::from_secs(20));
-        follow_together(&all, &[&one, &other], quota);
-        assert_eq!(all.snapshot().paused_for, Some(Duration::from_secs(20)));
+        let [one, other] = [(); 2].map(|()| Arc::new(ModelLimits::new(quota).unwrap()));
+        let all = Limiter::new(quota).unwrap();
+        one.requests.pause_for(Duration::from_secs(30));
+        drop(other.tokens.try_acquire(50));
+        follow_together(&all, &[one, other], |limits| &limits.tokens, quota);
+        assert_eq!(all.available(), 10);
     }
 }

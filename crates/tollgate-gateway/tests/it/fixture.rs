@@ -112,7 +112,12 @@ impl TestGateway {
     }
 
     pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
-        let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
+        Self::by_hand(upstream, &file(address, limits)).await
+    }
+
+    /// Runs with this file, on the manual clock.
+    pub(crate) async fn by_hand(upstream: Upstream, text: &str) -> Self {
+        let config = Config::parse(Path::new("gateway.toml"), text).unwrap();
         let clock = ManualClock::new();
         let limits = Limits::with(config, &Builders { clock: Some(clock.clone()) }).unwrap();
         let fixture = Self::within(upstream, limits, clock).await;

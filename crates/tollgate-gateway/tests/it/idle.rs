@@ -1,6 +1,9 @@
-//! Idle connections give up their buffers after a second. On a slow machine they may not have done so yet; then these tests
+//! Idle connections give up their buffers within a second. On a slow machine they may not have done so yet; then these tests
 //! show less, and fail as little.
 
+use super::app::downstream::handler::handler;
+use super::app::downstream::http_service::HttpService;
+use super::app::downstream::session::Session;
 use super::fixture::*;
 use super::raw::Raw;
 
@@ -83,4 +86,21 @@ async fn an_idle_connection_ends_after_its_time_out_and_at_the_shutdown() {
     tokio::time::sleep(IDLE).await;
     assert!(fixture.gateway.shut_down().await);
     assert_eq!(raw.bytes_to_end().await, b"");
+}
+
+/// The size of the future that `run` returns.
+fn future_size<Start, Stream, Address, Stop, Running>(
+    _run: impl FnOnce(Start, Stream, Address, Stop) -> Running,
+) -> usize {
+    size_of::<Running>()
+}
+
+/// Each idle connection takes this much, besides its task and what it has in boxes.
+#[tokio::test]
+async fn the_future_of_a_connection_is_small() {
+    fn of_session<S: HttpService>(_service: &S) -> usize {
+        future_size(Session::<S>::run)
+    }
+    let size = of_session(&handler(super::overload::connection("")));
+    assert!(size <= 2_048, "{size} bytes");
 }

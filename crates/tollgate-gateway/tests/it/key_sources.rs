@@ -43,6 +43,11 @@ async fn a_key_in_the_query_counts_however_it_is_written() {
         let several = format!("/?api_key=made-up&{name}=the+shop");
         assert_eq!(status(&fixture, &several, "").await, StatusCode::BAD_REQUEST, "{several}");
     }
+    // Some servers end a value at a NUL, and some drop bytes that are not UTF-8.
+    for used in ["the+shop%00x", "the+shop%00%ff", "the+shop%ff"] {
+        let path = format!("/?api_key={used}");
+        assert_eq!(status(&fixture, &path, "").await, StatusCode::BAD_REQUEST, "{path}");
+    }
     // The query is forwarded as it came.
     assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
 }
@@ -124,6 +129,8 @@ fn keys_have_one_place() {
     let spaced = problem(&limits("query = \"key\"", "by-key").replace("the shop", "a "));
     assert!(spaced.contains("matches no request: write it without spaces around it, \"a\""), "{spaced}");
     assert!(spaced.ends_with("^^^^"), "{spaced}");
+    let control = problem(&limits("query = \"key\"", "by-key").replace("the shop", "a\\u0000b"));
+    assert!(control.contains("cannot be sent in a query: write it without control characters"), "{control}");
 }
 
 #[tokio::test]

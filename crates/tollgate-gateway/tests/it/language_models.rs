@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -30,6 +31,8 @@ const CHAT: &str = "/v1/chat/completions";
 struct Provider {
     came: Arc<Mutex<Vec<(axum::http::HeaderMap, Bytes)>>>,
     replies: Arc<Mutex<VecDeque<Reply>>>,
+    /// Whether it fails its checks.
+    is_ill: Arc<AtomicBool>,
 }
 
 type Chunks = UnboundedSender<io::Result<Bytes>>;
@@ -48,6 +51,10 @@ impl Provider {
             move |request: Request| {
                 let provider = provider.clone();
                 async move {
+                    if request.uri().path() == "/health" {
+                        let is_ill = provider.is_ill.load(Ordering::Relaxed);
+                        return Response::builder().status(if is_ill { 503 } else { 200 }).body(Body::empty()).unwrap();
+                    }
                     let (head, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
                     provider.came.lock().unwrap().push((head.headers, body));

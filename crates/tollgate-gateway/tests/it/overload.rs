@@ -36,6 +36,22 @@ fn limits(keys: &str) -> Arc<Limits> {
     Arc::new(Limits::new(Config::parse(Path::new("gateway.toml"), &text).unwrap()).unwrap())
 }
 
+pub(super) fn connection(keys: &str) -> Connection {
+    let limits = limits(keys);
+    let peer = "127.0.0.1:1".parse().unwrap();
+    let proxy = Arc::new(UpstreamClients::new(Arc::clone(&limits))).proxy(peer, "http");
+    Connection {
+        peer,
+        limits,
+        counters: Arc::default(),
+        proxy,
+        stats: Arc::new(Stats::new(Lines::default())),
+        access_log: AccessLog::default(),
+        is_limited: true,
+        _counted: None,
+    }
+}
+
 /// Waits for the limits, and for the upstream. Returns whether it was served.
 async fn ask(connection: &Arc<Connection>, client: Client) -> bool {
     let (max_wait, client_timeout) = (2 * SECOND, SECOND);
@@ -75,18 +91,7 @@ struct Seen {
 }
 
 async fn run(keys: &str, made_up: usize) -> Seen {
-    let limits = limits(keys);
-    let peer = "127.0.0.1:1".parse().unwrap();
-    let proxy = Arc::new(UpstreamClients::new(Arc::clone(&limits))).proxy(peer, "http");
-    let connection = Arc::new(Connection {
-        peer,
-        limits,
-        counters: Arc::default(),
-        proxy,
-        stats: Arc::new(Stats::new(Lines::default())),
-        access_log: AccessLog::default(),
-        _counted: None,
-    });
+    let connection = Arc::new(connection(keys));
     let served = Arc::<AtomicU64>::default();
     let mut floods = JoinSet::new();
     for number in 0..made_up {

@@ -132,6 +132,8 @@ impl Refusal {
         }
         if let Some(seconds) = self.retry_after {
             body["detail"] = format!("Retry after {seconds} s.").into();
+        } else if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+            body["detail"] = "The request costs more tokens than the limit allows at once. Send a smaller one.".into();
         }
         body.to_string()
     }

@@ -163,6 +163,8 @@ fn check_key(source: &Source<'_>, place: &KeySource, name: Name, key: &Spanned<S
         format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters")
     } else if bare.is_empty() {
         format!("the key of `{name}` is empty: write what its requests have")
+    } else if matches!(place, KeySource::Query(_)) && bare.contains(char::is_control) {
+        format!("the key of `{name}` cannot be sent in a query: write it without control characters")
     } else if bare != key.as_ref() {
         let scheme = if is_header { "`Bearer` and " } else { "" };
         format!("the key of `{name}` matches no request: write it without {scheme}spaces around it, \"{bare}\"")

@@ -1,6 +1,7 @@
 //! The limiters of distributed quotas.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,9 +101,9 @@ impl DistributedQuotas {
         let Some(limit) = self.shared.get(&name).filter(|_| cost > 0) else { return Ok(None) };
         let refused = |why| (RefusingLimit::Distributed(name), why);
         let max_wait = left.get();
-        let _turn = left.spend(limit.turns.admit(client, 1, max_wait)).await.map_err(refused)?;
+        let _turn = left.spend(pin!(limit.turns.admit(client, 1, max_wait))).await.map_err(refused)?;
         let claim = limit.limiter.clone().consume_owned(cost).within(left.get());
-        self.or_local(left.spend(claim).await).map_err(refused)
+        self.or_local(left.spend(pin!(claim)).await).map_err(refused)
     }
 
     /// Refuses a request that would be refused at once by a quota that clients share, as far as this gateway knows, or that
@@ -138,7 +139,7 @@ impl DistributedQuotas {
             return Ok(None);
         }
         let claim = self.clients.limiter.clone().consume_owned(key, cost).within(left.get());
-        self.or_local(left.spend(claim).await).map_err(|why| (RefusingLimit::DistributedClient(key), why))
+        self.or_local(left.spend(pin!(claim)).await).map_err(|why| (RefusingLimit::DistributedClient(key), why))
     }
 
     fn or_local<T>(&self, granted: Result<T, ConsumeError>) -> Result<Option<T>, ConsumeError> {

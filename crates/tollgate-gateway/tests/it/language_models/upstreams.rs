@@ -5,13 +5,15 @@ use super::*;
 const LLM: &str = "bytes_per_token = 1_000\nfollow_upstream_limits = true\n[[llm.models]]\nname = \"m\"\n\
                    quota = \"60000/m, burst 10000\"\n";
 
-/// A gateway in front of two providers.
+/// The file of a gateway in front of two providers, with more tables.
+fn text([one, other]: [SocketAddr; 2], tables: &str) -> String {
+    let text = file(one, &format!("{}{tables}", limits(LLM, "0s")));
+    text.replace(&format!("\"http://{one}\""), &format!("[\"http://{one}\", \"http://{other}\"]"))
+}
+
 async fn fixture() -> (TestGateway, [Provider; 2]) {
     let ((one, at_one), (other, at_other)) = (Provider::start().await, Provider::start().await);
-    let text = file(at_one, &limits(LLM, "0s"));
-    let both = format!("[\"http://{at_one}\", \"http://{at_other}\"]");
-    let text = text.replace(&format!("\"http://{at_one}\""), &both);
-    (TestGateway::of(&text).await, [one, other])
+    (TestGateway::of(&text([at_one, at_other], "")).await, [one, other])
 }
 
 /// Lets a provider answer all requests with this.
@@ -82,4 +84,34 @@ async fn the_limits_of_all_upstreams_together_are_that_of_the_model() {
     // A burst each of one token less than the limit, and a hundred tokens left at each when it answered.
     assert_eq!(quota().capacity(), 599 + 1_199);
     assert!(model.limiter.available() < quota().capacity());
+}
+
+/// Checks run all the time here, and the clock of the limits is moved by hand.
+#[tokio::test]
+async fn a_model_that_pauses_is_served_when_an_upstream_that_was_away_is_back() {
+    let health = "[health]\npath = \"/health\"\nevery = \"2ms\"\ntimeout = \"3m\"\nfailures = 1\nsuccesses = 1\n";
+    let ((full, at_full), (away, at_away)) = (Provider::start().await, Provider::start().await);
+    let fixture = TestGateway::by_hand(Upstream::default(), &text([at_full, at_away], health)).await;
+    let healthy = || fixture.gateway.limits.config().upstreams.statuses().iter().filter(|seen| seen.is_healthy).count();
+    answer_all(&full, 429, &[("retry-after", "3000")]);
+    answer_all(&away, 200, &[]);
+    away.is_ill.store(true, Ordering::Relaxed);
+    until("it is left", || healthy() == 1).await;
+    ask_once(&fixture).await;
+    let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let pause = || model.limiter.snapshot().paused_for;
+    for _ in 0..5 {
+        until("the pause is renewed", || pause().is_some_and(|pause| pause > 180 * SECOND)).await;
+        fixture.advance(170 * SECOND);
+    }
+    away.is_ill.store(false, Ordering::Relaxed);
+    until("it is back", || healthy() == 2).await;
+    // A check that was under way may renew the pause once more.
+    until("the model is served", || {
+        fixture.advance(SECOND);
+        pause().is_none()
+    })
+    .await;
+    assert_eq!(ask_once(&fixture).await, StatusCode::OK);
+    assert_eq!((count(&full), count(&away)), (1, 1));
 }

@@ -128,7 +128,8 @@ fn problems_are_those_of_the_draft() {
         &RateLimits::default(),
     );
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
-    assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413 }));
+    let detail = "The request costs more tokens than the limit allows at once. Send a smaller one.";
+    assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413, "detail": detail }));
     assert_eq!(refusal.text(), "Payload Too Large\n");
 
     let all = [ProblemType::QuotaExceeded, ProblemType::TemporaryReducedCapacity, ProblemType::AbnormalUsageDetected];
