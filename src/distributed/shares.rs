@@ -17,9 +17,9 @@ use std::collections::HashMap;
 /// A class that used less than this in a share time was not served lately.
 pub(crate) const LEAST_USED: f64 = 0.1;
 
-/// Few turns are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
+/// Few passes are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
 /// could be, until the next report.
-const MOST_TURNS: usize = 10;
+const MOST_PASSES: usize = 10;
 
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,14 +84,14 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     let mut tree = ClassTree::new(others, own);
     let mut parts = vec![ClassPart { is_heavy: true, ..ClassPart::default() }; own.len()];
     tree.classes[..own.len()].iter_mut().for_each(|class| class.heavy += 1.0);
-    // The first turn is for the classes in which no claim waits here: what they would get. Each further turn finds classes
-    // that are light here, which raises the level of the others: so there are few turns.
-    let mut turns = 0;
+    // The first pass is for the classes in which no claim waits here: what they would get. Each further pass finds classes
+    // that are light here, which raises the level of the others: so there are few passes.
+    let mut passes = 0;
     let spare = loop {
         let spare = tree.pour(tokens);
-        let idle_only = turns == 0;
+        let idle_only = passes == 0;
         let mut is_final = !idle_only;
-        turns += 1;
+        passes += 1;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
@@ -114,7 +114,7 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
                 is_final = false;
             }
         }
-        if is_final || turns == MOST_TURNS {
+        if is_final || passes == MOST_PASSES {
             break spare;
         }
     };

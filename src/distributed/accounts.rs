@@ -5,8 +5,8 @@
 //! and the class then *rests* until its account is at 0 again, unless the store has tokens for which no node asks. So what is due
 //! to one class of a node is not spent on another one.
 
-use super::ClassDemand;
-use crate::core::classes::ClassId;
+use super::{ClassDemand, Usage};
+use crate::core::classes::MAX_WEIGHT;
 use std::collections::HashMap;
 
 /// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
@@ -20,20 +20,25 @@ const FULL: f64 = 0.95;
 /// How much more is due if the bucket is full, in parts of what is due anyway. It is less by the third power of how full the bucket
 /// is: for moments, tokens are left although all is asked for.
 const SPEED: f64 = 2.0;
+/// The largest ratio of two weights: the parts may be too small by so much.
+const MOST_BOOST: f64 = MAX_WEIGHT as f64;
 
 /// What a node with classes knows of the others, and what its classes may take.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
+#[derive(Debug)]
+pub(crate) struct Accounts {
     /// The demand on the other nodes, and when that is out of date.
     others: Vec<ClassDemand>,
     known_until: u64,
     /// By the numbers of the classes. Empty if the demand on other nodes is not known.
-    accounts: HashMap<u64, Account>,
+    classes: HashMap<u64, Account>,
     /// When the accounts were updated, and when what is left in the store was added.
     updated_at: u64,
     spare_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
+    /// By what the parts are multiplied where tokens are left. Above 1 if the store's bucket was full again and again: a node
+    /// has reported more than it uses.
+    boost: f64,
     pub(crate) usage: Usage,
 }
 
@@ -65,58 +70,40 @@ impl Account {
         self.credit - self.requested
     }
 
+    /// The credit when the part changes. What was asked for a share time ahead is paid back in a share time at most, also if the
+    /// part falls.
+    fn credit_at(&self, part: f64) -> f64 {
+        let ahead = (-self.balance()).clamp(0.0, self.part);
+        self.credit + (ahead - part).max(0.0)
+    }
+
     /// In how many share times it has paid back what it took beyond its part.
     fn pays_for(&self) -> f64 {
         (-self.balance()).max(0.0) / self.part.max(f64::MIN_POSITIVE)
     }
 }
 
-/// What each class of a node was served lately.
-#[derive(Debug, Default)]
-pub(crate) struct Usage {
-    /// When it was measured.
-    at: u64,
-    classes: HashMap<ClassId, ClassUsage>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct ClassUsage {
-    /// All that the class was served so far, and for how long claims have waited in it.
-    served: u64,
-    waited: u64,
-    /// What it was served in a share time, and the part of the time in which claims waited in it, on average.
-    average: f64,
-    waits: f64,
-}
-
-impl Usage {
-    /// What a class was served in a share time, and what it can use: up to twice that, if claims waited in it all the time.
-    pub(crate) fn of(&self, class: ClassId) -> (f64, f64) {
-        let usage = self.classes.get(&class).copied().unwrap_or_default();
-        (usage.average, usage.average * (1.0 + usage.waits * usage.waits))
-    }
-
-    /// Measures anew, if half a share time has passed: by what each class was served so far, and for how long claims have
-    /// waited in it.
-    pub(crate) fn measure(&mut self, served: impl Iterator<Item = (ClassId, u64, u64)>, share_time: u64, now: u64) {
-        let elapsed = now.saturating_sub(self.at);
-        if elapsed < share_time / 2 {
-            return;
+impl Default for Accounts {
+    fn default() -> Self {
+        Self {
+            others: Vec::new(),
+            known_until: 0,
+            classes: HashMap::new(),
+            updated_at: 0,
+            spare_at: 0,
+            has_reported: false,
+            boost: 1.0,
+            usage: Usage::default(),
         }
-        let before = std::mem::take(&mut self.classes);
-        let elapsed = elapsed.max(1) as f64;
-        self.classes.extend(served.map(|(class, served, waited)| {
-            let then = before.get(&class).copied().unwrap_or(ClassUsage { served, waited, ..ClassUsage::default() });
-            let lately = served.saturating_sub(then.served) as f64 * share_time as f64 / elapsed;
-            let waits = waited.saturating_sub(then.waited) as f64 / elapsed;
-            let (average, waits) = ((then.average + lately) / 2.0, (then.waits + waits) / 2.0);
-            (class, ClassUsage { served, waited, average, waits })
-        }));
-        self.at = now;
     }
 }
 
-impl Turns {
+impl Accounts {
+    /// Whether the store's bucket was full again and again.
+    pub(crate) fn are_boosted(&self) -> bool {
+        self.boost > 1.0
+    }
+
     /// Records the demand on the other nodes.
     pub(crate) fn learn(&mut self, others: Vec<ClassDemand>, now: u64) {
         (self.others, self.known_until) = (others, now.saturating_add(KNOWN_FOR));
@@ -132,7 +119,7 @@ impl Turns {
     pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
         self.updated_at = now;
-        let mut before = std::mem::take(&mut self.accounts);
+        let mut before = std::mem::take(&mut self.classes);
         let mut unasked = 0.0;
         for class in classes {
             let &ClassState { number, part, served, is_waiting } = class;
@@ -142,23 +129,23 @@ impl Turns {
             let requested = (known.requested - taken).max(0.0);
             unasked += (taken - known.requested).max(0.0);
             // Nothing is saved for later, except what is too little for the next claim.
-            let most = requested + if is_waiting { part } else { 0.0 };
-            let credit = (known.credit + known.part * elapsed - taken).min(most);
-            self.accounts.insert(number, Account { part, credit, requested, served, is_waiting });
+            let most = requested + if is_waiting { part * self.boost } else { 0.0 };
+            let credit = (known.credit_at(part) + known.part * elapsed - taken).min(most);
+            self.classes.insert(number, Account { part, credit, requested, served, is_waiting });
         }
         for (number, mut gone) in before {
             (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
-            if gone.credit < 0.0 && self.accounts.len() < MOST_ACCOUNTS {
-                self.accounts.insert(number, gone);
+            if gone.credit < 0.0 && self.classes.len() < MOST_ACCOUNTS {
+                self.classes.insert(number, gone);
             }
         }
         // Requested tokens that are not there any more were served to another class, which has not asked for them, or lost, or
         // served to a class that was removed since: the class that has asked pays for these.
-        let requested: f64 = self.accounts.values().map(|account| account.requested).sum();
+        let requested: f64 = self.classes.values().map(|account| account.requested).sum();
         let gone = requested - outstanding as f64;
         if gone > 0.0 {
             let paid = 1.0 - (unasked / gone).min(1.0);
-            for account in self.accounts.values_mut() {
+            for account in self.classes.values_mut() {
                 let part = account.requested * gone / requested;
                 account.requested -= part;
                 account.credit -= part * paid;
@@ -168,36 +155,36 @@ impl Turns {
 
     /// The last request got nothing.
     pub(crate) fn withdraw_requests(&mut self) {
-        self.accounts.values_mut().for_each(|account| account.requested = 0.0);
+        self.classes.values_mut().for_each(|account| account.requested = 0.0);
     }
 
     /// The demand on other nodes is not known any more.
     pub(crate) fn forget(&mut self) {
-        self.accounts.clear();
+        self.classes.clear();
     }
 
     /// Whether claims of this class wait until it has paid back what it took beyond its part, and no tokens are requested for
     /// it.
     pub(crate) fn rests(&self, class: u64) -> bool {
-        self.accounts.get(&class).is_some_and(|account| account.balance() < 0.0 && account.requested < 0.5)
+        self.classes.get(&class).is_some_and(|account| account.balance() < 0.0 && account.requested < 0.5)
     }
 
     /// How many tokens claims of this class may take now, and whether a claim may take more; `None` if that is not known.
     pub(crate) fn limit(&self, class: u64) -> Option<(f64, bool)> {
-        let account = self.accounts.get(&class)?;
+        let account = self.classes.get(&class)?;
         Some((account.balance() + account.part, account.balance() >= 0.0))
     }
 
     /// How many tokens the node may take now, at least one claim.
     pub(crate) fn share(&self) -> Option<u64> {
-        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        let waiting = self.classes.values().filter(|account| account.is_waiting);
         let share = |account: &Account| (account.balance() + account.part).max(0.0);
-        (!self.accounts.is_empty()).then(|| waiting.map(share).sum::<f64>() as u64)
+        (!self.classes.is_empty()).then(|| waiting.map(share).sum::<f64>() as u64)
     }
 
     /// The instant before which no class may take tokens; 0 if one may. A share time lasts `share_time` nanoseconds.
     pub(crate) fn resumes_at(&self, share_time: u64) -> u64 {
-        let waiting = self.accounts.values().filter(|account| account.is_waiting);
+        let waiting = self.classes.values().filter(|account| account.is_waiting);
         match waiting.map(Account::pays_for).reduce(f64::min) {
             Some(share_times) if share_times > 0.0 => {
                 self.updated_at.saturating_add((share_times * share_time as f64).ceil() as u64)
@@ -208,7 +195,7 @@ impl Turns {
 
     /// Records that `tokens` were requested for a class.
     pub(crate) fn request(&mut self, class: u64, tokens: f64) {
-        if let Some(account) = self.accounts.get_mut(&class) {
+        if let Some(account) = self.classes.get_mut(&class) {
             account.requested += tokens;
         }
     }
@@ -219,14 +206,20 @@ impl Turns {
         let elapsed = now.saturating_sub(self.spare_at).min(share_time);
         self.spare_at = now;
         let share_times = elapsed as f64 / share_time as f64;
-        for account in self.accounts.values_mut().filter(|account| account.is_waiting) {
-            let most = (account.part - account.balance()).max(0.0);
+        for account in self.classes.values_mut().filter(|account| account.is_waiting) {
+            let part = account.part * self.boost;
+            let most = (part - account.balance()).max(0.0);
             let more = if fullness < FULL {
-                SPEED * fullness.powi(3) * share_times * account.part
+                SPEED * fullness.powi(3) * share_times * part
             } else {
-                -account.balance()
+                part - account.part - account.balance()
             };
             account.credit += more.clamp(0.0, most);
+        }
+        if fullness >= FULL {
+            self.boost = (2.0 * self.boost).min(MOST_BOOST);
+        } else if fullness < FULL / 2.0 {
+            self.boost = (self.boost / 2.0).max(1.0);
         }
     }
 }
@@ -243,12 +236,12 @@ mod tests {
 
     #[test]
     fn each_class_takes_its_part_in_a_share_time_and_fractions_add_up() {
-        let (mut turns, mut served) = (Turns::default(), 0);
-        for turn in 0..40 {
-            turns.update(&[state(1, 1.25, served)], 0, TENTH, turn * TENTH);
-            assert_eq!(turns.resumes_at(TENTH), 0);
-            let share = turns.share().unwrap();
-            turns.request(1, share as f64);
+        let (mut accounts, mut served) = (Accounts::default(), 0);
+        for round in 0..40 {
+            accounts.update(&[state(1, 1.25, served)], 0, TENTH, round * TENTH);
+            assert_eq!(accounts.resumes_at(TENTH), 0);
+            let share = accounts.share().unwrap();
+            accounts.request(1, share as f64);
             served += share;
         }
         assert_eq!(served, 50);
@@ -256,84 +249,69 @@ mod tests {
 
     #[test]
     fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
-        let mut turns = Turns::default();
-        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
-        assert_eq!(turns.limit(1), Some((2.5, true)));
-        turns.request(1, 10.0);
-        turns.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
-        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2], "its claim has tokens that are to come");
-        assert_eq!(turns.limit(1), Some((-5.0, false)));
-        let second = turns.limit(2).unwrap();
-        assert!(second.1 && turns.resumes_at(TENTH) == 0, "{second:?}");
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((2.5, true)));
+        accounts.request(1, 10.0);
+        accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [false; 2], "its claim has tokens that are to come");
+        assert_eq!(accounts.limit(1), Some((-5.0, false)));
+        let second = accounts.limit(2).unwrap();
+        assert!(second.1 && accounts.resumes_at(TENTH) == 0, "{second:?}");
         // It was served. The other class has taken what is due to it.
-        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, TENTH);
-        assert_eq!([1, 2].map(|class| turns.rests(class)), [true; 2]);
-        assert_eq!(turns.resumes_at(TENTH), 3 * TENTH, "the second has paid back 10 tokens of 5 each");
-        turns.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, 4 * TENTH);
-        assert_eq!([1, 2].map(|class| turns.rests(class)), [false; 2]);
+        accounts.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [true; 2]);
+        assert_eq!(accounts.resumes_at(TENTH), 3 * TENTH, "the second has paid back 10 tokens of 5 each");
+        accounts.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [false; 2]);
     }
 
     #[test]
     fn requested_tokens_that_did_not_come_or_were_served_to_another_class_are_not_charged() {
-        let mut turns = Turns::default();
-        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
-        turns.request(1, 20.0);
-        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
-        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().1), [true, false], "the second class was served");
-        turns.request(1, 20.0);
-        turns.withdraw_requests();
-        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
-        assert_eq!(turns.limit(1), Some((2.0, true)), "the request got nothing");
-        turns.request(1, 20.0);
-        turns.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
-        assert_eq!(turns.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        accounts.request(1, 20.0);
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().1), [true, false], "the second class was served");
+        accounts.request(1, 20.0);
+        accounts.withdraw_requests();
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((2.0, true)), "the request got nothing");
+        accounts.request(1, 20.0);
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
     }
 
     #[test]
     fn a_class_that_is_made_anew_owes_what_it_owed() {
-        let mut turns = Turns::default();
-        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
-        turns.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
-        turns.update(&[], 0, TENTH, TENTH);
-        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
-        assert_eq!((turns.limit(1), turns.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
-        turns.update(&[], 0, TENTH, 11 * TENTH);
-        turns.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
-        assert_eq!(turns.limit(1), Some((2.0, true)), "its debt was paid by time");
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
+        accounts.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
+        accounts.update(&[], 0, TENTH, TENTH);
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
+        assert_eq!((accounts.limit(1), accounts.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
+        accounts.update(&[], 0, TENTH, 11 * TENTH);
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
+        assert_eq!(accounts.limit(1), Some((2.0, true)), "its debt was paid by time");
     }
 
     #[test]
     fn what_no_class_asks_for_is_shared_by_the_parts_and_pays_all_debts_before_tokens_are_lost() {
-        let mut turns = Turns::default();
+        let mut accounts = Accounts::default();
         let served = [state(1, 4.0, 100), state(2, 1.0, 100)];
-        turns.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
-        turns.update(&served, 0, TENTH, 0);
-        turns.add_spare(0.5, TENTH, TENTH);
-        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap().0), [-95.0, -98.75]);
-        turns.add_spare(FULL, TENTH, TENTH);
-        assert_eq!([1, 2].map(|class| turns.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
-    }
-
-    #[test]
-    fn usage_is_counted_per_share_time() {
-        let mut usage = Usage::default();
-        usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
-        assert_eq!(usage.of(1), (0.0, 0.0), "it is not known for how long the class is there");
-        usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 0.0]);
-        usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
-        assert_eq!(usage.of(1), (8.0, 8.0), "too early");
-        usage.measure([(1, 540, 3), (2, 9, TENTH)].into_iter(), TENTH, 4 * TENTH);
-        assert_eq!([1, 2].map(|class| usage.of(class).1), [8.0, 1.25], "claims of the second have waited");
-        usage.measure([(2, 9, TENTH)].into_iter(), TENTH, 5 * TENTH);
-        assert_eq!(usage.of(1), (0.0, 0.0), "the class is gone");
+        accounts.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
+        accounts.update(&served, 0, TENTH, 0);
+        accounts.add_spare(0.5, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().0), [-95.0, -98.75]);
+        accounts.add_spare(FULL, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
     }
 
     #[test]
     fn what_others_reported_is_out_of_date_after_a_lease() {
-        let mut turns = Turns::default();
-        assert_eq!((turns.others(0), turns.share(), turns.resumes_at(TENTH)), (None, None, 0));
-        turns.learn(Vec::new(), TENTH);
-        assert_eq!((turns.others(21 * TENTH - 1), turns.others(21 * TENTH)), (Some(&[][..]), None));
+        let mut accounts = Accounts::default();
+        assert_eq!((accounts.others(0), accounts.share(), accounts.resumes_at(TENTH)), (None, None, 0));
+        accounts.learn(Vec::new(), TENTH);
+        assert_eq!((accounts.others(21 * TENTH - 1), accounts.others(21 * TENTH)), (Some(&[][..]), None));
     }
 }
