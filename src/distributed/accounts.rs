@@ -308,6 +308,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_ahead_is_paid_back_in_a_share_time_though_the_part_falls() {
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 25.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        accounts.update(&[state(1, 5.0, 25), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
+        accounts.update(&[state(1, 50.0, 25), state(2, 1.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((45.0, false)));
+        assert_eq!(accounts.limit(2), Some((-18.0, false)), "a large claim is paid back in tokens");
+    }
+
+    /// Another node has reported more than it uses, so parts are far too small.
+    #[test]
+    fn if_the_bucket_is_full_again_and_again_classes_take_more_than_their_parts() {
+        let mut accounts = Accounts::default();
+        let mut take = |fullness| {
+            accounts.update(&[state(1, 0.5, 0), state(2, 0.125, 0)], 0, TENTH, 0);
+            accounts.add_spare(fullness, TENTH, 0);
+            let found = [1, 2].map(|class| accounts.limit(class).unwrap().0);
+            (found, accounts.are_boosted())
+        };
+        assert_eq!(take(FULL), ([0.5, 0.125], true));
+        assert_eq!(take(FULL), ([1.0, 0.25], true));
+        assert_eq!(take(FULL), ([2.0, 0.5], true));
+        assert_eq!(take(0.6).1, true, "as long as tokens are left");
+        assert_eq!((0..3).map(|_| take(0.1).1).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
     fn what_others_reported_is_out_of_date_after_a_lease() {
         let mut accounts = Accounts::default();
         assert_eq!((accounts.others(0), accounts.share(), accounts.resumes_at(TENTH)), (None, None, 0));

@@ -35,6 +35,7 @@ impl ClassUsage {
         (self.average - self.excess / CORRECTED_IN).clamp(self.average / 2.0, self.average * 2.0)
     }
 
+    /// The same after `elapsed` nanoseconds, which are so many share times.
     fn next(self, served: u64, waited: u64, share_times: f64, elapsed: f64) -> Self {
         let tokens = served.saturating_sub(self.served) as f64;
         let waits = waited.saturating_sub(self.waited) as f64 / elapsed;
@@ -82,5 +83,68 @@ impl Usage {
             (class, then.next(served, waited, elapsed / share_time as f64, elapsed))
         }));
         self.at = now;
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const TENTH: u64 = 100_000_000;
+
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn usage_is_counted_per_share_time() {
+        let mut usage = Usage::default();
+        usage.measure([(1, 500, 3)].into_iter(), TENTH, TENTH);
+        assert_eq!(usage.of(1), (0.0, 0.0), "it is not known for how long the class is there");
+        usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
+        // 16 in each of two share times: all but a 16th of the average.
+        assert_eq!([1, 2].map(|class| usage.of(class).1), [15.0, 0.0]);
+        usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
+        assert_eq!(usage.of(1), (15.0, 15.0), "too early");
+        usage.measure([(1, 540, 3), (2, 15, TENTH)].into_iter(), TENTH, 4 * TENTH);
+        assert_eq!(usage.of(1).1, 9.75);
+        assert_eq!(usage.of(2), (6.0, 9.375), "claims of the second have waited");
+        usage.measure([(2, 15, TENTH)].into_iter(), TENTH, 5 * TENTH);
+        assert_eq!(usage.of(1), (0.0, 0.0), "the class is gone");
+    }
+
+    #[test]
+    fn the_average_is_one_over_time_however_often_it_is_measured() {
+        let (mut usage, mut at, mut served) = (Usage::default(), 0, 0);
+        usage.measure([(1, 0, 0)].into_iter(), TENTH, TENTH);
+        for _ in 0..40 {
+            for share_times in [1, 3] {
+                (at, served) = (at + share_times * TENTH, served + 6);
+                usage.measure([(1, served, 0)].into_iter(), TENTH, TENTH + at);
+            }
+        }
+        // 6 in one share time and 6 in three: 3 on average, of which the last count most, and not (6 + 2) / 2.
+        assert!((2.0..3.0).contains(&usage.of(1).0), "{:?}", usage.of(1));
+    }
+
+    #[test]
+    fn what_was_reported_and_not_used_is_made_up_for_by_the_next_reports() {
+        let mut usage = Usage::default();
+        let (mut reported, mut served) = (0.0, 0_u64);
+        usage.measure([(1, 0, 0)].into_iter(), TENTH, TENTH);
+        for round in 1..400 {
+            // A claim of 9 tokens in every third share time; measured after one share time, and after two.
+            served += if round % 2 == 0 { 9 } else { 0 };
+            let now = TENTH * (1 + (round / 2) * 3 + if round % 2 == 0 { 0 } else { 1 });
+            usage.measure([(1, served, 0)].into_iter(), TENTH, now);
+            let needs = usage.of(1).0;
+            usage.note_report(1, Some(needs));
+            reported += needs * if round % 2 == 0 { 1.0 } else { 2.0 };
+        }
+        assert!((reported / served as f64 - 1.0).abs() < 0.02, "{reported} of {served}");
+        usage.note_report(1, None);
+        usage.measure([(1, served, 0)].into_iter(), TENTH, 700 * TENTH);
+        let (needs, _) = usage.of(1);
+        assert_near(needs, 0.0);
     }
 }
