@@ -166,7 +166,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// All nodes with waiters together are promised what is minted in this time, or in 0.1 s if that is more. So a longer
     /// time means fewer requests, and longer waits: a node that gets its tokens in one piece waits for those of the others.
-    /// docs/operations.md tells how to choose. Limiters with classes ask as if it were 0.
+    /// docs/operations.md tells how to choose. Limiters with [`classes`](crate::Builder::classes) ignore
+    /// it: classes share what is minted in that time, and few claims wait that could use a large part.
     fn prefetch(&self) -> Duration {
         Duration::ZERO
     }
