@@ -311,11 +311,13 @@ mod tests {
     fn what_was_asked_for_ahead_is_paid_back_in_a_share_time_though_the_part_falls() {
         let mut accounts = Accounts::default();
         accounts.update(&[state(1, 25.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        accounts.request(1, 25.0);
+        accounts.request(2, 20.0);
         accounts.update(&[state(1, 5.0, 25), state(2, 2.0, 20)], 0, TENTH, 0);
         assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
         accounts.update(&[state(1, 50.0, 25), state(2, 1.0, 20)], 0, TENTH, 0);
         assert_eq!(accounts.limit(1), Some((45.0, false)));
-        assert_eq!(accounts.limit(2), Some((-18.0, false)), "a large claim is paid back in tokens");
+        assert_eq!(accounts.limit(2), Some((-18.0, false)), "a large claim is paid back, but for a share time's part");
     }
 
     /// Another node has reported more than it uses, so parts are far too small.

@@ -397,6 +397,16 @@ mod tests {
         assert_near(&[parts.classes[0].whole, parts.classes[1].whole, parts.sum], &[80.0, 100.0, 100.0]);
     }
 
+    #[test]
+    fn a_class_has_what_is_due_to_the_classes_in_it_until_claims_wait_in_one_of_them() {
+        for (waiting, expected) in [(0, [50.0, 10.0, 30.0, 100.0]), (500, [50.0, 10.0, 50.0, 50.0])] {
+            let within = |number, weight, waiting| OwnClass { parent: A, ..own(number, weight, waiting) };
+            let own = [own(A, 1, 0), within(7, 1, 0), within(8, 3, waiting), own(B, 1, 500)];
+            let parts = divide(100.0, &[], &own);
+            assert_near(&parts.classes.iter().map(|part| part.whole).collect::<Vec<_>>(), &expected);
+        }
+    }
+
     /// Their claims do not wait for long, so few wait at a time.
     #[test]
     fn few_callers_need_what_they_used_and_get_no_more_than_is_due_to_them() {
