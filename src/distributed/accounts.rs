@@ -48,6 +48,8 @@ pub(crate) struct ClassState {
     pub(crate) number: u64,
     /// What is due to it in a share time, in tokens, if that many wait.
     pub(crate) part: f64,
+    /// What is due to it on all nodes.
+    pub(crate) due: f64,
     /// All tokens that it was served so far.
     pub(crate) served: u64,
     pub(crate) is_waiting: bool,
@@ -57,6 +59,7 @@ pub(crate) struct ClassState {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     part: f64,
+    due: f64,
     /// What was due to it so far, less what it was served.
     credit: f64,
     /// What was requested for it and was not served yet.
@@ -70,11 +73,12 @@ impl Account {
         self.credit - self.requested
     }
 
-    /// The credit when the part changes. What was asked for a share time ahead is paid back in a share time at most, also if the
-    /// part falls.
-    fn credit_at(&self, part: f64) -> f64 {
+    /// The credit when so much is due to the class on all nodes. If that falls by more than half, because a sibling has claims
+    /// again, what the class asked for a share time ahead was due to it, and it pays back as much less. If only the part of this
+    /// node falls, other nodes of the class have what it took too much.
+    fn credit_at(&self, due: f64) -> f64 {
         let ahead = (-self.balance()).clamp(0.0, self.part);
-        self.credit + (ahead - part).max(0.0)
+        if due < self.due / 2.0 { self.credit + ahead * (1.0 - due / self.due) } else { self.credit }
     }
 
     /// In how many share times it has paid back what it took beyond its part.
@@ -122,7 +126,7 @@ impl Accounts {
         let mut before = std::mem::take(&mut self.classes);
         let mut unasked = 0.0;
         for class in classes {
-            let &ClassState { number, part, served, is_waiting } = class;
+            let &ClassState { number, part, due, served, is_waiting } = class;
             let known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
             // A class that was made anew counts from 0.
             let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
@@ -130,8 +134,8 @@ impl Accounts {
             unasked += (taken - known.requested).max(0.0);
             // Nothing is saved for later, except what is too little for the next claim.
             let most = requested + if is_waiting { part * self.boost } else { 0.0 };
-            let credit = (known.credit_at(part) + known.part * elapsed - taken).min(most);
-            self.classes.insert(number, Account { part, credit, requested, served, is_waiting });
+            let credit = (known.credit_at(due) + known.part * elapsed - taken).min(most);
+            self.classes.insert(number, Account { part, due, credit, requested, served, is_waiting });
         }
         for (number, mut gone) in before {
             (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
@@ -231,7 +235,7 @@ mod tests {
     const TENTH: u64 = 100_000_000;
 
     fn state(number: u64, part: f64, served: u64) -> ClassState {
-        ClassState { number, part, served, is_waiting: true }
+        ClassState { number, part, due: 4.0 * part, served, is_waiting: true }
     }
 
     #[test]
@@ -308,16 +312,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_ahead_is_paid_back_in_a_share_time_though_the_part_falls() {
+    fn what_was_asked_for_ahead_is_not_owed_if_much_less_is_due_to_the_class() {
         let mut accounts = Accounts::default();
-        accounts.update(&[state(1, 25.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
-        accounts.request(1, 25.0);
-        accounts.request(2, 20.0);
-        accounts.update(&[state(1, 5.0, 25), state(2, 2.0, 20)], 0, TENTH, 0);
+        let state = |number, part, due, served| ClassState { due, ..state(number, part, served) };
+        accounts.update(&[state(1, 25.0, 50.0, 0), state(2, 25.0, 50.0, 0), state(3, 2.0, 8.0, 0)], 0, TENTH, 0);
+        [(1, 25.0), (2, 25.0), (3, 20.0)].into_iter().for_each(|(class, tokens)| accounts.request(class, tokens));
+        accounts.update(&[state(1, 5.0, 10.0, 25), state(2, 5.0, 50.0, 25), state(3, 0.5, 2.0, 20)], 0, TENTH, 0);
         assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
-        accounts.update(&[state(1, 50.0, 25), state(2, 1.0, 20)], 0, TENTH, 0);
-        assert_eq!(accounts.limit(1), Some((45.0, false)));
-        assert_eq!(accounts.limit(2), Some((-18.0, false)), "a large claim is paid back, but for a share time's part");
+        assert_eq!(accounts.limit(2), Some((-20.0, false)), "more nodes share what is due to the class");
+        assert_eq!(accounts.limit(3), Some((-18.0, false)), "a large claim is owed but for what was due in a share time");
     }
 
     /// Another node has reported more than it uses, so parts are far too small.

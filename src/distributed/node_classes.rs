@@ -85,6 +85,7 @@ impl State {
             .map(|(((_, own), part), served)| ClassState {
                 number: own.number,
                 part: part.level * more,
+                due: part.due,
                 served,
                 is_waiting: own.waiting > 0,
             })

@@ -45,6 +45,8 @@ pub(crate) struct ClassPart {
     pub(crate) needs: f64,
     /// For all claims in the class and in the classes in it: what it needs, as far as it is due.
     pub(crate) whole: f64,
+    /// For claims of the class itself on all nodes.
+    pub(crate) due: f64,
 }
 
 /// What is due to a node.
@@ -122,6 +124,7 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     let gets = |at: usize| if parts[at].is_heavy { parts[at].level } else { parts[at].needs };
     let sum = (0..own.len()).map(gets).sum();
     tree.add_wholes(&mut parts);
+    parts.iter_mut().zip(&tree.classes).for_each(|(part, class)| part.due = class.due);
     Parts { classes: parts, sum, spare }
 }
 

@@ -6,6 +6,9 @@ use std::collections::HashMap;
 /// Within how many share times a report that was wrong is made up for by the next ones.
 const CORRECTED_IN: f64 = 4.0;
 
+/// So few tokens in a share time are averaged over a longer time.
+const FEW: f64 = 2.0;
+
 /// What each class of a node was served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
@@ -40,14 +43,17 @@ impl ClassUsage {
         let tokens = served.saturating_sub(self.served) as f64;
         let waits = waited.saturating_sub(self.waited) as f64 / elapsed;
         // Half of the average is from the last half of a share time, however often it is measured: an average over
-        // measurements would be above the one over time, because a busy class is measured more often.
-        let old = 0.5_f64.powf(share_times / 0.5);
+        // measurements would be above the one over time, because a busy class is measured more often. It is from a longer
+        // time if there are few claims: else it would be 0 between them.
+        let lately = tokens / share_times;
+        let half = if self.average.max(lately) < FEW { 2.0 } else { 0.5 };
+        let old = 0.5_f64.powf(share_times / half);
         let excess = self.reported.map_or(0.0, |reported| self.excess + reported * share_times - tokens);
         let most = CORRECTED_IN * (1.0 + self.average);
         Self {
             served,
             waited,
-            average: self.average * old + tokens / share_times * (1.0 - old),
+            average: self.average * old + lately * (1.0 - old),
             waits: self.waits * old + waits * (1.0 - old),
             reported: self.reported,
             excess: excess.clamp(-most, most),
