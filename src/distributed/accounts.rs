@@ -320,7 +320,11 @@ mod tests {
         accounts.update(&[state(1, 5.0, 10.0, 25), state(2, 5.0, 50.0, 25), state(3, 0.5, 2.0, 20)], 0, TENTH, 0);
         assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
         assert_eq!(accounts.limit(2), Some((-20.0, false)), "more nodes share what is due to the class");
-        assert_eq!(accounts.limit(3), Some((-18.0, false)), "a large claim is owed but for what was due in a share time");
+        assert_eq!(
+            accounts.limit(3),
+            Some((-18.0, false)),
+            "a large claim is owed but for what was due in a share time"
+        );
     }
 
     /// Another node has reported more than it uses, so parts are far too small.

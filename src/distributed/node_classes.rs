@@ -3,8 +3,8 @@
 //! The rules are in `shares.rs`. The weight that is applied to a class is its part of the tokens of all nodes, in
 //! millionths, so that classes here share what comes as their parts are to each other.
 
-use super::shares::{OwnClass, Parts, divide};
 use super::accounts::ClassState;
+use super::shares::{OwnClass, Parts, divide};
 use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, Waiting};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};

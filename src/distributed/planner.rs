@@ -17,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Accounts};
+use super::{Accounts, Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;

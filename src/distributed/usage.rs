@@ -22,8 +22,11 @@ struct ClassUsage {
     /// All that the class was served so far, and for how long claims have waited in it.
     served: u64,
     waited: u64,
-    /// What it was served in a share time, and the part of the time in which claims waited in it, on average.
+    /// What it was served in a share time, on average over time.
     average: f64,
+    /// The same on average over the measurements, with the part of the time in which claims waited. A busy class is measured
+    /// more often, so it is above the average over time: few callers that come again at once ask for more than they use.
+    recent: f64,
     waits: f64,
     /// What was last reported that it needs in a share time, if that is what it is served.
     reported: Option<f64>,
@@ -42,9 +45,8 @@ impl ClassUsage {
     fn next(self, served: u64, waited: u64, share_times: f64, elapsed: f64) -> Self {
         let tokens = served.saturating_sub(self.served) as f64;
         let waits = waited.saturating_sub(self.waited) as f64 / elapsed;
-        // Half of the average is from the last half of a share time, however often it is measured: an average over
-        // measurements would be above the one over time, because a busy class is measured more often. It is from a longer
-        // time if there are few claims: else it would be 0 between them.
+        // Half of the average is from the last half of a share time, however often it is measured. It is from a longer time if
+        // there are few claims: else it would be 0 between them.
         let lately = tokens / share_times;
         let half = if self.average.max(lately) < FEW { 2.0 } else { 0.5 };
         let old = 0.5_f64.powf(share_times / half);
@@ -54,7 +56,8 @@ impl ClassUsage {
             served,
             waited,
             average: self.average * old + lately * (1.0 - old),
-            waits: self.waits * old + waits * (1.0 - old),
+            recent: (self.recent + lately) / 2.0,
+            waits: (self.waits + waits) / 2.0,
             reported: self.reported,
             excess: excess.clamp(-most, most),
         }
@@ -65,7 +68,7 @@ impl Usage {
     /// What a class was served in a share time, and what it can use: up to twice that, if claims waited in it all the time.
     pub(crate) fn of(&self, class: ClassId) -> (f64, f64) {
         let usage = self.classes.get(&class).copied().unwrap_or_default();
-        (usage.corrected(), usage.average * (1.0 + usage.waits * usage.waits))
+        (usage.corrected(), usage.recent * (1.0 + usage.waits * usage.waits))
     }
 
     /// Records what is reported that the class needs in a share time: `None` if it could use more.
@@ -109,12 +112,12 @@ mod tests {
         assert_eq!(usage.of(1), (0.0, 0.0), "it is not known for how long the class is there");
         usage.measure([(1, 532, 3), (2, 7, 0)].into_iter(), TENTH, 3 * TENTH);
         // 16 in each of two share times: all but a 16th of the average.
-        assert_eq!([1, 2].map(|class| usage.of(class).1), [15.0, 0.0]);
+        assert_eq!([1, 2].map(|class| usage.of(class)), [(15.0, 8.0), (0.0, 0.0)]);
         usage.measure([(1, 999, 3)].into_iter(), TENTH, 3 * TENTH + TENTH / 3);
-        assert_eq!(usage.of(1), (15.0, 15.0), "too early");
+        assert_eq!(usage.of(1), (15.0, 8.0), "too early");
         usage.measure([(1, 540, 3), (2, 15, TENTH)].into_iter(), TENTH, 4 * TENTH);
-        assert_eq!(usage.of(1).1, 9.75);
-        assert_eq!(usage.of(2), (6.0, 9.375), "claims of the second have waited");
+        assert_eq!(usage.of(1), (9.75, 8.0));
+        assert_eq!(usage.of(2), (6.0, 5.0), "claims of the second have waited");
         usage.measure([(2, 15, TENTH)].into_iter(), TENTH, 5 * TENTH);
         assert_eq!(usage.of(1), (0.0, 0.0), "the class is gone");
     }

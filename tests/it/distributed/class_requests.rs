@@ -117,7 +117,8 @@ async fn what_a_far_node_asks_for_ahead_gives_its_class_no_more_than_its_share()
     let store = MemoryStore::new();
     let far = Connection::new(&store, 50, 50);
     let quota = Quota::per_second(500).burst(50);
-    let nodes = [("pages", 4, 600), ("backup", 1, 60)].map(|(name, weight, tasks)| far.node(quota, (name, weight), tasks, 1));
+    let nodes =
+        [("pages", 4, 600), ("backup", 1, 60)].map(|(name, weight, tasks)| far.node(quota, (name, weight), tasks, 1));
     let read = || nodes.each_ref().map(|(_, consumed)| consumed.load(Relaxed) as f64);
     sleep(millis(5_000)).await;
     let before = read();
