@@ -44,7 +44,8 @@
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/shares.rs` | what is due to the classes of a node, by the demand on all nodes; pure |
-//! | `distributed/turns.rs` | how much a node with classes takes at a time, and when; pure |
+//! | `distributed/accounts.rs` | an account for each class of a node: how much it takes at a time, and when; pure |
+//! | `distributed/usage.rs` | what the classes of a node were served lately; pure |
 //! | `distributed/node_classes.rs` | the classes of a node: what they report, and the weights that follow |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
 //! | `distributed/refill.rs` | what the refill task calls in the limiter |
@@ -63,6 +64,7 @@
 //! | `distributed/memory.rs` | the store in memory |
 //! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
+mod accounts;
 mod breaker;
 mod bucket;
 mod builder;
@@ -91,8 +93,9 @@ mod shares;
 mod source;
 mod stores;
 mod terms;
-mod turns;
+mod usage;
 
+pub(crate) use accounts::Accounts;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 #[cfg(feature = "keyed")]
@@ -113,7 +116,7 @@ pub use replies::ReplyKind;
 pub use shared_demand::SharedDemand;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
-pub(crate) use turns::Turns;
+pub(crate) use usage::Usage;
 
 use crate::quota::Quota;
 use std::fmt::Debug;
@@ -163,7 +166,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// All nodes with waiters together are promised what is minted in this time, or in 0.1 s if that is more. So a longer
     /// time means fewer requests, and longer waits: a node that gets its tokens in one piece waits for those of the others.
-    /// docs/operations.md tells how to choose. Limiters with classes ask as if it were 0.
+    /// docs/operations.md tells how to choose. Limiters with [`classes`](crate::Builder::classes) ignore
+    /// it: classes share what is minted in that time, and few claims wait that could use a large part.
     fn prefetch(&self) -> Duration {
         Duration::ZERO
     }

@@ -69,7 +69,7 @@ impl Supplier for Shared {
         let prefetch = checked_prefetch(&*self.0)?;
         // Classes share what is minted in a share time. A longer one needs more waiting claims than nodes have.
         planner.prefetch = if has_classes { 0 } else { prefetch };
-        planner.turns = has_classes.then(Box::default);
+        planner.accounts = has_classes.then(Box::default);
         let mut leases = Leases::of(planner);
         leases.store = Some(Arc::clone(&self.0));
         Ok(Box::new(leases))

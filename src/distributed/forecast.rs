@@ -34,15 +34,17 @@ impl Forecast {
     }
 
     /// Records that callers claimed `came` tokens since the last request, and that `lost` tokens found no claim and no
-    /// space. The node never asks for more than `most` tokens at a time; if that is 0, nothing is remembered.
+    /// space. The node never asks for more than `most` tokens at a time; if that is 0, only a debt is remembered.
     pub(crate) fn record(&mut self, came: u64, lost: u64, most: u64) {
+        let [earned, cost, bound] =
+            [(came, EARNED), (lost, LOST), (most, NEEDED)].map(|(tokens, each)| (tokens.min(MOST) * each) as i64);
         if most == 0 {
-            *self = Self::new();
+            let cost = if self.asked > 0 { cost } else { 0 };
+            let credit = (self.credit + earned).saturating_sub(cost).min(0);
+            *self = Self { credit, ..Self::new() };
             return;
         }
-        let [earned, cost, most] =
-            [(came, EARNED), (lost, LOST), (most, NEEDED)].map(|(tokens, each)| (tokens.min(MOST) * each) as i64);
-        self.credit = (self.credit + earned).min(most).saturating_sub(cost);
+        self.credit = (self.credit + earned).min(bound).saturating_sub(cost);
         if lost > 0 && self.asked > 0 {
             let used = self.asked.saturating_sub(lost);
             (self.ceiling, self.limit, self.full) = (self.asked, used - used / 8, 0);
@@ -103,6 +105,20 @@ mod tests {
         let limits: Vec<u64> = (0..20).map(|_| next(0)).collect();
         assert_eq!(limits[..6], [56, 63, 70, 78, 82, 82], "slowly, near the 100 of which some were lost");
         assert_eq!(limits[18..], [97, 97]);
+    }
+
+    #[test]
+    fn a_loss_is_paid_for_although_the_store_was_near_meanwhile() {
+        let mut forecast = Forecast::new();
+        forecast.record(100 * NEEDED, 0, 100);
+        assert_eq!(forecast.take(100, 1), 100);
+        forecast.record(0, 50, 0);
+        forecast.record(1_000, 7, 0);
+        forecast.record(600, 0, 100);
+        assert_eq!(forecast.take(100, 1), 0, "50 lost tokens cost 3,200, and 1,600 were earned");
+        forecast.record(100 * NEEDED, 0, 0);
+        forecast.record(NEEDED, 0, 100);
+        assert_eq!(forecast.take(100, 1), 1, "nothing is saved up near the store");
     }
 
     /// Whatever the callers do.

@@ -98,7 +98,7 @@ impl MemoryStore {
     }
 
     /// Sets [how far ahead](Store::prefetch) limiters built with this clone ask for tokens. The default is 0; the last call
-    /// counts.
+    /// counts. Limiters with classes ignore it.
     #[must_use = "this returns the changed store"]
     pub fn prefetch(mut self, prefetch: Duration) -> Self {
         self.prefetch = prefetch;

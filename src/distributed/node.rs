@@ -79,8 +79,8 @@ impl State {
                 ask.want += self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits).want;
                 ask.banked = view.banked;
             }
-            if let Some(turns) = planner.turns.as_mut().filter(|_| ask.want > 0) {
-                limits.values().for_each(|limit| turns.request(limit.number, limit.wanted));
+            if let Some(accounts) = planner.accounts.as_mut().filter(|_| ask.want > 0) {
+                limits.values().for_each(|limit| accounts.request(limit.number, limit.wanted));
             }
         }
         self.put_planner(planner);

@@ -3,9 +3,9 @@
 //! The rules are in `shares.rs`. The weight that is applied to a class is its part of the tokens of all nodes, in
 //! millionths, so that classes here share what comes as their parts are to each other.
 
+use super::accounts::ClassState;
 use super::shares::{OwnClass, Parts, divide};
-use super::turns::{ClassState, Usage};
-use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Waiting};
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, Waiting};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
 use crate::core::rovers::{Rovers, ahead};
@@ -35,9 +35,9 @@ impl ClassLimit {
 impl State {
     /// The classes of this node, and what is due to them; `None` if the demand on other nodes is not known.
     fn parts(&self, planner: &RefillPlanner, now: u64) -> Option<(Vec<(ClassId, OwnClass)>, Parts)> {
-        let turns = planner.turns.as_ref()?;
-        let others = turns.others(now)?;
-        let (ids, own) = self.own_classes(&turns.usage);
+        let accounts = planner.accounts.as_ref()?;
+        let others = accounts.others(now)?;
+        let (ids, own) = self.own_classes(&accounts.usage);
         let parts = divide(planner.shared(), others, &own);
         Some((ids.into_iter().zip(own).collect(), parts))
     }
@@ -61,16 +61,16 @@ impl State {
     /// Computes how much is due to the classes of this node, by the claims that wait now, and lets those rest that took more.
     /// Returns what each may take now; nothing if the demand on other nodes is not known.
     pub(super) fn take_part(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, now: u64) -> ClassLimits {
-        if planner.turns.is_none() || self.queue.is_empty() {
+        if planner.accounts.is_none() || self.queue.is_empty() {
             return ClassLimits::new();
         }
         let parts = self.parts(planner, now);
         let (shared, busy, share_time) = (planner.shared(), planner.busy(), planner.share_time());
         let outstanding = self.outstanding(rovers, planner.quota);
         let served: Vec<u64> = self.class_lacks().map(|lack| lack.served).collect();
-        let Some(turns) = &mut planner.turns else { return ClassLimits::new() };
+        let Some(accounts) = &mut planner.accounts else { return ClassLimits::new() };
         let Some((own, parts)) = parts else {
-            turns.forget();
+            accounts.forget();
             self.classes_mut().into_iter().for_each(|classes| classes.apply_own_weights(now));
             return ClassLimits::new();
         };
@@ -85,18 +85,19 @@ impl State {
             .map(|(((_, own), part), served)| ClassState {
                 number: own.number,
                 part: part.level * more,
+                due: part.due,
                 served,
                 is_waiting: own.waiting > 0,
             })
             .collect();
-        turns.update(&states, outstanding, share_time, now);
+        accounts.update(&states, outstanding, share_time, now);
         let weight = |tokens: f64| ((tokens / shared * MAX_WEIGHT as f64).round() as u64).clamp(1, MAX_WEIGHT);
         let mut limits = ClassLimits::new();
         for ((class, own), part) in own.into_iter().zip(parts.classes) {
             let Some(classes) = self.classes_mut() else { return limits };
             classes.apply_weights(class, (weight(part.whole), weight(part.level)), now);
-            classes.set_resting(class, turns.rests(own.number), now);
-            if let Some((most, may_exceed)) = turns.limit(own.number) {
+            classes.set_resting(class, accounts.rests(own.number), now);
+            if let Some((most, may_exceed)) = accounts.limit(own.number) {
                 limits.insert(class, ClassLimit { number: own.number, most, may_exceed, wanted: 0.0 });
             }
         }
@@ -114,14 +115,18 @@ impl State {
 
     /// What the classes of this node need: for the store, to be sent with each request.
     pub(crate) fn class_report(&mut self, now: u64) -> Option<ClassReport> {
-        self.planner_mut()?.turns.as_ref()?;
+        self.planner_mut()?.accounts.as_ref()?;
         let mut planner = self.take_planner()?;
         let (shared, share_time) = (planner.shared(), planner.share_time());
-        let turns = planner.turns.as_mut()?;
+        let accounts = planner.accounts.as_mut()?;
         let served = self.class_lacks().map(|lack| (lack.class, lack.served, lack.waited));
-        turns.usage.measure(served, share_time, now);
-        let (_, own) = self.own_classes(&turns.usage);
-        let parts = divide(shared, turns.others(now).unwrap_or_default(), &own);
+        accounts.usage.measure(served, share_time, now);
+        let (ids, own) = self.own_classes(&accounts.usage);
+        let parts = divide(shared, accounts.others(now).unwrap_or_default(), &own);
+        for ((id, class), part) in ids.into_iter().zip(&own).zip(&parts.classes) {
+            let is_used = !part.is_heavy && part.needs <= class.used;
+            accounts.usage.note_report(id, is_used.then_some(part.needs));
+        }
         let mut with_needs: HashSet<u64> = HashSet::new();
         let mut classes = Vec::new();
         // Those in a class come before it.
@@ -140,8 +145,8 @@ impl State {
         classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
         let report = ClassReport::new(planner.node(), ttl, classes);
-        if let Some(turns) = &mut planner.turns {
-            turns.has_reported = !report.classes.is_empty();
+        if let Some(accounts) = &mut planner.accounts {
+            accounts.has_reported = !report.classes.is_empty();
         }
         self.put_planner(planner);
         Some(report)
@@ -156,8 +161,8 @@ impl State {
                 row.millis = row.millis.saturating_sub(own.millis);
             }
         }
-        if let Some(turns) = self.planner_mut().and_then(|planner| planner.turns.as_mut()) {
-            turns.learn(all, now);
+        if let Some(accounts) = self.planner_mut().and_then(|planner| planner.accounts.as_mut()) {
+            accounts.learn(all, now);
         }
     }
 

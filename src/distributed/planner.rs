@@ -17,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms, Turns};
+use super::{Accounts, Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -99,7 +99,7 @@ pub(crate) struct RefillPlanner {
     /// The tokens of the last answers: what the store may have lost.
     pub(crate) grants: Grants,
     /// Present if the limiter has classes.
-    pub(crate) turns: Option<Box<Turns>>,
+    pub(crate) accounts: Option<Box<Accounts>>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -140,7 +140,7 @@ impl RefillPlanner {
             forecast: Forecast::new(),
             round_trip: 0,
             grants: Grants::default(),
-            turns: None,
+            accounts: None,
             final_return: Arc::default(),
         }
     }
@@ -216,7 +216,7 @@ impl RefillPlanner {
             }
             let renewal = if self.resumes_at() > view.now { self.looks_again_at() } else { renewal };
             return match self.allowance {
-                0 if self.turns.is_none() => Plan::Sleep(due),
+                0 if self.accounts.is_none() => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
                 _ => self.ask(view, pace, Needs { bank: cushion, ..Needs::default() }, counted_on),
             };

@@ -17,9 +17,9 @@ use std::collections::HashMap;
 /// A class that used less than this in a share time was not served lately.
 pub(crate) const LEAST_USED: f64 = 0.1;
 
-/// Few turns are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
+/// Few passes are needed. A class that would be found light later counts as heavy: its part is then a little lower than it
 /// could be, until the next report.
-const MOST_TURNS: usize = 10;
+const MOST_PASSES: usize = 10;
 
 /// A class of this node, and the tokens that claims of the class itself lack here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +45,8 @@ pub(crate) struct ClassPart {
     pub(crate) needs: f64,
     /// For all claims in the class and in the classes in it: what it needs, as far as it is due.
     pub(crate) whole: f64,
+    /// For claims of the class itself on all nodes.
+    pub(crate) due: f64,
 }
 
 /// What is due to a node.
@@ -69,7 +71,8 @@ struct Class {
     children: Vec<usize>,
     /// What all claims in it need on all nodes; infinite if a node is heavy.
     demand: f64,
-    /// What is due to claims of the class itself, on all nodes.
+    /// What it gets, and of that what is due to claims of the class itself, on all nodes.
+    gets: f64,
     due: f64,
 }
 
@@ -84,14 +87,14 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
     let mut tree = ClassTree::new(others, own);
     let mut parts = vec![ClassPart { is_heavy: true, ..ClassPart::default() }; own.len()];
     tree.classes[..own.len()].iter_mut().for_each(|class| class.heavy += 1.0);
-    // The first turn is for the classes in which no claim waits here: what they would get. Each further turn finds classes
-    // that are light here, which raises the level of the others: so there are few turns.
-    let mut turns = 0;
+    // The first pass is for the classes in which no claim waits here: what they would get. Each further pass finds classes
+    // that are light here, which raises the level of the others: so there are few passes.
+    let mut passes = 0;
     let spare = loop {
         let spare = tree.pour(tokens);
-        let idle_only = turns == 0;
+        let idle_only = passes == 0;
         let mut is_final = !idle_only;
-        turns += 1;
+        passes += 1;
         for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| part.is_heavy) {
             let class = &mut tree.classes[at];
             // At least an equal part: as long as nodes do not know of each other, the light ones may seem to need
@@ -114,14 +117,14 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
                 is_final = false;
             }
         }
-        if is_final || turns == MOST_TURNS {
+        if is_final || passes == MOST_PASSES {
             break spare;
         }
     };
     let gets = |at: usize| if parts[at].is_heavy { parts[at].level } else { parts[at].needs };
     let sum = (0..own.len()).map(gets).sum();
-    let whole: Vec<f64> = (0..own.len()).map(|at| tree.whole(at, &parts, &gets)).collect();
-    parts.iter_mut().zip(whole).for_each(|(part, whole)| part.whole = whole);
+    tree.add_wholes(&mut parts);
+    parts.iter_mut().zip(&tree.classes).for_each(|(part, class)| part.due = class.due);
     Parts { classes: parts, sum, spare }
 }
 
@@ -129,6 +132,10 @@ pub(crate) fn divide(tokens: f64, others: &[ClassDemand], own: &[OwnClass]) -> P
 struct ClassTree {
     classes: Vec<Class>,
     root: usize,
+    /// The root and all classes below it, each before the classes in it.
+    order: Vec<usize>,
+    /// The parties among which the tokens of a class are divided at a time.
+    open: Vec<Open>,
 }
 
 impl ClassTree {
@@ -162,65 +169,95 @@ impl ClassTree {
             let parent = numbers.get(parent).copied().filter(|parent| at >= own.len() || *parent < at).unwrap_or(root);
             classes[parent].children.push(at);
         }
-        Self { classes, root }
+        let mut order = vec![root];
+        let mut next = 0;
+        while let Some(at) = order.get(next) {
+            order.extend(&classes[*at].children);
+            next += 1;
+        }
+        Self { classes, root, order, open: Vec::new() }
     }
 
     /// Divides `tokens` among all classes, and returns what none of them needs.
     fn pour(&mut self, tokens: f64) -> f64 {
-        self.add_demand(self.root);
-        self.pour_into(self.root, tokens)
+        for at in (0..self.order.len()).rev().map(|nth| self.order[nth]) {
+            let class = &self.classes[at];
+            let within: f64 = class.children.iter().map(|child| self.classes[*child].demand).sum();
+            self.classes[at].demand = class.own_demand() + within;
+        }
+        self.classes[self.root].gets = tokens;
+        let mut spare = 0.0;
+        for nth in 0..self.order.len() {
+            let at = self.order[nth];
+            let left = self.pour_into(at);
+            if at == self.root {
+                spare = left;
+            }
+        }
+        spare
     }
 
-    fn add_demand(&mut self, at: usize) -> f64 {
-        let children = std::mem::take(&mut self.classes[at].children);
-        let below: f64 = children.iter().map(|child| self.add_demand(*child)).sum();
-        let class = &mut self.classes[at];
-        class.children = children;
-        class.demand = class.own_demand() + below;
-        class.demand
-    }
-
-    fn pour_into(&mut self, at: usize, tokens: f64) -> f64 {
-        let children = std::mem::take(&mut self.classes[at].children);
-        let class = &mut self.classes[at];
+    /// Divides what a class gets between its own claims and the classes in it, and returns what none of them needs.
+    fn pour_into(&mut self, at: usize) -> f64 {
+        let class = &self.classes[at];
+        let (mut left, own_demand) = (class.gets, class.own_demand());
+        self.open.clear();
         // Claims of a class that has classes in it share with these by a weight of 1.
-        let mut open: Vec<(Option<usize>, f64, f64)> = vec![(None, 1.0, class.own_demand())];
-        open.extend(
-            children.iter().map(|child| (Some(*child), self.classes[*child].weight, self.classes[*child].demand)),
-        );
+        self.open.push(Open::new(None, 1.0, own_demand));
+        self.open.extend(class.children.iter().map(|child| {
+            let &Class { weight, demand, .. } = &self.classes[*child];
+            Open::new(Some(*child), weight, demand)
+        }));
         // Those that need the least for their weight are filled first, and what they leave raises the level of the others.
-        open.sort_unstable_by(|(_, weight, demand), (_, other, others)| (demand / weight).total_cmp(&(others / other)));
-        let mut weights: f64 = open.iter().map(|(_, weight, _)| weight).sum();
-        let mut left = tokens;
-        for (child, weight, demand) in open {
+        self.open.sort_unstable_by(|one, other| one.filled_at.total_cmp(&other.filled_at));
+        let mut weights: f64 = self.open.iter().map(|open| open.weight).sum();
+        for &Open { child, weight, demand, .. } in &self.open {
             let part = demand.min(left * weight / weights);
-            self.give(at, child, part);
+            match child {
+                None => self.classes[at].due = part,
+                Some(child) => self.classes[child].gets = part,
+            }
             (left, weights) = ((left - part).max(0.0), weights - weight);
         }
-        self.classes[at].children = children;
         left
     }
 
-    fn give(&mut self, at: usize, child: Option<usize>, tokens: f64) {
-        match child {
-            None => self.classes[at].due = tokens,
-            Some(child) => _ = self.pour_into(child, tokens),
+    /// What each class and the classes in it get on this node. Where all of them are light, what is due to them, so that they
+    /// have it at once when they need it.
+    fn add_wholes(&self, parts: &mut [ClassPart]) {
+        let mut due = vec![0.0; parts.len()];
+        let mut have_heavy = vec![false; parts.len()];
+        // Those in a class come behind it.
+        for at in (0..parts.len()).rev() {
+            let ClassPart { level, is_heavy, needs, .. } = parts[at];
+            let own = self.classes[at].children.iter().filter(|child| **child < parts.len());
+            (have_heavy[at], due[at]) = (is_heavy, level);
+            let mut gets = if is_heavy { level } else { needs };
+            for child in own {
+                have_heavy[at] |= have_heavy[*child];
+                due[at] += due[*child];
+                gets += parts[*child].whole;
+            }
+            parts[at].whole = gets;
+        }
+        for (at, part) in parts.iter_mut().enumerate().filter(|(at, _)| !have_heavy[*at]) {
+            part.whole = due[at];
         }
     }
+}
 
-    /// What the class and the classes in it get on this node. Where all of them are light, what is due to them, so that they
-    /// have it at once when they need it.
-    fn whole(&self, at: usize, parts: &[ClassPart], gets: &impl Fn(usize) -> f64) -> f64 {
-        let mut own = vec![at];
-        let mut next = 0;
-        while let Some(at) = own.get(next) {
-            own.extend(self.classes[*at].children.iter().filter(|child| **child < parts.len()));
-            next += 1;
-        }
-        if own.iter().any(|at| parts[*at].is_heavy) {
-            return own.into_iter().map(gets).sum();
-        }
-        own.into_iter().map(|at| parts[at].level).sum()
+/// A party to which tokens are given: the claims of a class itself, or a class in it.
+struct Open {
+    child: Option<usize>,
+    weight: f64,
+    demand: f64,
+    /// At how many tokens for a weight of 1 it has what it needs.
+    filled_at: f64,
+}
+
+impl Open {
+    fn new(child: Option<usize>, weight: f64, demand: f64) -> Self {
+        Self { child, weight, demand, filled_at: demand / weight }
     }
 }
 
@@ -361,6 +398,16 @@ mod tests {
         let own = [own(A, 4, 0), own(B, 1, 500)];
         let parts = divide(100.0, &[], &own);
         assert_near(&[parts.classes[0].whole, parts.classes[1].whole, parts.sum], &[80.0, 100.0, 100.0]);
+    }
+
+    #[test]
+    fn a_class_has_what_is_due_to_the_classes_in_it_until_claims_wait_in_one_of_them() {
+        for (waiting, expected) in [(0, [50.0, 10.0, 30.0, 100.0]), (500, [50.0, 10.0, 50.0, 50.0])] {
+            let within = |number, weight, waiting| OwnClass { parent: A, ..own(number, weight, waiting) };
+            let own = [own(A, 1, 0), within(7, 1, 0), within(8, 3, waiting), own(B, 1, 500)];
+            let parts = divide(100.0, &[], &own);
+            assert_near(&parts.classes.iter().map(|part| part.whole).collect::<Vec<_>>(), &expected);
+        }
     }
 
     /// Their claims do not wait for long, so few wait at a time.

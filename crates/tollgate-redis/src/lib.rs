@@ -197,6 +197,7 @@ impl RedisStore {
 
     /// Sets [how far ahead](Store::prefetch) limiters built with this store ask for tokens, at most a second: fewer requests,
     /// and longer waits. The default is 0; the last call counts. All nodes should have the same.
+    /// Limiters with classes ignore it.
     #[must_use = "this returns the changed store"]
     pub fn prefetch(mut self, prefetch: Duration) -> Self {
         self.prefetch = prefetch;

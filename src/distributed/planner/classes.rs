@@ -21,7 +21,7 @@ impl RefillPlanner {
 
     /// The last request got nothing for the classes.
     pub(crate) fn withdraw_class_requests(&mut self) {
-        self.turns.iter_mut().for_each(|turns| turns.withdraw_requests());
+        self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
     }
 
     /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
@@ -29,25 +29,26 @@ impl RefillPlanner {
         // What nodes may keep is missing in the bucket.
         let most = self.terms.burst.saturating_sub(self.nodes * self.fair_allowance()).max(1);
         let (fullness, share_time) = (self.left as f64 / most as f64, self.share_time());
-        self.turns.iter_mut().for_each(|turns| turns.add_spare(fullness, share_time, now));
+        self.accounts.iter_mut().for_each(|accounts| accounts.add_spare(fullness, share_time, now));
     }
 
     /// The instant before which this node takes no tokens for its classes; 0 if it may.
     pub(super) fn resumes_at(&self) -> u64 {
-        self.turns.as_ref().map_or(0, |turns| turns.resumes_at(self.share_time()))
+        self.accounts.as_ref().map_or(0, |accounts| accounts.resumes_at(self.share_time()))
     }
 
     /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
     /// the bucket is half full, and before the node's lease ends.
     pub(super) fn looks_again_at(&self) -> u64 {
-        let least = (2 * self.share_time()).min(TTL / 3);
+        let is_boosted = self.accounts.as_ref().is_some_and(|accounts| accounts.are_boosted());
+        let least = (self.share_time() * if is_boosted { 1 } else { 4 } / 2).min(TTL / 3);
         let pause = (self.terms.filling_time() / 2).clamp(least, TTL / 3);
         self.asked_at.saturating_add(pause)
     }
 
     /// When a node in which no claim waits tells the store so: until then other nodes share with its classes.
     pub(super) fn reports_at(&self, view: &View) -> u64 {
-        let is_due = !view.is_waiting && self.turns.as_ref().is_some_and(|turns| turns.has_reported);
+        let is_due = !view.is_waiting && self.accounts.as_ref().is_some_and(|accounts| accounts.has_reported);
         if is_due { self.asked_at.saturating_add(SHARE) } else { u64::MAX }
     }
 }

@@ -19,7 +19,7 @@ impl RefillPlanner {
         if self.acked == 0 {
             return 1;
         }
-        let of_classes = self.turns.as_ref().and_then(|turns| turns.share());
+        let of_classes = self.accounts.as_ref().and_then(|accounts| accounts.share());
         of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
     }
 

@@ -19,7 +19,7 @@ async fn shares_hold_on_nodes_with_large_claims_of_one_class_and_a_trickle_of_an
         sleep(millis(5_000)).await;
         let [pages, backup] = fleet.granted_in(millis(40_000), ["pages", "backup"]).await;
         println!("{} nodes, a claim each {pause} ms: {backup} of {}", nodes.len(), pages + backup);
-        assert!((3_600.0..=4_400.0).contains(&backup), "{backup} of {}", pages + backup);
+        assert!((3_800.0..=4_200.0).contains(&backup), "{backup} of {}", pages + backup);
         assert!(pages + backup >= 19_800.0, "{pages} and {backup}");
         fleet.assert_lawful(500, 50);
     }
@@ -48,7 +48,7 @@ async fn classes_with_few_callers_have_their_shares() {
             };
             let _nodes: Vec<Node> = (0..nodes).map(node).collect();
             sleep(millis(2_000)).await;
-            fleet.check_policy_within(0.03, millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
+            fleet.check_policy(millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
             fleet.assert_lawful(500, 50);
         }
     }

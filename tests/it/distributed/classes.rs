@@ -70,9 +70,9 @@ async fn what_a_class_does_not_use_goes_to_the_others() {
     pages.tasks.abort_all();
     sleep(millis(500)).await;
     let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
-    assert!(backup >= 985.0, "{backup} of 1,000");
+    assert!(backup >= 990.0, "{backup} of 1,000");
     fleet.consume(&mut pages, "pages", 60, 1);
-    sleep(millis(1_000)).await;
+    sleep(millis(500)).await;
     fleet.check_policy(millis(2_000), "both again").await;
     fleet.assert_lawful(500, 50);
 }
@@ -155,7 +155,7 @@ async fn a_giant_is_paid_in_installments() {
     let giant = node.classes["backup"].clone();
     let giant = tokio::spawn(async move { giant.wait(200).await });
     let [pages] = fleet.granted_in(millis(2_000), ["pages"]).await;
-    assert!((760.0..=910.0).contains(&pages), "{pages} of 1,000, and {:?} for the giant", 1_000.0 - pages);
+    assert!((790.0..=910.0).contains(&pages), "{pages} of 1,000, and {:?} for the giant", 1_000.0 - pages);
     timeout(millis(1_000), giant).await.expect("200 tokens at 100 per second").unwrap().unwrap();
 }
 

@@ -1,0 +1,354 @@
+//! How much the classes of a node may take, and when: an account for each class. Pure.
+//!
+//! What is [due](super::shares) to a class on this node is added to its account in each share time, and what the class is served
+//! is taken from it. A class asks for what its account will have a share time later. A claim that costs more is requested at once,
+//! and the class then *rests* until its account is at 0 again, unless the store has tokens for which no node asks. So what is due
+//! to one class of a node is not spent on another one.
+
+use super::{ClassDemand, Usage};
+use crate::core::classes::MAX_WEIGHT;
+use std::collections::HashMap;
+
+/// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
+const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
+
+/// No more debts are remembered, of classes that are there and of those that are gone.
+const MOST_ACCOUNTS: usize = 256;
+
+/// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
+const FULL: f64 = 0.95;
+/// How much more is due if the bucket is full, in parts of what is due anyway. It is less by the third power of how full the bucket
+/// is: for moments, tokens are left although all is asked for.
+const SPEED: f64 = 2.0;
+/// The largest ratio of two weights: the parts may be too small by so much.
+const MOST_BOOST: f64 = MAX_WEIGHT as f64;
+
+/// What a node with classes knows of the others, and what its classes may take.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    /// The demand on the other nodes, and when that is out of date.
+    others: Vec<ClassDemand>,
+    known_until: u64,
+    /// By the numbers of the classes. Empty if the demand on other nodes is not known.
+    classes: HashMap<u64, Account>,
+    /// When the accounts were updated, and when what is left in the store was added.
+    updated_at: u64,
+    spare_at: u64,
+    /// The last report had claims that wait.
+    pub(crate) has_reported: bool,
+    /// By what the parts are multiplied where tokens are left. Above 1 if the store's bucket was full again and again: a node
+    /// has reported more than it uses.
+    boost: f64,
+    pub(crate) usage: Usage,
+}
+
+/// A class of this node, as its account needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassState {
+    pub(crate) number: u64,
+    /// What is due to it in a share time, in tokens, if that many wait.
+    pub(crate) part: f64,
+    /// What is due to it on all nodes.
+    pub(crate) due: f64,
+    /// All tokens that it was served so far.
+    pub(crate) served: u64,
+    pub(crate) is_waiting: bool,
+}
+
+/// What a class of this node may take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    part: f64,
+    due: f64,
+    /// What was due to it so far, less what it was served.
+    credit: f64,
+    /// What was requested for it and was not served yet.
+    requested: f64,
+    served: u64,
+    is_waiting: bool,
+}
+
+impl Account {
+    fn balance(&self) -> f64 {
+        self.credit - self.requested
+    }
+
+    /// The credit when so much is due to the class on all nodes. If that falls by more than half, because a sibling has claims
+    /// again, what the class asked for a share time ahead was due to it, and it pays back as much less. If only the part of this
+    /// node falls, other nodes of the class have what it took too much.
+    fn credit_at(&self, due: f64) -> f64 {
+        let ahead = (-self.balance()).clamp(0.0, self.part);
+        if due < self.due / 2.0 { self.credit + ahead * (1.0 - due / self.due) } else { self.credit }
+    }
+
+    /// In how many share times it has paid back what it took beyond its part.
+    fn pays_for(&self) -> f64 {
+        (-self.balance()).max(0.0) / self.part.max(f64::MIN_POSITIVE)
+    }
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self {
+            others: Vec::new(),
+            known_until: 0,
+            classes: HashMap::new(),
+            updated_at: 0,
+            spare_at: 0,
+            has_reported: false,
+            boost: 1.0,
+            usage: Usage::default(),
+        }
+    }
+}
+
+impl Accounts {
+    /// Whether the store's bucket was full again and again.
+    pub(crate) fn are_boosted(&self) -> bool {
+        self.boost > 1.0
+    }
+
+    /// Records the demand on the other nodes.
+    pub(crate) fn learn(&mut self, others: Vec<ClassDemand>, now: u64) {
+        (self.others, self.known_until) = (others, now.saturating_add(KNOWN_FOR));
+    }
+
+    /// The demand on the other nodes, if it is known.
+    pub(crate) fn others(&self, now: u64) -> Option<&[ClassDemand]> {
+        (now < self.known_until).then_some(&self.others)
+    }
+
+    /// Updates the accounts of the classes of this node. `outstanding`: the tokens that are promised to it or here, and not
+    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them.
+    pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
+        self.updated_at = now;
+        let mut before = std::mem::take(&mut self.classes);
+        let mut unasked = 0.0;
+        for class in classes {
+            let &ClassState { number, part, due, served, is_waiting } = class;
+            let known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
+            // A class that was made anew counts from 0.
+            let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
+            let requested = (known.requested - taken).max(0.0);
+            unasked += (taken - known.requested).max(0.0);
+            // Nothing is saved for later, except what is too little for the next claim.
+            let most = requested + if is_waiting { part * self.boost } else { 0.0 };
+            let credit = (known.credit_at(due) + known.part * elapsed - taken).min(most);
+            self.classes.insert(number, Account { part, due, credit, requested, served, is_waiting });
+        }
+        for (number, mut gone) in before {
+            (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
+            if gone.credit < 0.0 && self.classes.len() < MOST_ACCOUNTS {
+                self.classes.insert(number, gone);
+            }
+        }
+        // Requested tokens that are not there any more were served to another class, which has not asked for them, or lost, or
+        // served to a class that was removed since: the class that has asked pays for these.
+        let requested: f64 = self.classes.values().map(|account| account.requested).sum();
+        let gone = requested - outstanding as f64;
+        if gone > 0.0 {
+            let paid = 1.0 - (unasked / gone).min(1.0);
+            for account in self.classes.values_mut() {
+                let part = account.requested * gone / requested;
+                account.requested -= part;
+                account.credit -= part * paid;
+            }
+        }
+    }
+
+    /// The last request got nothing.
+    pub(crate) fn withdraw_requests(&mut self) {
+        self.classes.values_mut().for_each(|account| account.requested = 0.0);
+    }
+
+    /// The demand on other nodes is not known any more.
+    pub(crate) fn forget(&mut self) {
+        self.classes.clear();
+    }
+
+    /// Whether claims of this class wait until it has paid back what it took beyond its part, and no tokens are requested for
+    /// it.
+    pub(crate) fn rests(&self, class: u64) -> bool {
+        self.classes.get(&class).is_some_and(|account| account.balance() < 0.0 && account.requested < 0.5)
+    }
+
+    /// How many tokens claims of this class may take now, and whether a claim may take more; `None` if that is not known.
+    pub(crate) fn limit(&self, class: u64) -> Option<(f64, bool)> {
+        let account = self.classes.get(&class)?;
+        Some((account.balance() + account.part, account.balance() >= 0.0))
+    }
+
+    /// How many tokens the node may take now, at least one claim.
+    pub(crate) fn share(&self) -> Option<u64> {
+        let waiting = self.classes.values().filter(|account| account.is_waiting);
+        let share = |account: &Account| (account.balance() + account.part).max(0.0);
+        (!self.classes.is_empty()).then(|| waiting.map(share).sum::<f64>() as u64)
+    }
+
+    /// The instant before which no class may take tokens; 0 if one may. A share time lasts `share_time` nanoseconds.
+    pub(crate) fn resumes_at(&self, share_time: u64) -> u64 {
+        let waiting = self.classes.values().filter(|account| account.is_waiting);
+        match waiting.map(Account::pays_for).reduce(f64::min) {
+            Some(share_times) if share_times > 0.0 => {
+                self.updated_at.saturating_add((share_times * share_time as f64).ceil() as u64)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Records that `tokens` were requested for a class.
+    pub(crate) fn request(&mut self, class: u64, tokens: f64) {
+        if let Some(account) = self.classes.get_mut(&class) {
+            account.requested += tokens;
+        }
+    }
+
+    /// The store's bucket is full to this part after all that was asked for: more is due to each class, in proportion to its
+    /// part, and the more the fuller the bucket is. So what is left is shared as all else is.
+    pub(crate) fn add_spare(&mut self, fullness: f64, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.spare_at).min(share_time);
+        self.spare_at = now;
+        let share_times = elapsed as f64 / share_time as f64;
+        for account in self.classes.values_mut().filter(|account| account.is_waiting) {
+            let part = account.part * self.boost;
+            let most = (part - account.balance()).max(0.0);
+            let more = if fullness < FULL {
+                SPEED * fullness.powi(3) * share_times * part
+            } else {
+                part - account.part - account.balance()
+            };
+            account.credit += more.clamp(0.0, most);
+        }
+        if fullness >= FULL {
+            self.boost = (2.0 * self.boost).min(MOST_BOOST);
+        } else if fullness < FULL / 2.0 {
+            self.boost = (self.boost / 2.0).max(1.0);
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const TENTH: u64 = 100_000_000;
+
+    fn state(number: u64, part: f64, served: u64) -> ClassState {
+        ClassState { number, part, due: 4.0 * part, served, is_waiting: true }
+    }
+
+    #[test]
+    fn each_class_takes_its_part_in_a_share_time_and_fractions_add_up() {
+        let (mut accounts, mut served) = (Accounts::default(), 0);
+        for round in 0..40 {
+            accounts.update(&[state(1, 1.25, served)], 0, TENTH, round * TENTH);
+            assert_eq!(accounts.resumes_at(TENTH), 0);
+            let share = accounts.share().unwrap();
+            accounts.request(1, share as f64);
+            served += share;
+        }
+        assert_eq!(served, 50);
+    }
+
+    #[test]
+    fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((2.5, true)));
+        accounts.request(1, 10.0);
+        accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [false; 2], "its claim has tokens that are to come");
+        assert_eq!(accounts.limit(1), Some((-5.0, false)));
+        let second = accounts.limit(2).unwrap();
+        assert!(second.1 && accounts.resumes_at(TENTH) == 0, "{second:?}");
+        // It was served. The other class has taken what is due to it.
+        accounts.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [true; 2]);
+        assert_eq!(accounts.resumes_at(TENTH), 3 * TENTH, "the second has paid back 10 tokens of 5 each");
+        accounts.update(&[state(1, 2.5, 10), state(2, 5.0, 15)], 0, TENTH, 4 * TENTH);
+        assert_eq!([1, 2].map(|class| accounts.rests(class)), [false; 2]);
+    }
+
+    #[test]
+    fn requested_tokens_that_did_not_come_or_were_served_to_another_class_are_not_charged() {
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+        accounts.request(1, 20.0);
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().1), [true, false], "the second class was served");
+        accounts.request(1, 20.0);
+        accounts.withdraw_requests();
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((2.0, true)), "the request got nothing");
+        accounts.request(1, 20.0);
+        accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
+    }
+
+    #[test]
+    fn a_class_that_is_made_anew_owes_what_it_owed() {
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
+        accounts.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
+        accounts.update(&[], 0, TENTH, TENTH);
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 2 * TENTH);
+        assert_eq!((accounts.limit(1), accounts.resumes_at(TENTH)), (Some((-14.0, false)), 10 * TENTH));
+        accounts.update(&[], 0, TENTH, 11 * TENTH);
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
+        assert_eq!(accounts.limit(1), Some((2.0, true)), "its debt was paid by time");
+    }
+
+    #[test]
+    fn what_no_class_asks_for_is_shared_by_the_parts_and_pays_all_debts_before_tokens_are_lost() {
+        let mut accounts = Accounts::default();
+        let served = [state(1, 4.0, 100), state(2, 1.0, 100)];
+        accounts.update(&[state(1, 4.0, 0), state(2, 1.0, 0)], 0, TENTH, 0);
+        accounts.update(&served, 0, TENTH, 0);
+        accounts.add_spare(0.5, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().0), [-95.0, -98.75]);
+        accounts.add_spare(FULL, TENTH, TENTH);
+        assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap()), [(4.0, true), (1.0, true)]);
+    }
+
+    #[test]
+    fn what_was_asked_for_ahead_is_not_owed_if_much_less_is_due_to_the_class() {
+        let mut accounts = Accounts::default();
+        let state = |number, part, due, served| ClassState { due, ..state(number, part, served) };
+        accounts.update(&[state(1, 25.0, 50.0, 0), state(2, 25.0, 50.0, 0), state(3, 2.0, 8.0, 0)], 0, TENTH, 0);
+        [(1, 25.0), (2, 25.0), (3, 20.0)].into_iter().for_each(|(class, tokens)| accounts.request(class, tokens));
+        accounts.update(&[state(1, 5.0, 10.0, 25), state(2, 5.0, 50.0, 25), state(3, 0.5, 2.0, 20)], 0, TENTH, 0);
+        assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
+        assert_eq!(accounts.limit(2), Some((-20.0, false)), "more nodes share what is due to the class");
+        assert_eq!(
+            accounts.limit(3),
+            Some((-18.0, false)),
+            "a large claim is owed but for what was due in a share time"
+        );
+    }
+
+    /// Another node has reported more than it uses, so parts are far too small.
+    #[test]
+    fn if_the_bucket_is_full_again_and_again_classes_take_more_than_their_parts() {
+        let mut accounts = Accounts::default();
+        let mut take = |fullness| {
+            accounts.update(&[state(1, 0.5, 0), state(2, 0.125, 0)], 0, TENTH, 0);
+            accounts.add_spare(fullness, TENTH, 0);
+            let found = [1, 2].map(|class| accounts.limit(class).unwrap().0);
+            (found, accounts.are_boosted())
+        };
+        assert_eq!(take(FULL), ([0.5, 0.125], true));
+        assert_eq!(take(FULL), ([1.0, 0.25], true));
+        assert_eq!(take(FULL), ([2.0, 0.5], true));
+        assert_eq!(take(0.6).1, true, "as long as tokens are left");
+        assert_eq!((0..3).map(|_| take(0.1).1).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn what_others_reported_is_out_of_date_after_a_lease() {
+        let mut accounts = Accounts::default();
+        assert_eq!((accounts.others(0), accounts.share(), accounts.resumes_at(TENTH)), (None, None, 0));
+        accounts.learn(Vec::new(), TENTH);
+        assert_eq!((accounts.others(21 * TENTH - 1), accounts.others(21 * TENTH)), (Some(&[][..]), None));
+    }
+}
