@@ -116,7 +116,7 @@ mod tests {
         let bucket = bucket();
         let record = bucket.to_bytes();
         let text = "tollgate 1\n1 100000 20 20 0 3\n\
-                    -8 1700000000000001 0 1700000000000000 6800000000 1 0 1 1700000002000001 1700000002801001\n\
+                    -8 1700000000000001 0 1700000000000001 6800000000 1 0 1 1700000002000001 1700000002801001\n\
                     00000000000000000000000000000007 1 3 1700000002000001 6800000000 20 8 0 0 1\n";
         assert_eq!(std::str::from_utf8(&record), Ok(text));
         assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket));
