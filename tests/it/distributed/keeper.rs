@@ -119,7 +119,7 @@ fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
 /// because of them must not conclude that its own runtime is ending: the claim would hang.
 #[test]
 fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
-    for trial in 0..150 {
+    for trial in 0..100 {
         let (first, second) = (runtime(), runtime());
         let store = first.block_on(async { MemoryStore::new() });
         let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
