@@ -139,9 +139,7 @@ impl Core {
     /// The task of the source ended with its runtime: spawns it on this one, if there is one. Returns false if this runtime
     /// is shutting down too.
     pub(super) fn replace_source_task(&self) -> bool {
-        let Some(host) = self.host() else { return true };
-        self.start_source_task(&host);
-        !self.state.lock().source_task_is_gone()
+        self.host().is_none_or(|host| self.start_source_task(&host))
     }
 
     /// Spawns the tasks of the sources of this limiter and its parent, unless they run already, if this thread is in a
@@ -149,15 +147,14 @@ impl Core {
     pub(crate) fn replace_sources(&self) -> bool {
         let Some(host) = self.host() else { return false };
         self.start_source_task(&host);
-        self.parent().into_iter().for_each(|parent| parent.start_source_task(&host));
+        self.parent().into_iter().for_each(|parent| _ = parent.start_source_task(&host));
         true
     }
 
-    /// Spawns the task of a source of tokens on `host`, unless it runs already.
-    pub(super) fn start_source_task(&self, host: &Handle) {
+    /// Spawns the task of a source of tokens on `host`, unless it runs already. Returns false if `host` is shutting down.
+    /// Whether the task is gone afterwards would not tell: another thread may have spawned it in vain on its own runtime.
+    pub(super) fn start_source_task(&self, host: &Handle) -> bool {
         let task = self.state.lock().take_source_task();
-        if let Some(task) = task {
-            task.spawn(host);
-        }
+        task.is_none_or(|task| task.spawn(host))
     }
 }

@@ -19,8 +19,9 @@ impl RequestTask {
         Self(Box::pin(task))
     }
 
-    pub(crate) fn spawn(self, host: &Handle) {
-        host.spawn(self.0);
+    /// Returns false if `host` is shutting down, and dropped the task at once.
+    pub(crate) fn spawn(self, host: &Handle) -> bool {
+        !host.spawn(self.0).is_finished()
     }
 }
 

@@ -115,6 +115,42 @@ fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
 }
 
+/// Attempts on a runtime that has ended take the refill task again and again, in vain. A driver that finds the task gone
+/// because of them must not conclude that its own runtime is ending: the claim would hang.
+#[test]
+fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
+    for trial in 0..100 {
+        let (first, second) = (runtime(), runtime());
+        let store = first.block_on(async { MemoryStore::new() });
+        let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+        let keys = keys_under(&parent);
+        store.set_reachable(false);
+        let waiting = second.spawn({
+            let keys = keys.clone();
+            async move { drop(keys.consume(&1, 5).await.unwrap()) }
+        });
+        second.block_on(async { sleep(millis(10)).await });
+        first.block_on(async { sleep(millis(10)).await });
+        let (ended, is_over) = (first.handle().clone(), Arc::new(AtomicBool::new(false)));
+        drop(first);
+        let attempts = [(); 6].map(|()| {
+            let (ended, parent, is_over) = (ended.clone(), parent.clone(), Arc::clone(&is_over));
+            std::thread::spawn(move || {
+                let _inside = ended.enter();
+                while !is_over.load(Relaxed) {
+                    assert!(parent.try_acquire(4).is_err());
+                }
+            })
+        });
+        second.block_on(async { sleep(millis(10)).await });
+        is_over.store(true, Relaxed);
+        attempts.into_iter().for_each(|attempts| attempts.join().unwrap());
+        store.set_reachable(true);
+        let served = second.block_on(async { timeout(FOR_EVER, waiting).await });
+        served.unwrap_or_else(|_| panic!("the claim of trial {trial} hangs")).unwrap();
+    }
+}
+
 /// A driver that the user runs starts the refill task again too.
 #[test]
 fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
