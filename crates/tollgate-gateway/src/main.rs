@@ -154,6 +154,9 @@ async fn limit(options: Options) -> Result<bool, Failure> {
         saver.save().map_err(|error| saver.failed(&error))?;
     }
     gateway.announce();
+    if options.without_limits {
+        eprintln!("gateway: with --without-limits no request is limited, and no key is asked for");
+    }
     let saving = async {
         match saver.clone() {
             Some(saver) => saver.run(every).await,

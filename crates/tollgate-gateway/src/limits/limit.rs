@@ -9,7 +9,7 @@ use crate::request::client::Client;
 use crate::request::name::Name;
 
 /// All names are from the file, so they are few.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Limit {
     /// That of the request's own client.
     Own,

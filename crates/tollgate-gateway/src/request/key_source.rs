@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::jwt;
+use crate::http::path_variants::is_escaped_rightly;
 use crate::http::token_list::has_token;
 
 /// The scheme that may precede a key, with spaces between them.
@@ -31,6 +32,8 @@ pub(crate) enum AmbiguousKey {
     NotAscii,
     /// In a query: a control character inside, or bytes that are not UTF-8.
     NotText,
+    /// In a query: a `%` that begins no escape, in the key or in the name of a parameter.
+    BadEscape,
 }
 
 impl AmbiguousKey {
@@ -40,6 +43,9 @@ impl AmbiguousKey {
             Self::Several => "send one key: servers differ in which of several they take",
             Self::NotAscii => "send the key in ASCII characters: servers differ in how they read others in a header",
             Self::NotText => "send the key as UTF-8 without control characters: servers differ in how they read others",
+            Self::BadEscape => {
+                "write each % of the key and of names as %25: servers differ in how they read one that begins no escape"
+            }
         }
     }
 }
@@ -69,9 +75,10 @@ impl KeySource {
     pub(crate) fn shown<'a>(&self, query: &'a str) -> Cow<'a, str> {
         let Self::Query(name) = self else { return Cow::Borrowed(query) };
         let is_key = |pair: &&str| {
-            let other = decoded(pair.split('=').next().unwrap_or_default());
-            // What is not UTF-8 could be the key to the upstream.
-            std::str::from_utf8(&other).map_or(true, |other| is_same_name(other, name))
+            let other = pair.split('=').next().unwrap_or_default();
+            // What is not UTF-8 or is escaped wrongly could be the key to the upstream.
+            !is_escaped_rightly(other)
+                || std::str::from_utf8(&decoded(other)).map_or(true, |other| is_same_name(other, name))
         };
         if !query.split(SEPARATORS).any(|pair| is_key(&pair)) {
             return Cow::Borrowed(query);
@@ -140,17 +147,27 @@ fn bare(value: &str) -> &str {
 
 /// The parameter of this name.
 fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, AmbiguousKey> {
-    let pairs = query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    // A name may end before the bytes that are not UTF-8.
-    let is_key = |other: &str| is_same_name(&String::from_utf8_lossy(&decoded(other)), name);
-    let mut values = pairs.filter(|(other, _)| is_key(other));
+    let pairs = || query.split(SEPARATORS).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    // Some servers drop such a `%`, or its letters too: the name could be that of the key.
+    if query.contains('%') && !pairs().all(|(other, _)| is_escaped_rightly(other)) {
+        return Err(AmbiguousKey::BadEscape);
+    }
+    // Some servers drop bytes that are not UTF-8.
+    let is_key = |other: &str| match String::from_utf8_lossy(&decoded(other)) {
+        Cow::Borrowed(other) => is_same_name(other, name),
+        Cow::Owned(other) => is_same_name(&other.replace('\u{fffd}', ""), name),
+    };
+    let mut values = pairs().filter(|(other, _)| is_key(other));
     let Some((_, value)) = values.next() else { return Ok(None) };
     if values.next().is_some() { Err(AmbiguousKey::Several) } else { value_of(value) }
 }
 
-/// A value of a parameter; `None` if it is empty. Some servers end a value at a NUL, and some drop bytes that are not UTF-8:
-/// with these a key whose tokens are used up could be sent as another one.
+/// A value of a parameter; `None` if it is empty. Some servers end a value at a NUL, and some drop bytes that are not UTF-8, or
+/// a `%` that begins no escape: with these a key whose tokens are used up could be sent as another one.
 fn value_of(text: &str) -> Result<Option<Cow<'_, str>>, AmbiguousKey> {
+    if !is_escaped_rightly(text) {
+        return Err(AmbiguousKey::BadEscape);
+    }
     let value = match decoded(text) {
         Cow::Borrowed(_) => Cow::Borrowed(trimmed(text)),
         Cow::Owned(bytes) => {
@@ -214,6 +231,13 @@ fn a_key_in_the_query_is_found_however_it_is_written() {
         ("key=a%ff", Err(AmbiguousKey::NotText)),
         ("key=a%00b", Err(AmbiguousKey::NotText)),
         ("key=a%0d%0ab", Err(AmbiguousKey::NotText)),
+        ("key=s%hop", Err(AmbiguousKey::BadEscape)),
+        ("key=shop%", Err(AmbiguousKey::BadEscape)),
+        ("key=%u0061", Err(AmbiguousKey::BadEscape)),
+        ("key=a%25zz", Ok(Some("a%zz"))),
+        ("key=a&k%ffey=b", Err(AmbiguousKey::Several)),
+        ("key=a&k%ey=b", Err(AmbiguousKey::BadEscape)),
+        ("key=a&k%25ey=b%", Ok(Some("a"))),
         ("x=%00%ff&key=a", Ok(Some("a"))),
         ("key=+%00%09a%e3%80%80", Ok(Some("a"))),
         ("key=+%00%09", Ok(None)),
@@ -244,6 +268,7 @@ fn a_shown_query_has_no_key() {
         ("x=1&key=a%20b&y", "x=1&...&y"),
         ("%6bey=a&keys=b&key=c", "...&keys=b&..."),
         ("%ffkey=a", "..."),
+        ("k%zzey=a&b=c%", "...&b=c%"),
         ("a;KEY=b;c&key=d", "a;...;c&..."),
         ("a=b", "a=b"),
         ("", ""),

@@ -127,7 +127,7 @@ impl Refusals {
             .into_iter()
             .map(|((refused_client, reason, limit), seen)| (refused_client, reason, limit, seen))
             .collect();
-        let (kinds, rank) = (most.len(), |kind: &Kind| (Reverse(kind.3.count), kind.0, kind.1));
+        let (kinds, rank) = (most.len(), |kind: &Kind| (Reverse(kind.3.count), kind.0, kind.1, kind.2));
         if shown < kinds {
             most.select_nth_unstable_by_key(shown, rank);
             most.truncate(shown);
@@ -201,5 +201,14 @@ mod tests {
         assert!([1, 12, 300].into_iter().all(|shown| first(shown) == first(usize::MAX)[..shown]));
         let shown = |name| most.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
         assert!(names.into_iter().all(shown));
+    }
+
+    #[test]
+    fn kinds_with_equal_counts_are_shown_in_one_order() {
+        let (refusals, ann) = (Refusals::new(), Client::Listed(Name::new("ann")));
+        let rules: Vec<_> = (0..50).map(|number| Limit::Rule(Name::new(&format!("route {number:02}")))).collect();
+        rules.iter().for_each(|rule| refusals.note(Some(ann), Reason::RuleQuota, Some(*rule)));
+        let shown: Vec<_> = refusals.recent(12).most.into_iter().filter_map(|(_, _, limit, _)| limit).collect();
+        assert_eq!(shown, rules[..12]);
     }
 }

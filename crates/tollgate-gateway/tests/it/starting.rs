@@ -88,3 +88,22 @@ async fn one_command_limits_each_address() {
     process.signal("TERM");
     assert!(process.ended().0.success());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_without_limits_says_so() {
+    let (_, address) = Upstream::start().await;
+    let url = format!("http://{address}");
+    let anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let run = |more: &[&str]| {
+        let limits = ["--upstream", &url, "--limit", "1/h, burst 1"];
+        Process::with(&[&limits, &anywhere[..], more].concat())
+    };
+    let process = run(&["--without-limits"]);
+    process.says("no request is limited, and no key is asked for", 1).await;
+    for _ in 0..3 {
+        assert_eq!(reqwest::get(format!("http://{}/", process.address)).await.unwrap().status(), StatusCode::OK);
+    }
+    process.signal("TERM");
+    assert!(process.ended().0.success());
+    assert_eq!(run(&[]).lines("no request is limited"), 0);
+}

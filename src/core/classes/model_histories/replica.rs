@@ -86,13 +86,18 @@ impl Replica {
     fn pay(&mut self, at: u64) {
         let pick = self.scheduler.tree.picked().expect("an installment is in service");
         self.installments.push((pick.leaf, at, pick.tokens, pick.by_floor));
+        let mut at_once = (self.scheduler.clone(), self.supply.clone());
         let paid = self.scheduler.pay(&mut self.supply, self.base);
+        let base = self.base;
         self.base = self.base.wrapping_add(pick.tokens);
         if let Paid::Claim(leaf) = paid {
             let (_, queue) = self.classes.iter_mut().find(|(id, _)| *id == leaf).expect("a known leaf");
             let claim = queue.pop_front().expect("the claim in service waits");
             let next = queue.front().map(|claim| claim.cost);
             self.scheduler.advance(leaf, next, claim.debt, at);
+            // The limiter does both in one step.
+            at_once.0.pay_claim((next, claim.debt), &mut at_once.1, base);
+            assert_eq!(format!("{at_once:?}"), format!("{:?}", (&self.scheduler, &self.supply)));
             self.grants.push((claim.id, at));
             self.charge_debts();
         }
