@@ -167,7 +167,6 @@ impl State {
                 return PartsServed::Ended(Served::All);
             }
             Verdict::Again | Verdict::TicketRecalled => return PartsServed::Ended(Served::Again),
-            _ if wakes.is_full() => return PartsServed::Ended(Served::Again),
             Verdict::Grant(at) => {
                 self.supply.mint(at, Some(ticket));
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
