@@ -10,10 +10,11 @@
 --     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
 --     time for which the bucket has minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
--- Instead of these fields the hash may have the field 'c' of claim.lua, while no node is known.
+-- While no node is known, the hash may have the field 's' alone, in the form of claim.lua.
 --
 -- Nodes of several releases share a store while a release is deployed. So no field changes its form: what is new gets a
--- field of its own, with one letter. Releases that do not know the field leave it as it is, and others do without it.
+-- field of its own, with one letter. Releases that do not know the field leave it as it is, and others do without it. What
+-- an earlier release must not overlook has the place of an old field in a form that it calls damaged: the form of claim.lua.
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
 -- missing key means that the bucket is full and no node holds anything.
@@ -33,7 +34,7 @@ local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+)$'
 local SUMS = '^(%d+) (%d+)$'
 local NODE = '^(%d+) (%d+) %d+ (%-?%d+) %d+ %d+ %d+ %d+ %d+$'
 local ANSWER = '^%d+ %d+ %d+ %-?%d+ (%d+) (%d+) (%d+) (%d+) (%d+)$'
-local CLAIMS = '^(%d+) (%d+) (%d+) (%d+) (.*)$'
+local CLAIMS = '^(%d+) (%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d.*)$'
 
 -- The numbers of a text, or nothing if the script has not written it.
 local function numbers(text, pattern)
@@ -61,14 +62,17 @@ local function damaged(field)
   return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
 end
 
-local stored = redis.call('HMGET', key, 's', 'q', 'h', node, 'u', 'c')
+local stored = redis.call('HMGET', key, 's', 'q', 'h', node, 'u')
 local quota = args[4]
 local amount, period, burst, initial, stepped, version = terms(quota)
 local level, stamp, part, swept, epoch, busy, was, clock, last_until = initial, now, 0, now, 0, 0, 0, 0, now
 local held, nodes = 0, 0
 -- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
 local is_other, is_newer = false, false
-if stored[1] then
+local single, seconds, micros, rest, its_quota = string.match(stored[1] or '', CLAIMS)
+if single then
+  level, stamp, part, stored[2] = tonumber(single), seconds * 1000000 + micros, tonumber(rest), its_quota
+elseif stored[1] then
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1], BUCKET)
   if not level then return damaged('s') end
   held, nodes = string.match(stored[3] or '', SUMS)
@@ -77,14 +81,10 @@ if stored[1] then
   last_until = tonumber(string.match(stored[5] or '', '^%d+$'))
   -- An earlier release has written the store: a sweep finds out.
   if not last_until then last_until, swept = now, 0 end
-elseif stored[6] then
-  local single, seconds, micros, rest, its_quota = string.match(stored[6], CLAIMS)
-  if not single then return damaged('c') end
-  level, stamp, part, stored[2] = tonumber(single), seconds * 1000000 + micros, tonumber(rest), its_quota
 end
-if (stored[1] or stored[6]) and stored[2] ~= quota then
+if stored[1] and stored[2] ~= quota then
   local has = {terms(stored[2] or '')}
-  if not has[1] then return damaged(stored[1] and 'q' or 'c') end
+  if not has[1] then return damaged(single and 's' or 'q') end
   is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= stepped
   is_newer = version > has[6]
   if is_other and version == has[6] then return redis.error_reply('TOLLGATEQUOTA ' .. stored[2]) end
@@ -318,7 +318,6 @@ elseif stored[2] == quota and stored[3] == sums and stored[5] == last then
 else
   redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last)
 end
-if stored[6] then redis.call('HDEL', key, 'c') end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
