@@ -12,13 +12,13 @@ use std::collections::HashMap;
 /// For how long what other nodes reported is used after an answer, in nanoseconds: as long as a store remembers a node.
 const KNOWN_FOR: u64 = super::LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
-/// No more debts are remembered, of classes that are there and of those that are gone.
+/// The most accounts that are kept, those of removed classes included.
 const MOST_ACCOUNTS: usize = 256;
 
-/// If the store's bucket is full to this part, nothing is paid back: before it is quite full, and tokens are lost.
+/// From this fullness of the store's bucket on, all debts are cancelled. It is below 1, so that no token is lost before.
 const FULL: f64 = 0.95;
-/// How much more is due if the bucket is full, in parts of what is due anyway. It is less by the third power of how full the bucket
-/// is: for moments, tokens are left although all is asked for.
+/// Extra tokens in a share time, as a multiple of the part, are this times the third power of how full the bucket is. The third
+/// power leaves out the tokens that a busy fleet leaves for moments.
 const SPEED: f64 = 2.0;
 /// The largest ratio of two weights: the parts may be too small by so much.
 const MOST_BOOST: f64 = MAX_WEIGHT as f64;
@@ -36,8 +36,8 @@ pub(crate) struct Accounts {
     spare_at: u64,
     /// The last report had claims that wait.
     pub(crate) has_reported: bool,
-    /// By what the parts are multiplied where tokens are left. Above 1 if the store's bucket was full again and again: a node
-    /// has reported more than it uses.
+    /// By what the parts are multiplied while tokens are left. Above 1 if the store's bucket was full again and again although
+    /// claims wait here: other nodes have reported more than they use.
     boost: f64,
     pub(crate) usage: Usage,
 }
@@ -64,6 +64,8 @@ struct Account {
     credit: f64,
     /// What was requested for it and was not served yet.
     requested: f64,
+    /// What the last fall of `due` has forgiven. It counts again if that much is due again.
+    forgiven: f64,
     served: u64,
     is_waiting: bool,
 }
@@ -73,12 +75,31 @@ impl Account {
         self.credit - self.requested
     }
 
-    /// The credit when so much is due to the class on all nodes. If that falls by more than half, because a sibling has claims
-    /// again, what the class asked for a share time ahead was due to it, and it pays back as much less. If only the part of this
-    /// node falls, other nodes of the class have what it took too much.
-    fn credit_at(&self, due: f64) -> f64 {
+    /// The class is due so much on all nodes. If that falls by more than half while claims wait, as when a sibling has claims
+    /// again, what the class asked for a share time ahead was due to it, and it pays back as much less. If only the part of
+    /// this node falls, other nodes of the class have what it took too much.
+    fn set_due(&mut self, due: f64, is_waiting: bool) {
         let ahead = (-self.balance()).clamp(0.0, self.part);
-        if due < self.due / 2.0 { self.credit + ahead * (1.0 - due / self.due) } else { self.credit }
+        if due > self.due * 2.0 {
+            self.credit -= std::mem::take(&mut self.forgiven);
+        } else if due < self.due / 2.0 && self.is_waiting && is_waiting {
+            let forgiven = ahead * (1.0 - due / self.due);
+            self.credit += forgiven;
+            self.forgiven += forgiven;
+        }
+        (self.due, self.is_waiting) = (due, is_waiting);
+    }
+
+    /// Adds what was due to the class in so many share times, less the tokens that it was served. Nothing is saved for later,
+    /// except what is too little for the next claim, and what was left in the store.
+    fn add(&mut self, share_times: f64, taken: f64, part: f64, boost: f64) {
+        let left = self.balance().min(part * boost);
+        self.requested = (self.requested - taken).max(0.0);
+        let most = self.requested + if self.is_waiting { part.max(left) } else { 0.0 };
+        let due = self.part * share_times;
+        self.credit = (self.credit + due - taken).min(most);
+        self.forgiven = (self.forgiven - due).max(0.0);
+        self.part = part;
     }
 
     /// In how many share times it has paid back what it took beyond its part.
@@ -122,20 +143,22 @@ impl Accounts {
     /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them.
     pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
-        self.updated_at = now;
+        self.updated_at = self.updated_at.max(now);
         let mut before = std::mem::take(&mut self.classes);
         let mut unasked = 0.0;
         for class in classes {
             let &ClassState { number, part, due, served, is_waiting } = class;
-            let known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
+            let mut known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
             // A class that was made anew counts from 0.
             let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
-            let requested = (known.requested - taken).max(0.0);
             unasked += (taken - known.requested).max(0.0);
-            // Nothing is saved for later, except what is too little for the next claim.
-            let most = requested + if is_waiting { part * self.boost } else { 0.0 };
-            let credit = (known.credit_at(due) + known.part * elapsed - taken).min(most);
-            self.classes.insert(number, Account { part, due, credit, requested, served, is_waiting });
+            // The parts are right again.
+            if part > 2.0 * known.part && known.part > 0.0 {
+                self.boost = 1.0;
+            }
+            known.set_due(due, is_waiting);
+            known.add(elapsed, taken, part, self.boost);
+            self.classes.insert(number, Account { served, ..known });
         }
         for (number, mut gone) in before {
             (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
@@ -143,8 +166,8 @@ impl Accounts {
                 self.classes.insert(number, gone);
             }
         }
-        // Requested tokens that are not there any more were served to another class, which has not asked for them, or lost, or
-        // served to a class that was removed since: the class that has asked pays for these.
+        // Requested tokens that are no longer outstanding were served to a class that has not requested them, and that class
+        // pays; or they were lost, or served to a class that was removed, and the class that has requested them pays.
         let requested: f64 = self.classes.values().map(|account| account.requested).sum();
         let gone = requested - outstanding as f64;
         if gone > 0.0 {
@@ -154,6 +177,16 @@ impl Accounts {
                 account.requested -= part;
                 account.credit -= part * paid;
             }
+        }
+    }
+
+    /// No claim waits on this node.
+    pub(crate) fn pause(&mut self, share_time: u64, now: u64) {
+        let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
+        (self.updated_at, self.boost) = (self.updated_at.max(now), 1.0);
+        for account in self.classes.values_mut() {
+            account.is_waiting = false;
+            account.add(elapsed, 0.0, account.part, 1.0);
         }
     }
 
@@ -179,7 +212,7 @@ impl Accounts {
         Some((account.balance() + account.part, account.balance() >= 0.0))
     }
 
-    /// How many tokens the node may take now, at least one claim.
+    /// How many tokens the node may take now.
     pub(crate) fn share(&self) -> Option<u64> {
         let waiting = self.classes.values().filter(|account| account.is_waiting);
         let share = |account: &Account| (account.balance() + account.part).max(0.0);
@@ -330,18 +363,49 @@ mod tests {
     /// Another node has reported more than it uses, so parts are far too small.
     #[test]
     fn if_the_bucket_is_full_again_and_again_classes_take_more_than_their_parts() {
-        let mut accounts = Accounts::default();
+        let (mut accounts, mut limits) = (Accounts::default(), [0.5, 0.125]);
         let mut take = |fullness| {
-            accounts.update(&[state(1, 0.5, 0), state(2, 0.125, 0)], 0, TENTH, 0);
+            accounts.update(&[state(1, 0.5, 0), state(2, 0.125, 0)], u64::MAX, TENTH, 0);
+            accounts.request(1, limits[0]);
+            accounts.request(2, limits[1]);
             accounts.add_spare(fullness, TENTH, 0);
-            let found = [1, 2].map(|class| accounts.limit(class).unwrap().0);
-            (found, accounts.are_boosted())
+            limits = [1, 2].map(|class| accounts.limit(class).unwrap().0);
+            (limits, accounts.are_boosted())
         };
         assert_eq!(take(FULL), ([0.5, 0.125], true));
         assert_eq!(take(FULL), ([1.0, 0.25], true));
         assert_eq!(take(FULL), ([2.0, 0.5], true));
         assert!(take(0.6).1, "as long as tokens are left");
         assert_eq!((0..3).map(|_| take(0.1).1).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn nothing_is_saved_while_no_claim_waits() {
+        let mut accounts = Accounts::default();
+        for round in 0..9 {
+            accounts.update(&[state(1, 2.0, 0)], 0, TENTH, round * TENTH);
+            accounts.add_spare(FULL, TENTH, round * TENTH);
+        }
+        assert!(accounts.limit(1).unwrap().0 > 4.0 && accounts.are_boosted());
+        accounts.pause(TENTH, 10 * TENTH);
+        assert_eq!((accounts.limit(1), accounts.are_boosted()), (Some((2.0, true)), false));
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 10 * TENTH);
+        assert_eq!(accounts.limit(1), Some((2.0, true)));
+    }
+
+    /// A sibling whose claims come and go would double the share otherwise.
+    #[test]
+    fn what_a_fall_has_forgiven_counts_again_after_a_rise() {
+        let mut accounts = Accounts::default();
+        let due = |due| ClassState { due, ..state(1, 2.0, 0) };
+        accounts.update(&[due(8.0)], 2, TENTH, 0);
+        accounts.request(1, 2.0);
+        for _ in 0..9 {
+            accounts.update(&[due(2.0)], 2, TENTH, 0);
+            assert_eq!(accounts.limit(1).unwrap().0, 1.5, "three quarters are forgiven");
+            accounts.update(&[due(8.0)], 2, TENTH, 0);
+            assert_eq!(accounts.limit(1).unwrap().0, 0.0);
+        }
     }
 
     #[test]

@@ -61,6 +61,10 @@ impl State {
     /// Computes how much is due to the classes of this node, by the claims that wait now, and lets those rest that took more.
     /// Returns what each may take now; nothing if the demand on other nodes is not known.
     pub(super) fn take_part(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, now: u64) -> ClassLimits {
+        if self.queue.is_empty() {
+            let share_time = planner.share_time();
+            planner.accounts.iter_mut().for_each(|accounts| accounts.pause(share_time, now));
+        }
         if planner.accounts.is_none() || self.queue.is_empty() {
             return ClassLimits::new();
         }
@@ -77,7 +81,7 @@ impl State {
         // What no class on any node needs goes to the classes in which claims wait.
         let waiting: f64 =
             own.iter().zip(&parts.classes).filter(|((_, own), _)| own.waiting > 0).map(|(_, part)| part.level).sum();
-        let more = 1.0 + parts.spare / busy as f64 / waiting.max(f64::MIN_POSITIVE);
+        let more = if waiting > 0.0 { 1.0 + parts.spare / busy as f64 / waiting } else { 1.0 };
         let states: Vec<ClassState> = own
             .iter()
             .zip(&parts.classes)
@@ -129,7 +133,7 @@ impl State {
         }
         let mut with_needs: HashSet<u64> = HashSet::new();
         let mut classes = Vec::new();
-        // Those in a class come before it.
+        // Here children come before their parents.
         for (class, part) in own.iter().zip(parts.classes).rev() {
             if part.is_heavy || part.needs > 0.0 || with_needs.contains(&class.number) {
                 with_needs.insert(class.parent);
@@ -141,7 +145,7 @@ impl State {
         }
         // A store that knows too many classes leaves out the last ones: a class is no use without those around it.
         classes.reverse();
-        // The limiter itself is known to all, unless it has claims of its own.
+        // The row of the limiter itself is sent only if claims wait outside all classes.
         classes.retain(|row| row.class != 0 || row.heavy + row.light > 0);
         let ttl = LeaseRequest::LEASE_TIME.as_micros() as u64;
         let report = ClassReport::new(planner.node(), ttl, classes);

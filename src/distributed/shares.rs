@@ -222,8 +222,8 @@ impl ClassTree {
         left
     }
 
-    /// What each class and the classes in it get on this node. Where all of them are light, what is due to them, so that they
-    /// have it at once when they need it.
+    /// What each class and the classes in it get on this node. If none of them is heavy, its weight is what is due to it, and not
+    /// what it uses, so that a new claim is not held back.
     fn add_wholes(&self, parts: &mut [ClassPart]) {
         let mut due = vec![0.0; parts.len()];
         let mut have_heavy = vec![false; parts.len()];

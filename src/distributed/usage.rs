@@ -35,8 +35,8 @@ struct ClassUsage {
 }
 
 impl ClassUsage {
-    /// What the class is served in a share time, such that all reports together say what it was served. An average of few
-    /// claims is wrong, and what is reported and not used is lost to the other nodes of the class.
+    /// The estimated use in a share time, corrected so that all reports add up to what was served. An average of few claims is
+    /// wrong, and what is reported and not used is lost to the other nodes of the class.
     fn corrected(&self) -> f64 {
         (self.average - self.excess / CORRECTED_IN).clamp(self.average / 2.0, self.average * 2.0)
     }

@@ -16,8 +16,8 @@ const ATTEMPTS: u32 = 4;
 
 const BEGIN: i64 = 1_700_000_000_000_000;
 
-/// The requests of five nodes, some repeated, overtaken or senseless. In each third history most requests are claims at once
-/// of callers that leave with them.
+/// The requests of five nodes, some repeated, overtaken or senseless. In each third history most requests are claims
+/// `at_once` of callers that the store forgets with the request.
 struct Requests {
     random: Random,
     /// Of how many requests one is of a node.

@@ -26,7 +26,7 @@ impl RefillPlanner {
 
     /// Tokens are left in the store for which no node asks: classes may take more, by their parts.
     pub(super) fn share_spare(&mut self, now: u64) {
-        // What nodes may keep is missing in the bucket.
+        // The allowances of nodes are not in the bucket.
         let most = self.terms.burst.saturating_sub(self.nodes * self.fair_allowance()).max(1);
         let (fullness, share_time) = (self.left as f64 / most as f64, self.share_time());
         self.accounts.iter_mut().for_each(|accounts| accounts.add_spare(fullness, share_time, now));
@@ -37,8 +37,8 @@ impl RefillPlanner {
         self.accounts.as_ref().map_or(0, |accounts| accounts.resumes_at(self.share_time()))
     }
 
-    /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: before
-    /// the bucket is half full, and before the node's lease ends.
+    /// When a node that takes no tokens for a while asks whether the store has some for which no other node asks: when the bucket
+    /// could be half full, if that is in two share times or later, and before the node's lease ends.
     pub(super) fn looks_again_at(&self) -> u64 {
         let is_boosted = self.accounts.as_ref().is_some_and(|accounts| accounts.are_boosted());
         let least = (self.share_time() * if is_boosted { 1 } else { 4 } / 2).min(TTL / 3);

@@ -53,3 +53,26 @@ async fn classes_with_few_callers_have_their_shares() {
         }
     }
 }
+
+/// While less than the quota is used, no class saves anything for later, and its limits stay as they are.
+#[tokio::test(start_paused = true)]
+async fn classes_have_their_shares_soon_after_a_quiet_time() {
+    for pause in [200, 2_000] {
+        let fleet = Fleet::of_two();
+        let mut nodes: Vec<Node> = (0..4).map(|_| fleet.node(&[])).collect();
+        for node in &mut nodes {
+            for class in ["pages", "backup"] {
+                fleet.consume_every(node, class, 1, 1, millis(pause));
+            }
+        }
+        sleep(millis(60_000)).await;
+        fleet.consume(&mut nodes[0], "pages", 60, 1);
+        fleet.consume(&mut nodes[1], "backup", 300, 1);
+        fleet.consume(&mut nodes[2], "backup", 300, 1);
+        sleep(millis(1_000)).await;
+        let [pages, backup] = fleet.granted_in(millis(5_000), ["pages", "backup"]).await;
+        println!("after a pause of {pause} ms after each grant: {pages} to {backup}");
+        assert!((470.0..=530.0).contains(&backup) && pages + backup >= 2_490.0, "{pages} to {backup}");
+        fleet.assert_lawful(500, 50);
+    }
+}

@@ -89,6 +89,10 @@ impl Subject for Postgres {
 async fn postgres_conforms() {
     let Some(server) = Server::start().await else { return };
     server.say(&timed()).await;
+    // However slow the machine is.
+    for function in ["tollgate_ask_1", "tollgate_classes_1"] {
+        server.say(&format!("ALTER FUNCTION {function} SET lock_timeout = 0")).await;
+    }
     let pool = pool(&server.address()).unwrap();
     let report = run(Case::ALL, &Postgres { server, pool }).await;
     assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
