@@ -1,8 +1,8 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
 //! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
-//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs` and `pick.rs` (the tree and the rules of
-//! service); `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
+//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs`, `pick.rs` and `charge.rs` (the tree and the
+//! rules of service); `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
 //! `simulation.rs` (estimates); `name.rs`, `entry.rs`, `table.rs` and `weights.rs` (the queues, names and weights of the classes).
 //! `state/classes.rs` serves a limiter with them.
 
@@ -11,6 +11,7 @@ mod arrivals;
 #[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
+mod charge;
 mod conflict;
 mod entry;
 mod floor;

@@ -70,8 +70,8 @@ impl Fixture {
         }
     }
 
-    /// Random claims, some of them cancelled, and with `changes` random changes, never more than two milliseconds after the last service. Returns what waits
-    /// after each service.
+    /// Random claims, some of them cancelled, and with `changes` random changes, never more than two milliseconds after the last
+    /// service. Returns what waits after each service.
     fn run_random(mut self, seed: u64, changes: bool) -> Vec<Vec<usize>> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut seen = Vec::new();
@@ -90,12 +90,16 @@ impl Fixture {
                 drop(self.waiting.remove(random.usize(0..self.waiting.len())));
             }
             self.limiter.tick();
-            self.waiting.retain_mut(|(_, claim)| match if claim.is_woken() { claim.poll() } else { Poll::Pending } {
-                Poll::Ready(answer) => {
-                    self.held.extend(answer.ok());
-                    false
+            self.waiting.retain_mut(|(_, claim)| {
+                if !claim.is_woken() {
+                    return true;
                 }
-                Poll::Pending => true,
+                let polled = claim.poll();
+                let waits = polled.is_pending();
+                if let Poll::Ready(answer) = polled {
+                    self.held.extend(answer.ok());
+                }
+                waits
             });
             let of = |class: usize| self.waiting.iter().filter(|(of, _)| *of == class).count();
             seen.push(vec![of(0), of(1), self.limiter.available() as usize]);

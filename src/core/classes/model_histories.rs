@@ -15,7 +15,7 @@ use bucket::Rule;
 use fastrand::Rng;
 use fraction::Fraction;
 use model::{Int, Model, Served};
-use replica::{Replica, quota};
+use replica::Replica;
 use seeds::seeds;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl History {
         let fraction = floor.map(|(tokens, nanos)| Fraction::new(tokens.into(), nanos.into()));
         let id = self.model.add_class(now, parent, weight.into(), fraction, ceiling);
         let floor = floor.map(|(tokens, nanos)| Quota::new(tokens, Duration::from_nanos(nanos)));
-        let added = self.replica.add(self.now, parent, weight, floor, ceiling.map(quota));
+        let added = self.replica.add(self.now, parent, weight, floor, ceiling.map(Rule::quota));
         assert_eq!(id, added);
         if is_inner {
             self.inner.push(id);
@@ -151,13 +151,13 @@ impl History {
                 self.model.set_ceiling(now, index, ceiling);
                 self.replica.serve(self.now);
                 let id = self.replica.leaf(index);
-                self.replica.scheduler.tree.set_ceiling(id, ceiling.map(quota), self.now);
+                self.replica.scheduler.tree.set_ceiling(id, ceiling.map(Rule::quota), self.now);
             }
             23 => {
                 let index = self.random.usize(0..self.model.quotas.len());
                 let rule = rule(&mut self.random, self.scale, true);
                 self.model.set_quota(now, index, rule);
-                self.replica.set_quota(self.now, index, quota(rule));
+                self.replica.set_quota(self.now, index, rule.quota());
             }
             24 => {
                 let span = self.random.u64(0..60) * self.scale;

@@ -7,9 +7,9 @@
 //!
 //! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what
 //! the quotas mean for them, `conflict.rs` whether the floors can be kept, `retained.rs` what removed classes leave, and
-//! `pick.rs` the rules of service.
+//! `pick.rs` and `charge.rs` the rules of service.
 //!
-//! The scheduler is SFQ (Goyal, Vin, Cheng: StartTag-time Fair Queueing, 1996), hierarchical as in the paper, with tags
+//! The scheduler is SFQ (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996), hierarchical as in the paper, with tags
 //! given when a claim is served and not when it arrives, and with reservations and limits beside the weights as in
 //! mClock (Gulati, Merchant, Varman, 2010).
 

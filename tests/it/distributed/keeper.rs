@@ -17,6 +17,20 @@ fn runtime() -> Runtime {
 /// Longer than any test takes: a claim that waits that long hangs.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
+/// A limiter of 1,000 tokens a second that is built on `runtime`, which has its refill task, and its store.
+fn built_on(runtime: &Runtime) -> (MemoryStore, Limiter) {
+    runtime.block_on(async {
+        let store = MemoryStore::new();
+        let limiter = limiter(&store, Quota::per_second(1_000).burst(10));
+        (store, limiter)
+    })
+}
+
+/// Runs what is ready, and what is due within 10 ms.
+fn run(runtime: &Runtime) {
+    runtime.block_on(async { sleep(millis(10)).await });
+}
+
 #[test]
 fn a_claim_after_the_end_of_the_building_runtime_is_served() {
     let first = runtime();
@@ -34,15 +48,14 @@ fn a_claim_after_the_end_of_the_building_runtime_is_served() {
 #[test]
 fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
     let (first, second) = (runtime(), runtime());
-    let line = first.block_on(async { MemoryStore::new() });
-    let limiter = first.block_on(async { limiter(&line, Quota::per_second(1_000).burst(10)) });
+    let (line, limiter) = built_on(&first);
     line.set_reachable(false);
     let waiting = second.spawn({
         let limiter = limiter.clone();
         async move { drop(limiter.consume(20).await.unwrap()) }
     });
-    second.block_on(async { sleep(millis(10)).await });
-    first.block_on(async { sleep(millis(10)).await });
+    run(&second);
+    run(&first);
     drop(first);
     line.set_reachable(true);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
@@ -62,8 +75,8 @@ fn a_waiter_in_a_class_at_the_end_of_the_building_runtime_is_served() {
         let class = class.clone();
         async move { drop(class.consume(20).await.unwrap()) }
     });
-    second.block_on(async { sleep(millis(10)).await });
-    first.block_on(async { sleep(millis(10)).await });
+    run(&second);
+    run(&first);
     drop(first);
     store.set_reachable(true);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
@@ -78,7 +91,7 @@ fn attempts_in_a_class_after_the_end_of_the_building_runtime_are_granted_at_last
         || Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone()).classes().build();
     let limiter = first.block_on(async { build().unwrap() });
     let class = limiter.class("class", Share::weight(1)).unwrap();
-    first.block_on(async { sleep(millis(10)).await });
+    run(&first);
     drop(first);
     second.block_on(async {
         let granted = async {
@@ -100,16 +113,15 @@ fn keys_under(parent: &Limiter) -> KeyedLimiter<u32> {
 #[test]
 fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
     let (first, second) = (runtime(), runtime());
-    let store = first.block_on(async { MemoryStore::new() });
-    let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    let (store, parent) = built_on(&first);
     let keys = keys_under(&parent);
     store.set_reachable(false);
     let waiting = second.spawn({
         let keys = keys.clone();
         async move { drop(keys.consume(&1, 5).await.unwrap()) }
     });
-    second.block_on(async { sleep(millis(10)).await });
-    first.block_on(async { sleep(millis(10)).await });
+    run(&second);
+    run(&first);
     drop(first);
     store.set_reachable(true);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
@@ -121,16 +133,15 @@ fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
 fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
     for trial in 0..100 {
         let (first, second) = (runtime(), runtime());
-        let store = first.block_on(async { MemoryStore::new() });
-        let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+        let (store, parent) = built_on(&first);
         let keys = keys_under(&parent);
         store.set_reachable(false);
         let waiting = second.spawn({
             let keys = keys.clone();
             async move { drop(keys.consume(&1, 5).await.unwrap()) }
         });
-        second.block_on(async { sleep(millis(10)).await });
-        first.block_on(async { sleep(millis(10)).await });
+        run(&second);
+        run(&first);
         let (ended, is_over) = (first.handle().clone(), Arc::new(AtomicBool::new(false)));
         drop(first);
         let attempts = [(); 6].map(|()| {
@@ -142,7 +153,7 @@ fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
                 }
             })
         });
-        second.block_on(async { sleep(millis(10)).await });
+        run(&second);
         is_over.store(true, Relaxed);
         attempts.into_iter().for_each(|attempts| attempts.join().unwrap());
         store.set_reachable(true);
@@ -155,13 +166,12 @@ fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
 #[test]
 fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
     let (first, second) = (runtime(), runtime());
-    let store = first.block_on(async { MemoryStore::new() });
-    let limiter = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    let (_, limiter) = built_on(&first);
     second.spawn(limiter.replenisher());
-    second.block_on(async { sleep(millis(10)).await });
-    first.block_on(async { sleep(millis(10)).await });
+    run(&second);
+    run(&first);
     drop(first);
-    second.block_on(async { sleep(millis(10)).await });
+    run(&second);
     let waiting = std::thread::spawn({
         let limiter = limiter.clone();
         move || drop(limiter.blocking_consume(5).unwrap())
@@ -179,11 +189,10 @@ fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
 fn attempts_of_a_key_after_the_end_of_the_runtime_of_the_parent_are_granted_at_last() {
     for cap in [None, Some(10)] {
         let (first, second) = (runtime(), runtime());
-        let store = first.block_on(async { MemoryStore::new() });
-        let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+        let (_, parent) = built_on(&first);
         let keys = KeyedLimiter::<u32>::builder().parent(&parent);
         let keys = if let Some(cap) = cap { keys.max_in_flight(cap) } else { keys }.build().unwrap();
-        first.block_on(async { sleep(millis(10)).await });
+        run(&first);
         drop(first);
         second.block_on(async {
             let granted = async {
@@ -200,8 +209,7 @@ fn attempts_of_a_key_after_the_end_of_the_runtime_of_the_parent_are_granted_at_l
 #[test]
 fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told() {
     let first = runtime();
-    let store = first.block_on(async { MemoryStore::new() });
-    let parent = first.block_on(async { limiter(&store, Quota::per_second(1_000).burst(10)) });
+    let (store, parent) = built_on(&first);
     let keys = keys_under(&parent);
     store.set_reachable(false);
     let (told, answer) = std::sync::mpsc::channel();
@@ -210,7 +218,7 @@ fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told
         move || told.send(keys.blocking_consume(&1, 5).map(drop))
     });
     while parent.snapshot().waiting_tasks == 0 {
-        first.block_on(async { sleep(millis(10)).await });
+        run(&first);
     }
     drop(first);
     let answer = answer.recv_timeout(Duration::from_secs(10)).expect("the claim hangs");
@@ -231,8 +239,8 @@ fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
         let limiter = limiter.clone();
         async move { drop(limiter.consume(100).await.unwrap()) }
     });
-    second.block_on(async { sleep(millis(10)).await });
-    first.block_on(async { sleep(millis(10)).await });
+    run(&second);
+    run(&first);
     let promised = line.snapshot().granted;
     assert!((100..120).contains(&promised), "{promised}");
     let asks = line.asks();

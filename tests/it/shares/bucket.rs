@@ -1,7 +1,9 @@
 //! One quota or ceiling of the model: a level, and what raises it. The rules of a full bucket, of fractions and of
 //! steps are those of the FIFO limiter's model in `oracle/bucket.rs`.
 
+use super::Quota;
 use super::fraction::Fraction;
+use std::time::Duration;
 
 type Int = i128;
 
@@ -18,6 +20,16 @@ pub(crate) struct Rule {
 impl Rule {
     pub(crate) fn continuous(amount: Int, period: Int, burst: Int, initial: Int) -> Self {
         Self { amount, period, stepped: false, burst, initial }
+    }
+
+    /// The quota of a limiter with this rule.
+    pub(crate) fn quota(self) -> Quota {
+        let quota = match self.period {
+            0 => Quota::manual(self.burst as u64),
+            period => Quota::new(self.amount as u64, Duration::from_nanos(period as u64)).burst(self.burst as u64),
+        };
+        let quota = quota.initial(self.initial as u64);
+        if self.stepped { quota.stepped() } else { quota }
     }
 
     /// Tokens per nanosecond.

@@ -2,7 +2,7 @@
 //! at 0, all weights 1, and all claims arrive at 0 in the order named. Instants are in milliseconds.
 
 use super::bucket::Rule;
-use super::fixture::{Fixture, quota, share};
+use super::fixture::{Fixture, share};
 use super::fraction::Fraction;
 use super::model::{ClassId, Id, Int, Model};
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ impl Subject for Fixture {
 
     fn set_quota(&mut self, at: Int, rule: Rule) {
         self.walk(at);
-        self.limiter.set_quota(0, quota(rule)).expect("a valid quota");
+        self.limiter.set_quota(0, rule.quota()).expect("a valid quota");
     }
 
     fn grants(&mut self, at: Int) -> Vec<(Id, Int)> {

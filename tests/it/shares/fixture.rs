@@ -7,15 +7,6 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Class, ConfigError, ConsumeError, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota, Share};
 
-pub(super) fn quota(rule: Rule) -> Quota {
-    let quota = match rule.period {
-        0 => Quota::manual(rule.burst as u64),
-        period => Quota::new(rule.amount as u64, Duration::from_nanos(period as u64)).burst(rule.burst as u64),
-    };
-    let quota = quota.initial(rule.initial as u64);
-    if rule.stepped { quota.stepped() } else { quota }
-}
-
 /// A floor of some tokens in some nanoseconds.
 pub(super) type Rate = (Int, Int);
 
@@ -25,7 +16,7 @@ pub(super) fn share(weight: Int, floor: Option<Rate>, ceiling: Option<Rule>) -> 
         share = share.floor(Quota::new(tokens as u64, Duration::from_nanos(nanos as u64)));
     }
     if let Some(rule) = ceiling {
-        share = share.ceiling(quota(rule));
+        share = share.ceiling(rule.quota());
     }
     share
 }
@@ -56,7 +47,7 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) fn new(rules: &[Rule], cap: Option<Int>) -> Self {
         let clock = ManualClock::new();
-        let builder = rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(quota(*rule)));
+        let builder = rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(rule.quota()));
         let builder = cap.into_iter().fold(builder, |builder, cap| builder.max_in_flight(cap as u64));
         let builder = builder.classes().rovers_at(u64::MAX - 20).clock(clock.clone());
         Self {

@@ -5,7 +5,7 @@
 //! `TOLLGATE_SHARES=20742..20743` those of these seeds.
 
 use super::bucket::Rule;
-use super::fixture::{Fixture, Rate, quota, share};
+use super::fixture::{Fixture, Rate, share};
 use super::fraction::Fraction;
 use super::ledger::{Ledger, served};
 use super::model::{ClassId, Id, Int, Model};
@@ -175,7 +175,7 @@ impl History {
                 let index = self.random.usize(0..self.model.quotas.len());
                 let rule = rule(&mut self.random, self.scale, true);
                 let conflicts = self.conflicts_with(index, rule);
-                assert_eq!(self.fixture.limiter.set_quota(index, quota(rule)).is_err(), conflicts, "{rule:?}");
+                assert_eq!(self.fixture.limiter.set_quota(index, rule.quota()).is_err(), conflicts, "{rule:?}");
                 if !conflicts {
                     self.model.set_quota(now, index, rule);
                 }

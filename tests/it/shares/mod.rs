@@ -19,3 +19,5 @@ pub(crate) mod model;
 mod pitfalls;
 mod regressions;
 pub(crate) mod seeds;
+
+use tollgate::Quota;

@@ -2,7 +2,7 @@
 //! second with a burst of 10, empty at 0, unless a test says otherwise.
 
 use super::bucket::Rule;
-use super::fixture::{Fixture, quota, share};
+use super::fixture::{Fixture, share};
 use super::fraction::Fraction;
 use super::model::{ClassId, Id, Int, Model};
 
@@ -180,7 +180,7 @@ fn a_pick_is_not_kept_over_a_larger_burst() {
     let ceiling = Rule::continuous(20, SECOND, 10, 3);
     let a = fixture.add(0, share(1, None, Some(ceiling))).expect("valid");
     come(&mut fixture, a, 1, 10);
-    fixture.limiter.set_quota(0, quota(Rule::continuous(100, SECOND, 20, 0))).expect("valid");
+    fixture.limiter.set_quota(0, Rule::continuous(100, SECOND, 20, 0).quota()).expect("valid");
     for step in 1..=100 {
         serve(&mut fixture, step * 10 * MS);
         let level = fixture.class(a).snapshot().ceiling_level;

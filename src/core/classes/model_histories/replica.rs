@@ -8,7 +8,6 @@ use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 /// A claim in a queue, and the debt noted behind it.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +29,9 @@ pub(super) struct Replica {
     pub(super) installments: Vec<(ClassId, u64, u64, bool)>,
 }
 
-pub(super) fn quota(rule: Rule) -> Quota {
-    let quota = match rule.period {
-        0 => Quota::manual(rule.burst as u64),
-        period => Quota::new(rule.amount as u64, Duration::from_nanos(period as u64)).burst(rule.burst as u64),
-    };
-    let quota = quota.initial(rule.initial as u64);
-    if rule.stepped { quota.stepped() } else { quota }
-}
-
 impl Replica {
     pub(super) fn new(rules: &[Rule], cap: Option<Int>) -> Self {
-        let quotas: Vec<_> = rules.iter().map(|rule| quota(*rule)).collect();
+        let quotas: Vec<_> = rules.iter().map(|rule| rule.quota()).collect();
         let start = u64::MAX - 7;
         let supply = Supply::new(&quotas, cap.map(|cap| cap as u64), start);
         Self {
