@@ -140,7 +140,7 @@ end
 local mine = stored[4]
 if nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept then
   local all = nodes > 0 and redis.call('HGETALL', key) or {}
-  local strange, stranger = 0, nil
+  local foreign_count, foreign_name = 0, nil
   local keep, count, gone, last_end = 0, 0, {}, 0
   local step = now < swept and stamp - now or 0
   last_until = now
@@ -148,7 +148,7 @@ if nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept then
     local name = all[i]
     if #name > 1 and not (#name == 32 and string.match(all[i + 1], NODE)) then
       redis.call('HDEL', key, name)
-      strange, stranger = strange + 1, stranger or name
+      foreign_count, foreign_name = foreign_count + 1, foreign_name or name
     elseif #name > 1 then
       local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
       holds, ends = tonumber(holds), tonumber(ends) - step
@@ -164,7 +164,7 @@ if nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept then
       end
     end
   end
-  if stranger then return foreign(stranger, strange) end
+  if foreign_name then return foreign(foreign_name, foreign_count) end
   for _, name in ipairs(gone) do
     redis.call('HDEL', key, name)
     if name == node then mine = false end
