@@ -226,7 +226,8 @@ fn a_joint_claim_is_not_decided_while_there_is_no_space_for_its_waker() {
             let (limiter, part): (&'static _, &'static _) = (Box::leak(Box::new(limiter)), Box::leak(Box::new(part)));
             (limiter, part)
         });
-        let orders = [[one, other, third], [other, one, third]].map(|parts| is_granted_before_the_wakers(parts, &clock));
+        let orders =
+            [[one, other, third], [other, one, third]].map(|parts| is_granted_before_the_wakers(parts, &clock));
         // Which of the first two queues is served first depends on their addresses.
         assert!(orders.contains(&false), "with classes: {has_classes}, {orders:?}");
     }
