@@ -400,12 +400,19 @@ mod tests {
         let due = |due| ClassState { due, ..state(1, 2.0, 0) };
         accounts.update(&[due(8.0)], 2, TENTH, 0);
         accounts.request(1, 2.0);
+        accounts.update(&[due(5.0)], 2, TENTH, 0);
+        assert_eq!(accounts.limit(1).unwrap().0, 0.0, "a fall by less than half forgives nothing");
+        accounts.update(&[due(8.0)], 2, TENTH, 0);
         for _ in 0..9 {
             accounts.update(&[due(2.0)], 2, TENTH, 0);
             assert_eq!(accounts.limit(1).unwrap().0, 1.5, "three quarters are forgiven");
             accounts.update(&[due(8.0)], 2, TENTH, 0);
             assert_eq!(accounts.limit(1).unwrap().0, 0.0);
         }
+        accounts.update(&[due(2.0)], 2, TENTH, 0);
+        accounts.update(&[due(2.0)], 2, TENTH, TENTH);
+        accounts.update(&[due(8.0)], 2, TENTH, TENTH);
+        assert_eq!(accounts.limit(1).unwrap().0, 3.5, "after a share time it does not");
     }
 
     #[test]

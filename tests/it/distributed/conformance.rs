@@ -44,6 +44,10 @@ enum Fault {
     LosesUpdates,
     /// Grants a part of what is needed at once.
     GrantsParts,
+    /// Grants what is needed at once although it owes tokens.
+    GrantsInDebt,
+    /// Does not count the nodes that wait for tokens.
+    CountsNoWaiters,
     /// Begins a new bucket for a new quota.
     RefillsByVersion,
     /// Refuses newer quotas.
@@ -270,6 +274,11 @@ impl Server {
                 let cached = self.cache.lock().unwrap().insert((name.to_owned(), sent.node), sent.number);
                 grant.before = cached.unwrap_or(grant.before);
             }
+            match self.fault {
+                Fault::GrantsInDebt if ask.at_once && before < 0 => grant.now = ask.want,
+                Fault::CountsNoWaiters => grant.busy = 1,
+                _ => {}
+            }
             if sent.terms != ask.terms && self.fault == Fault::GrantsByOldQuota {
                 grant.terms = Some(ask.terms);
             }
@@ -414,6 +423,8 @@ async fn each_wrong_store_is_named() {
         (Fault::KeepsReports, &[Case::Classes]),
         (Fault::EchoesReports, &[Case::Classes]),
         (Fault::GrantsParts, &[Case::AtOnce]),
+        (Fault::GrantsInDebt, &[Case::Debt]),
+        (Fault::CountsNoWaiters, &[Case::Debt]),
         (Fault::RefillsByVersion, &[Case::Versions]),
         (Fault::IgnoresVersions, &[Case::Versions]),
         (Fault::GrantsByOldQuota, &[Case::Versions, Case::History]),

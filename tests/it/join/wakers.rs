@@ -1,6 +1,7 @@
 //! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
-use super::{costs, empty, full, holding, limiter, pass, spent, tick};
+use super::timeline::{any, any_class, class};
+use super::{costs, empty, full, holding, holding_with_classes, limiter, pass, spent, tick};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
-use tollgate::{Join, Limiter, ManualClock, Quota, join};
+use tollgate::{AnyLimiter, Limiter, ManualClock, Quota, join};
 
 /// Calls `act` with the number of earlier wake-ups.
 struct CountingWaker<F> {
@@ -32,7 +33,7 @@ impl<F: Fn(usize) + Send + Sync + 'static> Wake for CountingWaker<F> {
     }
 }
 
-fn poll<const N: usize>(claim: &mut Join<'_, N>, waker: &Waker) -> bool {
+fn poll(claim: &mut (impl Future + Unpin), waker: &Waker) -> bool {
     std::pin::Pin::new(claim).poll(&mut Context::from_waker(waker)).is_ready()
 }
 
@@ -188,36 +189,46 @@ fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
 }
 
+/// A limiter, and what joint claims consume from: the limiter, or a class of it.
+type Part = (&'static Limiter, &'static AnyLimiter);
+
 /// A joint claim of `a` is ready, and a call that serves `b` too finds as many claims due there as are woken together. The
 /// first waker cancels the joint claim. Returns whether that claim was granted before.
-fn is_granted_before_the_wakers([a, b]: [&'static Limiter; 2], clock: &ManualClock) -> bool {
-    let c = forever(holding(clock, 5));
+fn is_granted_before_the_wakers([a, b, c]: [Part; 3], clock: &ManualClock) -> bool {
     clock.advance(Duration::from_secs(1));
-    tick(&[a, b]);
-    drop(a.try_acquire(5).unwrap());
+    tick(&[a.0, b.0, c.0]);
+    drop(a.0.try_acquire(5).unwrap());
     let joint = Arc::new(Mutex::new(None));
     let dropped = Arc::clone(&joint);
     let waker = Waker::from(CountingWaker::new(move |_| drop(dropped.lock().unwrap().take())));
-    drop(b.try_acquire(5).unwrap());
-    let mut due: Vec<_> = (0..32).map(|_| Box::pin(b.consume(1))).collect();
+    drop(b.0.try_acquire(5).unwrap());
+    let mut due: Vec<_> = (0..32).map(|_| Box::pin(b.0.consume(1))).collect();
     for claim in &mut due {
         assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    let mut claim = Box::pin(join([(a, 1), (c, 1)]));
+    let mut claim = Box::pin(join([(a.1, 1), (c.1, 1)]));
     assert!(!poll(&mut claim, Waker::noop()));
     *joint.lock().unwrap() = Some(claim);
     clock.advance(Duration::from_millis(33));
-    _ = poll(&mut join([(a, 1), (b, 1)]), Waker::noop());
+    let refunded = c.0.snapshot().refunded;
+    _ = poll(&mut join([(a.1, 1), (b.1, 1)]), Waker::noop());
     assert!(joint.lock().unwrap().is_none());
-    c.snapshot().refunded > 0
+    c.0.snapshot().refunded > refunded
 }
 
 #[test]
 fn a_joint_claim_is_not_decided_while_there_is_no_space_for_its_waker() {
-    let clock = ManualClock::new();
-    let limiters = [(); 2].map(|()| forever(holding(&clock, 5)));
-    let [one, other] = limiters;
-    let orders = [[one, other], [other, one]].map(|order| is_granted_before_the_wakers(order, &clock));
-    // Which of the two queues is served first depends on their addresses.
-    assert!(orders.contains(&false), "{orders:?}");
+    for has_classes in [false, true] {
+        let clock = ManualClock::new();
+        let [one, other, third] = [(); 3].map(|()| {
+            let limiter = if has_classes { holding_with_classes(&clock, 5) } else { holding(&clock, 5) };
+            let part = if has_classes { any_class(&class(&limiter, "a", 1)) } else { any(&limiter) };
+            let (limiter, part): (&'static _, &'static _) = (Box::leak(Box::new(limiter)), Box::leak(Box::new(part)));
+            (limiter, part)
+        });
+        let orders =
+            [[one, other, third], [other, one, third]].map(|parts| is_granted_before_the_wakers(parts, &clock));
+        // Which of the first two queues is served first depends on their addresses.
+        assert!(orders.contains(&false), "with classes: {has_classes}, {orders:?}");
+    }
 }

@@ -122,6 +122,7 @@ struct RudeWaker {
     class: Class,
     random: Arc<Mutex<fastrand::Rng>>,
     is_armed: Arc<AtomicBool>,
+    was_woken: Arc<AtomicBool>,
 }
 
 impl RudeWaker {
@@ -148,6 +149,7 @@ impl RudeWaker {
 
 impl Wake for RudeWaker {
     fn wake(self: Arc<Self>) {
+        self.was_woken.store(true, Ordering::Relaxed);
         self.act();
     }
 }
@@ -173,10 +175,12 @@ fn history_of_rude_wakers(seed: u64) {
         is_armed.store(false, Ordering::Relaxed);
         done
     };
-    let waker = || {
-        let (random, is_armed) = (Arc::clone(&random), Arc::clone(&is_armed));
-        Waker::from(Arc::new(RudeWaker { limiter: limiter.clone(), class: classes[0].clone(), random, is_armed }))
+    let waker_that_sets = |was_woken: &Arc<AtomicBool>| {
+        let [is_armed, was_woken] = [&is_armed, was_woken].map(Arc::clone);
+        let (limiter, class, random) = (limiter.clone(), classes[0].clone(), Arc::clone(&random));
+        Waker::from(Arc::new(RudeWaker { limiter, class, random, is_armed, was_woken }))
     };
+    let waker = || waker_that_sets(&Arc::default());
     // Returns the cost of a claim that is granted.
     let poll = |claim: &mut Pin<Box<ConsumeOwned<Class>>>, waker: &Waker| {
         let Poll::Ready(answer) = claim.as_mut().poll(&mut Context::from_waker(waker)) else { return None };
@@ -211,7 +215,20 @@ fn history_of_rude_wakers(seed: u64) {
             }
         }
     }
+    // The wakers of all that wait are called, though some of them panic.
+    let mut called = Vec::new();
+    waiting.retain_mut(|claim| {
+        let was_woken = Arc::default();
+        let cost = poll(claim, &waker_that_sets(&was_woken));
+        granted += cost.unwrap_or(0);
+        called.extend(cost.is_none().then_some(was_woken));
+        cost.is_none()
+    });
     clock.advance(Duration::from_secs(3));
+    rudely(&mut || {
+        limiter.tick();
+        None
+    });
     limiter.tick();
     for mut claim in waiting {
         granted += poll(&mut claim, Waker::noop()).expect("all is due");
@@ -219,6 +236,7 @@ fn history_of_rude_wakers(seed: u64) {
     let minted = (clock.now() - began).as_nanos() as u64 * RATE / 1_000_000_000;
     let snapshot = limiter.snapshot();
     assert_eq!((snapshot.quotas[0].level as u64 + granted, snapshot.waiting_tasks), (minted, 0), "seed {seed}");
+    assert!(called.iter().all(|was_woken| was_woken.load(Ordering::Relaxed)), "seed {seed}");
 }
 
 #[test]

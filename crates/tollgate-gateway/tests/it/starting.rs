@@ -105,5 +105,8 @@ async fn a_gateway_without_limits_says_so() {
     }
     process.signal("TERM");
     assert!(process.ended().0.success());
-    assert_eq!(run(&[]).lines("no request is limited"), 0);
+    let limited = run(&[]);
+    limited.signal("TERM");
+    limited.says("gateway: ending", 1).await;
+    assert_eq!(limited.lines("no request is limited"), 0);
 }

@@ -32,6 +32,7 @@ fn quotas() -> Vec<Quota> {
         Quota::per_second(200).burst(20),
         Quota::per_second(3).burst(7),
         Quota::per_second(1_000_003).burst(77_777),
+        Quota::per_second(1_000_003).burst(9),
         Quota::new(3, std::time::Duration::from_nanos(7_000)).burst(1 << 40),
         Quota::new(99_991, day).burst(500),
         Quota::new(1, 10_000 * day).burst(3),
@@ -61,6 +62,8 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
                 1 => now + (random.u64(..40_000_000_000) >> random.u32(..16)),
                 2..15 => now,
                 15..25 => now + random.u64(..3_000_000),
+                // A small bucket is full at one of these instants.
+                25..30 => now + random.u64(..12),
                 _ => now + random.u64(..30_000),
             };
             if random.u32(..60) == 0 {
