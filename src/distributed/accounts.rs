@@ -46,6 +46,8 @@ pub(crate) struct Accounts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassState {
     pub(crate) number: u64,
+    /// The number of the class around it; 0 for a class of the limiter itself.
+    pub(crate) parent: u64,
     /// What is due to it in a share time, in tokens, if that many wait.
     pub(crate) part: f64,
     /// What is due to it on all nodes.
@@ -58,6 +60,7 @@ pub(crate) struct ClassState {
 /// What a class of this node may take.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
+    parent: u64,
     part: f64,
     due: f64,
     /// What was due to it so far, less what it was served.
@@ -73,6 +76,11 @@ struct Account {
 impl Account {
     fn balance(&self) -> f64 {
         self.credit - self.requested
+    }
+
+    /// What it will have in so many share times, if it was removed.
+    fn without_claims(&self, share_times: f64) -> f64 {
+        self.balance() + self.part * share_times
     }
 
     /// The class is due so much on all nodes. If that falls by more than half while claims wait, as when a sibling has claims
@@ -140,15 +148,21 @@ impl Accounts {
     }
 
     /// Updates the accounts of the classes of this node. `outstanding`: the tokens that are promised to it or here, and not
-    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them.
+    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them, or the
+    /// next class of another name in the same class around it.
     pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
         self.updated_at = self.updated_at.max(now);
         let mut before = std::mem::take(&mut self.classes);
         let mut unasked = 0.0;
         for class in classes {
-            let &ClassState { number, part, due, served, is_waiting } = class;
-            let mut known = before.remove(&number).unwrap_or(Account { served, ..Account::default() });
+            let &ClassState { number, parent, part, due, served, is_waiting } = class;
+            let mut known = before.remove(&number).unwrap_or_else(|| {
+                let is_gone = |number| classes.iter().all(|class| class.number != number);
+                let debts = before.extract_if(|number, gone| parent != 0 && gone.parent == parent && is_gone(*number));
+                let credit = debts.map(|(_, gone)| gone.without_claims(elapsed).min(0.0)).sum();
+                Account { parent, credit, served, ..Account::default() }
+            });
             // A class that was made anew counts from 0.
             let taken = served.checked_sub(known.served).unwrap_or(served) as f64;
             unasked += (taken - known.requested).max(0.0);
@@ -161,7 +175,9 @@ impl Accounts {
             self.classes.insert(number, Account { served, ..known });
         }
         for (number, mut gone) in before {
-            (gone.credit, gone.requested, gone.is_waiting) = (gone.balance() + gone.part * elapsed, 0.0, false);
+            (gone.credit, gone.requested, gone.is_waiting) = (gone.without_claims(elapsed), 0.0, false);
+            // What it is served when it is made anew counts from 0.
+            gone.served = 0;
             if gone.credit < 0.0 && self.classes.len() < MOST_ACCOUNTS {
                 self.classes.insert(number, gone);
             }
@@ -268,7 +284,7 @@ mod tests {
     const TENTH: u64 = 100_000_000;
 
     fn state(number: u64, part: f64, served: u64) -> ClassState {
-        ClassState { number, part, due: 4.0 * part, served, is_waiting: true }
+        ClassState { number, parent: 0, part, due: 4.0 * part, served, is_waiting: true }
     }
 
     #[test]
@@ -330,6 +346,37 @@ mod tests {
         accounts.update(&[], 0, TENTH, 11 * TENTH);
         accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 12 * TENTH);
         assert_eq!(accounts.limit(1), Some((2.0, true)), "its debt was paid by time");
+    }
+
+    #[test]
+    fn a_class_that_is_made_anew_pays_for_all_that_it_was_served_since() {
+        let mut accounts = Accounts::default();
+        accounts.update(&[state(1, 2.0, 0)], 0, TENTH, 0);
+        accounts.update(&[state(1, 2.0, 20)], 0, TENTH, 0);
+        accounts.update(&[], 0, TENTH, TENTH);
+        accounts.update(&[state(1, 2.0, 30)], 0, TENTH, TENTH);
+        assert_eq!(accounts.limit(1), Some((2.0 - 20.0 + 2.0 - 30.0, false)));
+    }
+
+    /// In the class that both are in. Classes of the limiter itself may belong to different tenants.
+    #[test]
+    fn a_new_class_owes_what_a_removed_one_owed() {
+        let mut accounts = Accounts::default();
+        let within = |parent, number, served| ClassState { parent, ..state(number, 2.0, served) };
+        let tenants = [state(8, 2.0, 0), state(9, 2.0, 0)];
+        let with = |class: ClassState| [tenants[0], tenants[1], class];
+        accounts.update(&with(within(9, 1, 0)), 0, TENTH, 0);
+        accounts.update(&with(within(9, 1, 20)), 0, TENTH, 0);
+        accounts.update(&with(within(8, 2, 0)), 0, TENTH, TENTH);
+        assert_eq!(accounts.limit(2), Some((2.0, true)), "the class of another tenant");
+        accounts.update(&with(state(3, 2.0, 0)), 0, TENTH, TENTH);
+        assert_eq!(accounts.limit(3), Some((2.0, true)), "a class of the limiter itself");
+        accounts.update(&with(within(9, 4, 0)), 0, TENTH, 3 * TENTH);
+        assert_eq!(accounts.limit(4), Some((2.0 - 20.0 + 6.0, false)));
+        accounts.update(&[tenants[0], tenants[1], within(9, 4, 0), within(9, 5, 0)], 0, TENTH, 3 * TENTH);
+        assert_eq!(accounts.limit(5), Some((2.0, true)), "the debt of a class that is there stays with it");
+        accounts.update(&[tenants[0], tenants[1], within(9, 5, 0), within(9, 1, 0)], 0, TENTH, 3 * TENTH);
+        assert_eq!(accounts.limit(1), Some((2.0 - 14.0, false)), "there is one debt");
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl State {
             .zip(served)
             .map(|(((_, own), part), served)| ClassState {
                 number: own.number,
+                parent: own.parent,
                 part: part.level * more,
                 due: part.due,
                 served,

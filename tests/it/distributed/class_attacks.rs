@@ -30,6 +30,29 @@ async fn a_class_that_is_made_anew_for_each_claim_gets_no_more_than_its_share() 
     fleet.assert_lawful(500, 50);
 }
 
+/// What a removed class of a tenant owes is owed by the tenant: its next class has that debt, whatever its name is.
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_a_new_class_for_each_claim_gets_no_more_than_its_share() {
+    let fleet = Fleet::of_two();
+    let _pages = fleet.node(&[("pages", 60)]);
+    let node = fleet.node(&[]);
+    let (tenant, granted, ledger) = (node.classes["backup"].clone(), Arc::clone(&fleet.granted), fleet.ledger.clone());
+    tokio::spawn(async move {
+        for job in 0.. {
+            let class = tenant.class(format!("job-{job}"), Share::weight(1)).unwrap();
+            class.wait(20).await.unwrap();
+            *granted.lock().unwrap().entry("backup").or_default() += 20;
+            ledger.note(20);
+            class.remove();
+        }
+    });
+    sleep(millis(2_000)).await;
+    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
+    println!("{pages} to {backup}");
+    assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
+    fleet.assert_lawful(500, 50);
+}
+
 /// Claims that are given up before they are granted leave their tokens to the other classes of their node, and these pay for them.
 #[tokio::test(start_paused = true)]
 async fn claims_that_are_given_up_give_no_other_class_more_than_its_share() {
