@@ -43,10 +43,10 @@ impl State {
     }
 
     fn own_classes(&self, usage: &Usage) -> (Vec<ClassId>, Vec<OwnClass>) {
-        let mut numbers = HashMap::new();
+        let (mut numbers, mut taken) = (HashMap::new(), HashSet::new());
         let own = self.class_lacks().map(|ClassLack { class, parent, name, weight, tokens, .. }| {
             let parent = numbers.get(&parent).copied().unwrap_or(0);
-            let number = if class == ROOT { 0 } else { number_of(parent, &name.to_string()) };
+            let number = if class == ROOT { 0 } else { free_number(&mut taken, parent, &name.to_string()) };
             numbers.insert(class, number);
             let (used, usable) = usage.of(class);
             (class, OwnClass { number, parent, weight, waiting: tokens, used, usable })
@@ -88,6 +88,7 @@ impl State {
             .zip(served)
             .map(|(((_, own), part), served)| ClassState {
                 number: own.number,
+                parent: own.parent,
                 part: part.level * more,
                 due: part.due,
                 served,
@@ -223,9 +224,29 @@ fn number_of(parent: u64, name: &str) -> u64 {
     hash.max(1)
 }
 
+/// The number of a class, beside those that are `taken` by the classes before it on this node. Names can be made to have one
+/// number, and two classes with one number would have one account.
+fn free_number(taken: &mut HashSet<u64>, parent: u64, name: &str) -> u64 {
+    let mut number = number_of(parent, name);
+    while !taken.insert(number) {
+        number = number_of(number, name);
+    }
+    number
+}
+
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_classes_never_have_one_number_on_a_node() {
+        let names = ["VrB6UyEohQH", "FphdPwL9YrN"];
+        assert_eq!(number_of(0, names[0]), number_of(0, names[1]));
+        let mut taken = HashSet::new();
+        let numbers = names.map(|name| free_number(&mut taken, 0, name));
+        assert_eq!(numbers[0], number_of(0, names[0]));
+        assert_ne!(numbers[0], numbers[1]);
+    }
 
     /// Nodes of several releases share a store: these numbers never change.
     #[test]

@@ -4,7 +4,7 @@ use super::class_fleet::Fleet;
 use super::nodes::millis;
 use std::sync::Arc;
 use tokio::time::{sleep, timeout};
-use tollgate::Share;
+use tollgate::{Quota, Share};
 
 /// A class that is removed and made anew between its claims has the account that it had.
 #[tokio::test(start_paused = true)]
@@ -27,6 +27,44 @@ async fn a_class_that_is_made_anew_for_each_claim_gets_no_more_than_its_share() 
     let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
     println!("{pages} to {backup}");
     assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
+    fleet.assert_lawful(500, 50);
+}
+
+/// What a removed class of a tenant owes is owed by the tenant: its next class has that debt, whatever its name is.
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_a_new_class_for_each_claim_gets_no_more_than_its_share() {
+    let fleet = Fleet::of_two();
+    let _pages = fleet.node(&[("pages", 60)]);
+    let node = fleet.node(&[]);
+    let (tenant, granted, ledger) = (node.classes["backup"].clone(), Arc::clone(&fleet.granted), fleet.ledger.clone());
+    tokio::spawn(async move {
+        for job in 0.. {
+            let class = tenant.class(format!("job-{job}"), Share::weight(1)).unwrap();
+            class.wait(20).await.unwrap();
+            *granted.lock().unwrap().entry("backup").or_default() += 20;
+            ledger.note(20);
+            class.remove();
+        }
+    });
+    sleep(millis(2_000)).await;
+    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
+    println!("{pages} to {backup}");
+    assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
+    fleet.assert_lawful(500, 50);
+}
+
+/// Names can be made to have one number. Such classes have accounts of their own, like all others.
+#[tokio::test(start_paused = true)]
+async fn classes_with_names_of_one_number_get_no_more_than_their_shares() {
+    let fleet = Fleet::new(Quota::per_second(500).burst(50), &[("pages", 8), ("VrB6UyEohQH", 1), ("FphdPwL9YrN", 1)]);
+    let _pages = fleet.node(&[("pages", 60)]);
+    let mut node = fleet.node(&[]);
+    let colliding = ["VrB6UyEohQH", "FphdPwL9YrN"];
+    colliding.into_iter().for_each(|class| fleet.consume(&mut node, class, 4, 20));
+    sleep(millis(2_000)).await;
+    let [one, other] = fleet.granted_in(millis(10_000), colliding).await;
+    println!("{one} and {other}");
+    assert!([one, other].into_iter().all(|granted| (450.0..=550.0).contains(&granted)), "{one} and {other}");
     fleet.assert_lawful(500, 50);
 }
 
