@@ -178,14 +178,33 @@ where
         }
     }
 
+    /// The fast path of a caller that may wait. If it does not grant, the caller passes its error, the key's live entry, on to
+    /// [`arrive`](Self::arrive).
+    #[inline]
+    pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> Result<Left, Option<Arc<Core>>> {
+        if cost > MAX_COST {
+            // Refused whatever the level is, and however the key is stored, as in a queue.
+            return Err(None);
+        }
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(left)) => Ok(left),
+            Some(Quick::Live(live)) => Err(Some(live)),
+            None => Err(None),
+        }
+    }
+
     /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry.
-    pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
-        // A larger claim is refused whatever the level is, and however the key is stored, as in a queue.
-        let fast = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
-        match fast {
-            Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
-            Some(Quick::Live(live)) => return self.wait_in(live, key),
-            None => {}
+    #[inline(never)]
+    pub(in crate::keyed) fn arrive(
+        &self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        allowed: Option<u64>,
+        live: Option<Arc<Core>>,
+    ) -> Arrival {
+        if let Some(live) = live {
+            return self.wait_in(live, key);
         }
         let parent = self.parent();
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
