@@ -98,6 +98,7 @@ impl KeysTable {
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
         let (unlisted_quota, dry_run) = (self.unlisted_quota.map(Spanned::into_inner), self.dry_run);
         Ok(Keys {
+            challenge: key_source.challenge(),
             source: key_source,
             quota,
             overflow,
