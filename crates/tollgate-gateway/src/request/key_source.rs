@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use axum::http::header::{AUTHORIZATION, CONNECTION};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 use super::jwt;
 use super::query_key::{self, parameter, trimmed};
@@ -40,6 +42,8 @@ pub(crate) enum AmbiguousKey {
     NotText,
     /// In a query: a `%` that begins no escape, in the key or in the name of a parameter.
     BadEscape,
+    /// In `Authorization`: credentials of `Basic` that are not base64.
+    NotBase64,
     /// In a query: more parameters than some servers read.
     TooMany,
     /// In a query: a `+` in the key. To some servers it is a space, and to others a plus.
@@ -56,6 +60,7 @@ impl AmbiguousKey {
             Self::BadEscape => {
                 "write each % of the key and of names as %25: servers differ in how they read one that begins no escape"
             }
+            Self::NotBase64 => "send Basic with base64 as RFC 4648 has it: servers differ in how they read other text",
             Self::TooMany => "send at most 1000 parameters: servers differ in how many they read",
             Self::Plus => {
                 "write each + of the key as %2B, and each space as %20: servers differ in whether a + is a space"
@@ -68,7 +73,7 @@ impl KeySource {
     /// The key of a request; `None` if it has none, or if it is malformed.
     pub(crate) fn key<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<Cow<'a, str>>, AmbiguousKey> {
         match self {
-            Self::Header(name) => Ok(field(headers, name)?.map(bare).map(Cow::Borrowed)),
+            Self::Header(name) => field(headers, name)?.map(|value| self.bare(value)).transpose(),
             Self::Query(name) => parameter(uri.query().unwrap_or_default(), name),
             Self::Claim(name) => {
                 Ok(field(headers, &AUTHORIZATION)?.and_then(|value| jwt::claim(bare(value), name)).map(Cow::Owned))
@@ -77,12 +82,13 @@ impl KeySource {
     }
 
     /// What [`key`](Self::key) returns if a request has `key` at this place.
-    pub(crate) fn bare<'a>(&self, key: &'a str) -> &'a str {
-        match self {
-            Self::Header(_) => bare(key),
-            Self::Query(_) => trimmed(key),
-            Self::Claim(_) => key,
-        }
+    pub(crate) fn bare<'a>(&self, key: &'a str) -> Result<Cow<'a, str>, AmbiguousKey> {
+        Ok(match self {
+            Self::Header(name) if *name == AUTHORIZATION => return credentials(bare(key)),
+            Self::Header(_) => Cow::Borrowed(bare(key)),
+            Self::Query(_) => Cow::Borrowed(trimmed(key)),
+            Self::Claim(_) => Cow::Borrowed(key),
+        })
     }
 
     /// A query as logs may show it: without the key.
@@ -148,6 +154,36 @@ fn bare(value: &str) -> &str {
     let split = value.split_at_checked(SCHEME.len());
     let is_scheme = |(scheme, key): &(&str, &str)| scheme.eq_ignore_ascii_case(SCHEME) && key.starts_with(SPACES);
     split.filter(is_scheme).map_or(value, |(_, key)| key.trim_start_matches(SPACES))
+}
+
+/// Credentials as servers compare them: a scheme is the same in either case, and any number of spaces may follow it. Some
+/// servers ignore what is wrong in base64, so that one pair of name and password would have any number of keys.
+fn credentials(value: &str) -> Result<Cow<'_, str>, AmbiguousKey> {
+    let Some((scheme, rest)) = value.split_once(SPACES) else { return Ok(Cow::Borrowed(value)) };
+    let (scheme, rest) = (scheme.to_ascii_lowercase(), rest.trim_start_matches(SPACES));
+    if scheme == "basic" && BASE64_STANDARD.decode(rest).is_err() {
+        return Err(AmbiguousKey::NotBase64);
+    }
+    Ok(Cow::Owned([&*scheme, rest].join(" ")))
+}
+
+#[test]
+fn credentials_of_any_scheme_have_one_key() {
+    let source = KeySource::Header(AUTHORIZATION);
+    for (value, expected) in [
+        ("Basic YTpi", Ok("basic YTpi")),
+        ("bASIC \t  YTpi ", Ok("basic YTpi")),
+        ("basic YTo=", Ok("basic YTo=")),
+        ("Basic YTo", Err(AmbiguousKey::NotBase64)),
+        ("Basic YTp=", Err(AmbiguousKey::NotBase64)),
+        ("Basic YT$pi", Err(AmbiguousKey::NotBase64)),
+        ("Basic YT pi", Err(AmbiguousKey::NotBase64)),
+        ("Token  abC", Ok("token abC")),
+        ("Bearer abC", Ok("abC")),
+        ("abC", Ok("abC")),
+    ] {
+        assert_eq!(source.bare(value).as_deref().map_err(|error| *error), expected, "{value}");
+    }
 }
 
 #[test]

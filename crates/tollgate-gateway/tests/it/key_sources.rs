@@ -173,5 +173,14 @@ async fn a_used_up_key_gets_no_other_bucket_by_its_spelling() {
         assert_eq!(other.status(), StatusCode::BAD_REQUEST, "{unlisted}");
         assert!(other.text().await.unwrap().contains("send the key in ASCII characters"));
         assert_eq!(fixture.upstream.count(), 3);
+        // Any other scheme too. What some servers read as base64 and others not has no key.
+        let basic = |credentials: &str| format!("Basic {}", credentials.replace("KEY", "c2hvcDpzaG9w"));
+        assert_eq!(status(&fixture, "/", &basic("KEY")).await, OK);
+        for spelling in [basic("  KEY"), basic("KEY").replace("Basic", "bAsIc")] {
+            assert_eq!(status(&fixture, "/", &spelling).await, REFUSED, "{unlisted}: {spelling:?}");
+        }
+        for spelling in [basic("KEY="), basic("c2hv$cDpzaG9w"), basic("c2hv cDpzaG9w")] {
+            assert_eq!(status(&fixture, "/", &spelling).await, StatusCode::BAD_REQUEST, "{unlisted}: {spelling:?}");
+        }
     }
 }

@@ -171,3 +171,18 @@ async fn a_pause_ends_when_a_change_of_the_file_says_that_upstreams_are_not_foll
     change_to(&fixture, &file.replace("follow_upstream_limits = true", "follow_upstream_limits = false"));
     assert_eq!(model.limiter.snapshot().paused_for, None);
 }
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_pause_of_a_model_that_a_change_removes_is_served() {
+    let (provider, address) = Provider::start().await;
+    let file = text(&[address], "").replace("max_wait = \"0s\"", "max_wait = \"1h\"");
+    let fixture = TestGateway::by_hand(Upstream::default(), &file).await;
+    provider.answer(429, &[("retry-after", "500")], &json!({}));
+    provider.answer(200, &[], &json!({}));
+    ask_once(&fixture).await;
+    let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    let waiting = tokio::spawn(ask(&fixture, json!({ "model": "m" }).to_string()).send());
+    until("it waits", || model.limiter.snapshot().waiting_tasks == 1).await;
+    change_to(&fixture, &file.replace("name = \"m\"", "name = \"other\""));
+    assert_eq!(waiting.await.unwrap().unwrap().status(), StatusCode::OK);
+}
