@@ -288,9 +288,7 @@ fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -
     // The state of a limit that several clients share is reported only to a client that it refused.
     let other = match rejected.refused_by {
         Some(refused_by) => Some(connection.limits.rules.rate_limits(&refused_by)),
-        None if rejected.by == Outcome::RefusedAll => {
-            Some(RateLimits::of(&connection.limits.all.snapshot(), &OF_ALL))
-        }
+        None if rejected.by == Outcome::RefusedAll => Some(RateLimits::of(&connection.limits.all.snapshot(), &OF_ALL)),
         None => None,
     };
     let refusal = Refusal::new(rejected.why, other.as_ref().unwrap_or(&limits));

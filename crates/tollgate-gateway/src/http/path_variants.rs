@@ -112,6 +112,9 @@ pub(crate) fn resolve<'a>(segments: &Segments<'a>) -> Segments<'a> {
 /// and spaces at the end.
 pub(crate) fn normalize(segment: &[u8]) -> String {
     let text = String::from_utf8_lossy(trimmed(segment));
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
     // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }

@@ -85,17 +85,21 @@ pub(crate) fn trimmed(key: &str) -> &str {
     key.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
 }
 
-/// Whether no server takes `other`, which is not decoded, for `name`: most names differ in their first letter.
+/// Whether certainly no server takes `other`, which is not decoded, for `name`: after the letters that they have in common,
+/// each has another letter, or ends. Most names differ in their first letter.
 fn is_plainly_other(other: &str, name: &str) -> bool {
-    let first = |name: &str| name.bytes().next().filter(u8::is_ascii_alphanumeric);
-    first(other).zip(first(name)).is_some_and(|(one, other)| !one.eq_ignore_ascii_case(&other))
+    let is_common = |(one, other): &(u8, u8)| one.is_ascii_alphanumeric() && one.eq_ignore_ascii_case(other);
+    let common = other.bytes().zip(name.bytes()).take_while(is_common).count();
+    let next = [other, name].map(|name| name.as_bytes().get(common));
+    next != [None, None] && next.iter().flatten().all(|next| next.is_ascii_alphanumeric())
 }
 
 /// Whether some servers take both names of parameters for the same.
 fn is_same_name(one: &str, other: &str) -> bool {
     // PHP takes a bracket that is not closed for a letter.
     let array = |name| until(name, '[');
-    folded(one).eq(folded(other)) || folded(array(one)).eq(folded(array(other)))
+    let is_array = one.contains('[') || other.contains('[');
+    folded(one).eq(folded(other)) || (is_array && folded(array(one)).eq(folded(array(other))))
 }
 
 /// What names of parameters have in common that some servers take for the same: these ignore spaces before a name, and
@@ -162,6 +166,17 @@ fn a_key_in_the_query_is_found_however_it_is_written() {
     ] {
         assert_eq!(parameter(query, "key").as_ref().map(Option::as_deref).map_err(|error| *error), expected, "{query}");
     }
+}
+
+#[test]
+fn a_name_is_plainly_other_only_where_no_server_takes_it_for_the_key() {
+    for other in ["x", "", "keys", "ke", "k1y", "KEx", "a%6b"] {
+        assert!(is_plainly_other(other, "key") && !is_same_name(other, "key"), "{other}");
+    }
+    for other in ["key", "KEY", "%6bey", "k%65y", "+key", "key%00", "key[]", "key.", "ke\u{212a}", "\u{212a}ey"] {
+        assert!(!is_plainly_other(other, "key"), "{other}");
+    }
+    assert!(!is_plainly_other("api_key", "api.key") && !is_plainly_other("api", "api[key"));
 }
 
 #[test]

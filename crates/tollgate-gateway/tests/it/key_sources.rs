@@ -44,7 +44,9 @@ async fn a_key_in_the_query_counts_however_it_is_written() {
         assert_eq!(status(&fixture, &several, "").await, StatusCode::BAD_REQUEST, "{several}");
     }
     // Some servers end a value at a NUL, and some drop bytes that are not UTF-8, or a `%` that begins no escape.
-    for used in ["the%20shop%00x", "the%20shop%00%ff", "the%20shop%ff", "the%20s%hop", "the%20shop%", "x&api%_key=the%20shop"] {
+    for used in
+        ["the%20shop%00x", "the%20shop%00%ff", "the%20shop%ff", "the%20s%hop", "the%20shop%", "x&api%_key=the%20shop"]
+    {
         let path = format!("/?api_key={used}");
         assert_eq!(status(&fixture, &path, "").await, StatusCode::BAD_REQUEST, "{path}");
     }
