@@ -67,7 +67,10 @@ impl<'a> PathVariants<'a> {
 type Rule = fn(&[u8]) -> Option<Vec<u8>>;
 
 const RULES: [Rule; 6] = [
-    |text| Some(percent_decode(text).collect()).filter(|decoded: &Vec<u8>| decoded != text),
+    |text| match percent_decode(text).into() {
+        Cow::Owned(decoded) => Some(decoded).filter(|decoded: &Vec<u8>| decoded != text),
+        Cow::Borrowed(_) => None,
+    },
     |text| {
         let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
         text.contains(&b'\\').then(|| text.iter().map(slash).collect())
