@@ -387,6 +387,14 @@ impl Supply {
         }
     }
 
+    /// Ends a pause at the instant up to which the queue has been served.
+    pub(crate) fn end_pause(&mut self) {
+        if self.is_paused() {
+            self.gate = self.synced;
+            self.note_change();
+        }
+    }
+
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
         self.note_change();
         self.quotas[index].become_quota(quota, self.synced);

@@ -119,6 +119,29 @@ impl Limiter {
         self.pause_for(instant.saturating_duration_since(Instant::now()));
     }
 
+    /// Ends a pause now, for example because a second upstream takes the requests. Does nothing if the limiter is not
+    /// paused.
+    ///
+    /// Waiting callers are served from now on, by the levels and the rates of the quotas. A caller that was refused during
+    /// the pause is not told.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_hour(1))?;
+    /// limiter.pause_for(Duration::from_secs(600));
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// limiter.resume();
+    /// let _grant = limiter.try_acquire(1)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn resume(&self) {
+        self.core().with(|state, rovers, _| state.end_pause(rovers));
+    }
+
     /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
     ///
     /// If many callers wait, the background task refuses most of them right after this call has returned.

@@ -158,3 +158,21 @@ fn a_pause_against_grant() {
         assert!(before || is_served(&mut waiter), "the pause is over");
     });
 }
+
+/// A waiter's token is added while another thread ends the pause: whichever comes last serves the waiter.
+#[test]
+fn the_end_of_a_pause_against_grant() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().quota(Quota::manual(1).initial(0)).clock(clock.clone()).build().unwrap();
+        limiter.pause_for(SECOND);
+        let mut waiter = waiting(&limiter, 1);
+        let other = limiter.clone();
+        let grant = race.actor(move || other.replenish(1));
+        let other = limiter.clone();
+        let resume = race.actor(move || other.resume());
+        grant.join().unwrap();
+        resume.join().unwrap();
+        assert!(is_served(&mut waiter), "the token is there, and no pause");
+    });
+}

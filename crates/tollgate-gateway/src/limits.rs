@@ -35,6 +35,7 @@ use client_limits::ClientLimits;
 use distributed::version::check_version;
 use distributed::{BuildError, Distributed};
 use fair_queue::FairQueue;
+use model_pauses::change_pauses;
 use rules::Rules;
 use state::{RuleStates, State};
 
@@ -59,6 +60,8 @@ pub(crate) struct Limits {
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
+    /// Locked while the pause of a model is changed.
+    pauses: Mutex<()>,
     /// Notified after each change, for the task that checks the upstreams.
     changed: Notify,
 }
@@ -106,8 +109,8 @@ impl Limits {
         let fair_queue = FairQueue::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
         let distributed = Arc::new(Distributed::new(&config, builders)?);
         let rules = Rules::new(&config, builders, &distributed, rule_states)?;
-        let (changes, changed) = (Mutex::default(), Notify::new());
-        Ok(Self { all, clients, reports_always, fair_queue, rules, distributed, config, changes, changed })
+        let (changes, pauses, changed) = (Mutex::default(), Mutex::default(), Notify::new());
+        Ok(Self { all, clients, reports_always, fair_queue, rules, distributed, config, changes, pauses, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -138,6 +141,7 @@ impl Limits {
         self.config.store(Arc::new(new));
         self.rules.renew();
         self.distributed.renew(&old);
+        change_pauses(self, &old);
         self.changed.notify_one();
         Ok(())
     }

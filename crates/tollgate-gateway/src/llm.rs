@@ -46,6 +46,11 @@ impl Models {
         let prefix = || self.prefixes.iter().find(|(prefix, _)| model.starts_with(prefix)).map(|(_, name)| *name);
         self.exact.get(&model).copied().or_else(prefix)
     }
+
+    /// The names of their rules.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Name> {
+        self.exact.values().chain(self.prefixes.iter().map(|(_, name)| name)).copied()
+    }
 }
 
 impl Llm {

@@ -97,7 +97,7 @@ async fn serve(options: Options) -> Result<bool, Failure> {
     match &options.command {
         Some(Command::Init { file }) => return init(file).map(|()| true),
         Some(Command::Check { file }) => {
-            Config::read(file)?;
+            Config::parse(file, &Config::read(file)?)?;
             println!("{} is valid", file.display());
             return Ok(true);
         }
@@ -130,11 +130,13 @@ fn init(file: &Path) -> Result<(), Failure> {
 
 /// Runs with the limits of a file, or of the command line.
 async fn limit(options: Options) -> Result<bool, Failure> {
-    let (config, file) = match options.of_command_line() {
-        Some(text) => (Config::parse(Path::new("the command line"), &text)?, None),
+    // Before the addresses are printed: a process that reads them may change the file, or send signals, at once.
+    let (config, watch) = match options.of_command_line() {
+        Some(text) => (Config::parse(Path::new("the command line"), &text)?, FileWatcher::new(None).await?),
         None => {
-            let (config, text) = Config::read(&options.config)?;
-            (config, Some((options.config.clone(), text)))
+            let text = Config::read(&options.config)?;
+            let watch = FileWatcher::new(Some((options.config.clone(), text.clone()))).await?;
+            (Config::parse(&options.config, &text)?, watch)
         }
     };
     let connections = &config.fixed.max_connections;
@@ -144,8 +146,7 @@ async fn limit(options: Options) -> Result<bool, Failure> {
         max_connections: downstream::open_files::raise_limit(connections.value)
             .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
-    // Installed before the addresses are printed: a process that reads them may send signals at once.
-    let (watch, ending) = (FileWatcher::new(file)?, ShutdownSignal::new(options.seconds)?);
+    let ending = ShutdownSignal::new(options.seconds)?;
     let (state, every) = (config.fixed.state.value.clone(), config.fixed.state_every.value);
     let gateway = Gateway::start(restored(config, state.as_deref())?, listen_config, !options.without_limits).await?;
     let saver = state.map(|path| Saver::new(Arc::clone(&gateway.limits), &path));

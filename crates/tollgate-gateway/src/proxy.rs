@@ -211,6 +211,7 @@ impl Proxy {
         let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
         let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
         let (method, length) = (request.method().clone(), request.body().size_hint().exact());
+        request.body_mut().set_key_field(config.keys.source.field());
         let headers = request.headers_mut();
         let was_chunked = headers.contains_key(TRANSFER_ENCODING);
         drop_hop_by_hop(headers);

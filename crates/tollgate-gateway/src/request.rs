@@ -10,5 +10,6 @@ pub(crate) mod name;
 pub(crate) mod network;
 pub(crate) mod networks;
 pub(crate) mod outcome;
+pub(crate) mod query_key;
 pub(crate) mod route;
 pub(crate) mod rule;

@@ -35,6 +35,10 @@ impl DryRun {
         self.change(now, |supply, _| supply.pause_until(gate));
     }
 
+    pub(crate) fn end_pause(&mut self, now: u64) {
+        self.change(now, |supply, _| supply.end_pause());
+    }
+
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {
         self.change(now, |supply, front| supply.set_quota(index, quota, front));
     }

@@ -154,6 +154,14 @@ impl State {
         self.supply.pause_until(gate);
     }
 
+    pub(crate) fn end_pause(&mut self, rovers: &Rovers) {
+        self.retract(rovers);
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.end_pause(now);
+        }
+        self.supply.end_pause();
+    }
+
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
         quota.check(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;

@@ -131,6 +131,7 @@ enum Step {
     SetQuota(usize, Rule),
     Replenish(Int),
     Pause(Int),
+    Resume,
     /// Drops a claim that waits.
     Cancel(usize),
 }
@@ -181,6 +182,7 @@ fn step(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, changes: bool) -> St
         19 if changes => Step::SetQuota(usize::from(b) % setup.rules.len(), rule(scale, (a as u8, b, c, a))),
         20 if changes => Step::Replenish(price),
         21 if changes => Step::Pause(span),
+        24 if changes => Step::Resume,
         22..=23 if changes => Step::Cancel(b.into()),
         _ => Step::Pass(span),
     }

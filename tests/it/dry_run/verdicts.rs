@@ -63,6 +63,10 @@ fn compare(trace: &Trace) -> usize {
                 oracle.pause_for(now, span);
                 limiter.pause_for(nanoseconds(span));
             }
+            Step::Resume => {
+                oracle.resume(now);
+                limiter.resume();
+            }
             Step::Cancel(place) if !waiting.is_empty() => {
                 let (id, verdict, claim) = waiting.remove(place % waiting.len());
                 drop(claim);

@@ -80,6 +80,7 @@ impl<'a> Side<'a> {
             // Which quotas it fills depends on whether a manual one is there.
             Step::Replenish(_) => {}
             Step::Pause(span) => self.limiter.pause_for(nanoseconds(span)),
+            Step::Resume => self.limiter.resume(),
             Step::Cancel(place) => {
                 if !self.waiting.is_empty() {
                     let place = place % self.waiting.len();

@@ -139,6 +139,8 @@ impl Both<'_> {
         match op {
             // The clocks of unused keys advance independently.
             Op::Back(_) => return Ok(()),
+            // Keys have no such call.
+            Op::Resume => return Ok(()),
             Op::Pass(span) => self.pass(span),
             Op::Pause(span) if place.is_multiple_of(3) => {
                 self.keyed.pause_all_for(nanoseconds(span));

@@ -93,6 +93,13 @@ impl Oracle {
         self.gate = self.gate.max(self.last + span);
     }
 
+    /// A pause ends at the latest reading of the clock.
+    pub(crate) fn resume(&mut self, now: Int) {
+        self.advance(now);
+        self.gate = self.gate.min(self.last);
+        self.advance(now);
+    }
+
     /// All claims leave the queue, from the front.
     pub(crate) fn close(&mut self, now: Int) -> Vec<Id> {
         self.advance(now);

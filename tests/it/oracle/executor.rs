@@ -154,6 +154,7 @@ impl<'a> Executor<'a> {
             Op::SetQuota(index, rule) => return seen_result(self.limiter.set_quota(index, quota(rule))),
             Op::SetMax(most) => return self.set_max_in_flight(most),
             Op::Pause(span) => self.pause(span),
+            Op::Resume => self.resume(),
             Op::Close => self.limiter.close(),
             Op::Estimate(cost) => return Seen::Estimate(self.limiter.estimate(unsigned(cost)).map(signed)),
             Op::Heed(cost) => return self.heed(cost),
@@ -250,6 +251,11 @@ impl<'a> Executor<'a> {
     fn pause(&mut self, span: Int) {
         self.limiter.pause_for(nanoseconds(span));
         self.gate = self.gate.max(self.latest + span);
+    }
+
+    fn resume(&mut self) {
+        self.limiter.resume();
+        self.gate = self.gate.min(self.latest);
     }
 
     fn set_max_in_flight(&mut self, most: Int) -> Seen {

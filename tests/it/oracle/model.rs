@@ -106,6 +106,7 @@ impl Model {
             Op::SetQuota(index, rule) => self.oracle.set_quota(now, index, rule),
             Op::SetMax(most) => return self.set_max_in_flight(most),
             Op::Pause(span) => self.oracle.pause_for(now, span),
+            Op::Resume => self.oracle.resume(now),
             Op::Close => self.close(),
             Op::Estimate(cost) => return Seen::Estimate(self.oracle.estimate(now, cost)),
             Op::Heed(cost) => return self.heed(cost),

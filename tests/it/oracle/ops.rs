@@ -35,6 +35,7 @@ pub(crate) enum Op {
     SetQuota(usize, Rule),
     SetMax(Int),
     Pause(Int),
+    Resume,
     Close,
     Estimate(Int),
     /// `try_acquire`; if the refusal has a `retry_after`, once more a nanosecond too early, and once more after exactly
@@ -208,6 +209,7 @@ fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
         95 => Op::Back(span(setup, a, b)),
         96 if left < 6 => Op::Close,
         97 => Op::Pass(if a % 4 == 0 { 100 * 365 * DAY } else { DAY + Int::from(a) }),
+        98 => Op::Resume,
         _ => Op::Tick,
     }
 }

@@ -318,6 +318,23 @@ fn pause_that_is_longer_prolongs_a_shorter_one_also_for_waiters() {
     let _grant = served(&mut waiting);
 }
 
+#[test]
+fn pause_that_is_ended_early_serves_its_waiters_at_once_and_has_no_end_left() {
+    let fixture = Fixture::new(one_per_milli(5).initial(1));
+    fixture.limiter.resume();
+    fixture.limiter.pause_for(DAY);
+    let mut line: Vec<_> = (0..8).map(|_| fixture.enter(1)).collect();
+    fixture.pass(2 * MILLI);
+    assert_eq!(count_served(&mut line), 0);
+    fixture.limiter.resume();
+    assert_eq!((count_served(&mut line), fixture.limiter.snapshot().paused_for), (3, None), "the level");
+    fixture.pass(MILLI);
+    assert_eq!(count_served(&mut line), 1, "and the rate");
+    fixture.pass(9 * MILLI);
+    assert_eq!(count_served(&mut line), 4);
+    let _grant = fixture.take(5);
+}
+
 #[tokio::test(start_paused = true)]
 async fn pause_until_an_instant_ends_at_it() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(5)).unwrap();

@@ -20,26 +20,35 @@ use crate::limits::Limits;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A watched file.
+/// Watches the file of limits.
 pub(crate) struct FileWatcher {
     /// `None` if the limits come from the command line.
-    file: Option<(PathBuf, String)>,
+    file: Option<WatchedFile>,
     hang_up: Signal,
 }
 
+struct WatchedFile {
+    path: PathBuf,
+    named: NamedFiles,
+    taken: Debounce,
+}
+
 impl FileWatcher {
-    /// Watches a file, with the text that it contained when it was applied. From now on SIGHUP does not end the process.
-    pub(crate) fn new(file: Option<(PathBuf, String)>) -> io::Result<Self> {
-        Ok(Self { file, hang_up: signal(SignalKind::hangup())? })
+    /// Watches a file that has this text. Called before the text is applied: what changes in the files that it names from
+    /// then on is a change. From now on SIGHUP does not end the process.
+    pub(crate) async fn new(file: Option<(PathBuf, String)>) -> io::Result<Self> {
+        let hang_up = signal(SignalKind::hangup())?;
+        let Some((path, text)) = file else { return Ok(Self { file: None, hang_up }) };
+        let mut named = NamedFiles::default();
+        let contents = named.read(&text).await;
+        let taken = Debounce::new(Ok(FileContents { text, contents }));
+        Ok(Self { file: Some(WatchedFile { path, named, taken }), hang_up })
     }
 
     /// Runs until it is dropped.
     pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
         let Self { file, mut hang_up } = self;
-        let Some((path, text)) = file else { return std::future::pending().await };
-        let mut named = NamedFiles::default();
-        let contents = named.read(&text).await;
-        let mut taken = Debounce::new(Ok(FileContents { text, contents }));
+        let Some(WatchedFile { path, mut named, mut taken }) = file else { return std::future::pending().await };
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -119,6 +128,27 @@ fn apply(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
         Err(problem) => eprintln!("gateway: {problem:#}\ngateway: the limits are unchanged"),
     }
     status.loaded(done);
+}
+
+#[tokio::test]
+async fn what_changes_after_the_watch_began_is_a_change() {
+    let file = |name: &str| std::env::temp_dir().join(format!("tollgate-reload-{}-{name}", std::process::id()));
+    let [path, certificate, key] = ["toml", "crt", "key"].map(file);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:1\"\nquota = \"1/s\"\n\
+         max_wait = \"1s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s\"\n[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n"
+    );
+    std::fs::write(&path, &text).unwrap();
+    [&certificate, &key].into_iter().for_each(|file| std::fs::write(file, "old").unwrap());
+    let watch = FileWatcher::new(Some((path.clone(), text))).await.unwrap();
+    std::fs::write(&certificate, "new").unwrap();
+    let WatchedFile { mut named, mut taken, .. } = watch.file.unwrap();
+    let mut is_taken = Vec::new();
+    for _ in 0..3 {
+        is_taken.push(taken.take(read(&path, &mut named).await, false).is_some());
+    }
+    assert_eq!(is_taken, [false, true, false]);
+    [path, certificate, key].iter().for_each(|file| std::fs::remove_file(file).unwrap());
 }
 
 #[test]

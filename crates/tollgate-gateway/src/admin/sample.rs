@@ -13,7 +13,6 @@ use super::status::{Status, StatusSnapshot};
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::limits::client_limits::TOP_WINDOW;
-use crate::limits::reason::Reason;
 use crate::request::client::Client;
 use crate::telemetry::counters::{Counters, Counts};
 use crate::telemetry::refusals::{Count, RecentRefusals};
@@ -190,7 +189,7 @@ fn look(sources: &Sources, trend: &mut Trend) -> Sample {
             level: all.quotas[0].level,
             ceiling: config.in_flight.and(all.ceiling),
             passed: counts.answered + counts.failed,
-            refused: Reason::ALL.into_iter().map(|reason| stats.refusals.total(reason)).sum(),
+            refused: stats.refusals.totals().values().sum(),
         },
         began_at: status.began_at(),
         refusals: refusals(&config, &stats.refusals),

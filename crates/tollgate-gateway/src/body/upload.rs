@@ -7,12 +7,12 @@ use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
@@ -21,6 +21,7 @@ use tower::BoxError;
 
 use super::timeout_body::{TimeoutBody, TimeoutError};
 use crate::http::local_reply;
+use crate::request::forwarding::drop_from_trailers;
 use crate::request::outcome::Outcome;
 
 /// Why a request's body did not arrive. It is the client's doing.
@@ -86,6 +87,8 @@ struct Parts {
     /// What followed it, if the whole body was read.
     trailers: Option<HeaderMap>,
     rest: Option<Rest>,
+    /// The field of the key, which trailers must not have.
+    key_field: Option<HeaderName>,
 }
 
 struct Rest {
@@ -132,6 +135,11 @@ impl Upload {
         }
     }
 
+    /// Says which field has the key of the request.
+    pub(crate) fn set_key_field(&mut self, key_field: Option<&HeaderName>) {
+        self.0.iter_mut().for_each(|parts| parts.key_field = key_field.cloned());
+    }
+
     /// `None` if the whole body was read.
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
         self.0.as_ref()?.rest.as_ref().map(|rest| Arc::clone(&rest.progress))
@@ -166,6 +174,21 @@ impl Parts {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(self.poll_received(cx));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| self.for_upstream(frame))))
+    }
+
+    fn for_upstream(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_trailers() {
+            Ok(mut trailers) => {
+                drop_from_trailers(&mut trailers, self.key_field.as_ref());
+                Frame::trailers(trailers)
+            }
+            Err(frame) => frame,
+        }
+    }
+
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if !self.first.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
         }

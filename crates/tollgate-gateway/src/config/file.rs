@@ -45,10 +45,9 @@ pub(crate) use values::Address;
 use values::{Time, Upstreams, seconds, unlocated};
 
 impl Config {
-    /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
-    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
-        let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
-        Ok((Self::parse(path, &text)?, text))
+    /// Reads the text of the file.
+    pub(crate) fn read(path: &Path) -> Result<String, Problem> {
+        std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))
     }
 
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {

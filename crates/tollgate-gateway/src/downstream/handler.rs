@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -32,7 +32,7 @@ use crate::proxy::settling_body::settle;
 use crate::proxy::tunnel::{Tunnel, UpgradeRequest};
 use crate::proxy::unavailable;
 use crate::request::client::Client;
-use crate::request::key_source::KeySource;
+use crate::request::key_source::Challenge;
 use crate::request::name::Name;
 use crate::request::networks::Block;
 use crate::request::outcome::Outcome;
@@ -40,10 +40,14 @@ use crate::request::route::{BadEscape, RoutePolicy};
 use crate::request::rule::Charge;
 use crate::telemetry::logged_body::LoggedBody;
 use crate::telemetry::record::Record;
-use crate::telemetry::stats;
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
+
+/// The names of limits in responses.
+static OF_KEY: LazyLock<Terms> = LazyLock::new(|| Terms::default().name("key"));
+static OF_OVERFLOW: LazyLock<Terms> = LazyLock::new(|| Terms::default().name("overflow"));
+static OF_ALL: LazyLock<Terms> = LazyLock::new(|| Terms::default().name("all"));
 
 /// A response. Its tokens are in flight to its last byte; without a pass it has none.
 type HandlerResponse = Response<HeldBody<Body, InFlight>>;
@@ -126,7 +130,6 @@ fn record_reply(connection: &Connection, reply: LocalReply, is_grpc: bool, recor
     if let Some(reason) = Reason::new(outcome, refused.as_ref(), limit) {
         (record.reason, record.limit) = (Some(reason), limit);
         connection.stats.refusals.note(record.client, reason, limit);
-        stats::refused(reason, limit);
     }
     if is_grpc { grpc::answer(response, refused) } else { response }
 }
@@ -217,7 +220,7 @@ fn admission(
         LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, ambiguous.hint()))
     })?;
     let Some(client) = client else {
-        return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.source)));
+        return Err(LocalReply::new(Outcome::Unknown, unauthorized(&config.keys.challenge)));
     };
     if config.keys.source.is_named_by_connection(request.headers()) {
         // The field is not forwarded then: the key would count here, and not at the upstream.
@@ -268,18 +271,16 @@ fn block(
     }
 }
 
-fn unauthorized(source: &KeySource) -> Response<Body> {
-    let (why, challenge) = source.challenge();
-    let mut response = local_reply::problem(StatusCode::UNAUTHORIZED, &why);
-    let challenge = HeaderValue::try_from(challenge).expect("names of keys are visible ASCII characters");
-    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+fn unauthorized(Challenge { why, field }: &Challenge) -> Response<Body> {
+    let mut response = local_reply::problem(StatusCode::UNAUTHORIZED, why);
+    response.headers_mut().insert(WWW_AUTHENTICATE, field.clone());
     response
 }
 
 /// The rate limit report of the request's own key.
 fn rate_limits(connection: &Connection, client: &Client) -> RateLimits {
-    let terms = Terms::default().name(if *client == Client::Overflow { "overflow" } else { "key" });
-    RateLimits::of_key(connection.limits.clients.of(client), client, &terms)
+    let terms = if *client == Client::Overflow { &OF_OVERFLOW } else { &OF_KEY };
+    RateLimits::of_key(connection.limits.clients.of(client), client, terms)
 }
 
 fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> Box<LocalReply> {
@@ -287,9 +288,7 @@ fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -
     // The state of a limit that several clients share is reported only to a client that it refused.
     let other = match rejected.refused_by {
         Some(refused_by) => Some(connection.limits.rules.rate_limits(&refused_by)),
-        None if rejected.by == Outcome::RefusedAll => {
-            Some(RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all")))
-        }
+        None if rejected.by == Outcome::RefusedAll => Some(RateLimits::of(&connection.limits.all.snapshot(), &OF_ALL)),
         None => None,
     };
     let refusal = Refusal::new(rejected.why, other.as_ref().unwrap_or(&limits));

@@ -67,7 +67,10 @@ impl<'a> PathVariants<'a> {
 type Rule = fn(&[u8]) -> Option<Vec<u8>>;
 
 const RULES: [Rule; 6] = [
-    |text| Some(percent_decode(text).collect()).filter(|decoded: &Vec<u8>| decoded != text),
+    |text| match percent_decode(text).into() {
+        Cow::Owned(decoded) => Some(decoded).filter(|decoded: &Vec<u8>| decoded != text),
+        Cow::Borrowed(_) => None,
+    },
     |text| {
         let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
         text.contains(&b'\\').then(|| text.iter().map(slash).collect())
@@ -112,6 +115,9 @@ pub(crate) fn resolve<'a>(segments: &Segments<'a>) -> Segments<'a> {
 /// and spaces at the end.
 pub(crate) fn normalize(segment: &[u8]) -> String {
     let text = String::from_utf8_lossy(trimmed(segment));
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
     // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }

@@ -42,25 +42,6 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 16] = [
-        Self::OwnQuota,
-        Self::OwnQueue,
-        Self::OwnInFlight,
-        Self::AllQuota,
-        Self::AllQueue,
-        Self::AllWait,
-        Self::UnlistedQuota,
-        Self::RuleQuota,
-        Self::RuleQueue,
-        Self::RuleWait,
-        Self::Blocked,
-        Self::TooLarge,
-        Self::Store,
-        Self::Ending,
-        Self::Unknown,
-        Self::Invalid,
-    ];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OwnQuota => "own_quota",
@@ -122,13 +103,5 @@ impl Reason {
             Outcome::Invalid => Some(Self::Invalid),
             _ => None,
         }
-    }
-}
-
-#[test]
-fn reasons_have_names_of_their_own_and_are_in_order() {
-    for (place, reason) in Reason::ALL.into_iter().enumerate() {
-        assert_eq!(reason as usize, place);
-        assert_eq!(Reason::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
     }
 }

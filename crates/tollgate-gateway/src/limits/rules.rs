@@ -156,6 +156,9 @@ impl Rules {
             // Requests that still wait for a rule that is gone, or now in dry run, wait no longer.
             let of = |config: &Config| config.rules.get(name).copied().filter(is_shared).unwrap_or_default();
             shared.change(&of(old), &of(new));
+            if !new.rules.get(name).is_some_and(is_shared) {
+                shared.limiter.resume();
+            }
             shared.fair_queue.change(old, new);
         }
         all.retain(|name, _| new.rules.get(name).is_some_and(is_shared));

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use axum::http::header::FORWARDED;
+use axum::http::header::{FORWARDED, HOST};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_tower::key;
 
 use super::network::Network;
+use crate::http::hop_by_hop::drop_hop_by_hop;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -95,6 +96,24 @@ impl Proxies {
             headers.entry(FORWARDED_HOST).or_insert(host);
         }
         headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
+    }
+}
+
+/// Removes from the trailers of a request what decides about it at its head. Some upstreams add trailers to the head: there
+/// the request would have another key, client or method than here.
+pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap, key_field: Option<&HeaderName>) {
+    drop_hop_by_hop(trailers);
+    let is_key = |name: &HeaderName| key_field.is_some_and(|key| name == key || is_lookalike(name, key));
+    let is_gone = |name: &&HeaderName| {
+        is_dropped(name, false)
+            || is_key(name)
+            || METHOD_NAMES.contains(&name.as_str())
+            || FRAMING_NAMES.contains(&name.as_str())
+            || *name == HOST
+    };
+    let gone: Vec<HeaderName> = trailers.keys().filter(is_gone).cloned().collect();
+    for name in gone {
+        trailers.remove(name);
     }
 }
 

@@ -9,13 +9,15 @@ use tollgate_tower::key::ClientAddress;
 
 use super::client::Client;
 use super::forwarding::Proxies;
-use super::key_source::{AmbiguousKey, KeySource};
+use super::key_source::{AmbiguousKey, Challenge, KeySource};
 use super::name::Name;
 
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// Where a request has its key.
     pub(crate) source: KeySource,
+    /// What a client without a known key is told: as it is for a source, and made once.
+    pub(crate) challenge: Challenge,
     /// The quota of each key that has none of its own.
     pub(crate) quota: Quota,
     /// The quota that unlisted clients share when there are more than `max_keys` of them.

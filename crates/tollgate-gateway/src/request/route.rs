@@ -1,5 +1,7 @@
 //! The policy of a request, by its path and its method.
 
+use std::collections::HashSet;
+
 use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 
@@ -94,8 +96,8 @@ pub(crate) struct Routes {
     base: RoutePolicy,
     /// Whether all segments of all routes are the same [loosely](normalize).
     are_normalized: bool,
-    /// Whether a route is for some methods only.
-    have_methods: bool,
+    /// The methods that some routes are for, and others not.
+    methods: Vec<Method>,
 }
 
 /// A path of which the gateway cannot say what it means.
@@ -107,9 +109,9 @@ impl Routes {
     pub(crate) fn new(mut routes: Vec<Route>, body_buffer: usize) -> Self {
         routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
         let are_normalized = routes.iter().all(Route::is_normalized);
-        let have_methods = routes.iter().any(|route| !route.methods.is_empty());
+        let methods: HashSet<Method> = routes.iter().flat_map(|route| route.methods.iter().cloned()).collect();
         let base = RoutePolicy { cost: 1, body_buffer, rules: Vec::new(), is_llm: false, websockets: false };
-        Self { routes, base, are_normalized, have_methods }
+        Self { routes, base, are_normalized, methods: methods.into_iter().collect() }
     }
 
     /// The highest policy of all that the request may mean to the upstream.
@@ -121,35 +123,55 @@ impl Routes {
         if !is_unambiguous && !is_escaped_rightly(path) {
             return Err(BadEscape);
         }
-        let policy_of = |method| self.policy_of(method, path, is_unambiguous);
-        let own = policy_of(method.as_str());
-        if !self.have_methods {
-            return Ok(own);
+        let own = method.as_str();
+        if self.methods.is_empty() {
+            return Ok(self.policy_of(&[own], path, is_unambiguous));
         }
-        Ok(others(method, headers).map(policy_of).fold(own, RoutePolicy::max))
+        let mut others = others(method, headers).peekable();
+        if others.peek().is_none() {
+            return Ok(self.policy_of(&[own], path, is_unambiguous));
+        }
+        Ok(self.policy_of(&self.distinct(own, others), path, is_unambiguous))
     }
 
-    fn policy_of(&self, method: &str, path: &str, is_unambiguous: bool) -> RoutePolicy {
+    /// Those of the methods that routes tell apart. A client may name hundreds.
+    fn distinct<'a>(&self, own: &'a str, others: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+        let named = |method: &str| self.methods.iter().position(|of| of.as_str().eq_ignore_ascii_case(method));
+        let mut distinct = vec![own];
+        for method in others {
+            if distinct.iter().all(|known| named(known) != named(method)) {
+                distinct.push(method);
+            }
+        }
+        distinct
+    }
+
+    /// The highest policy of a request that may have any of these methods.
+    fn policy_of(&self, methods: &[&str], path: &str, is_unambiguous: bool) -> RoutePolicy {
         if self.are_normalized && is_unambiguous {
-            return self.policy_by(method, |route| route.matches(path_variants::segments(path.as_bytes())));
+            return self.policy_by(methods, |route| route.matches(path_variants::segments(path.as_bytes())));
         }
         let Some(readings) = PathVariants::of(path) else {
-            let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.policy_at(route));
+            let is_of = |route: &&Route| methods.iter().any(|method| route.is_of(method));
+            let all = self.routes.iter().filter(is_of).map(|route| self.policy_at(route));
             return all.fold(self.base.clone(), RoutePolicy::max);
         };
         let policy = |path: path_variants::Segments<'_>| {
-            let exact = self.policy_by(method, |route| route.matches(path.iter().copied()));
+            let exact = self.policy_by(methods, |route| route.matches(path.iter().copied()));
             // The longest route is the first.
             let longest = self.routes.first().map_or(0, |route| route.segments.len());
             let normalized: Vec<String> = path.iter().take(longest).map(|segment| normalize(segment)).collect();
-            exact.max(self.policy_by(method, |route| route.matches_normalized(&normalized)))
+            exact.max(self.policy_by(methods, |route| route.matches_normalized(&normalized)))
         };
         readings.paths().map(policy).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
     }
 
-    fn policy_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> RoutePolicy {
-        let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
-        found.map_or_else(|| self.base.clone(), |route| self.policy_at(route))
+    fn policy_by(&self, methods: &[&str], matches: impl Fn(&Route) -> bool) -> RoutePolicy {
+        let of = |method: &&str| {
+            let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
+            found.map_or_else(|| self.base.clone(), |route| self.policy_at(route))
+        };
+        methods.iter().map(of).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
     }
 
     fn policy_at(&self, route: &Route) -> RoutePolicy {
@@ -169,6 +191,17 @@ fn others<'a>(method: &Method, headers: &'a HeaderMap) -> impl Iterator<Item = &
     // To most upstreams HEAD is as much work as GET.
     let get = (method == Method::HEAD).then_some("GET");
     get.into_iter().chain(forwarding::methods(headers))
+}
+
+/// The work for a path is done once for each method that is left.
+#[test]
+fn of_hundreds_of_methods_those_are_left_that_routes_tell_apart() {
+    let of = |method| Route::new("/jobs", vec![method], 4, None);
+    let routes = Routes::new(vec![of(Method::GET), of(Method::DELETE), of(Method::GET)], 0);
+    let named: Vec<String> = (0..300).map(|number| format!("M{number}")).collect();
+    let others = || named.iter().map(String::as_str).chain(["delete", "Delete", "PUT"]);
+    assert_eq!(routes.distinct("GET", others()), ["GET", "M0", "delete"]);
+    assert_eq!(routes.distinct("PUT", others()), ["PUT", "delete"]);
 }
 
 #[test]

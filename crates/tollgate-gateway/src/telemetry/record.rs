@@ -11,6 +11,8 @@ use crate::request::outcome::Outcome;
 
 /// The most bytes of a path that a line has: a queue of lines must not hold whole heads of requests.
 const MAX_PATH: usize = 1_024;
+/// The most bytes of a method. The registered ones have at most 17, and a client may send one of 64 KiB.
+const MAX_METHOD: usize = 32;
 
 /// Filled in as the request passes.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +68,14 @@ impl RequestLine {
                 uri.path().chars().chain(query.iter().flat_map(|query| std::iter::once('?').chain(query.chars())));
             if length <= MAX_PATH { all.collect() } else { all.take(MAX_PATH / 4).chain(['\u{2026}']).collect() }
         };
-        Self { came: SystemTime::now(), method: method.clone(), path }
+        Self { came: SystemTime::now(), method: shortened(method), path }
     }
+}
+
+fn shortened(method: &Method) -> Method {
+    let Some(first) = method.as_str().as_bytes().get(..MAX_METHOD) else { return method.clone() };
+    // Each part of a method is one.
+    Method::from_bytes(&[first, b"..."].concat()).unwrap_or_default()
 }
 
 /// A line, with the names of its fields in the JSON.
@@ -141,6 +149,12 @@ mod tests {
         let long = path(&format!("/{}", "x".repeat(5_000)), false);
         assert!(long.len() <= MAX_PATH && long.ends_with("x\u{2026}"), "{long}");
         assert!(path(&format!("/?{}", "x".repeat(5_000)), true).len() <= MAX_PATH);
+        let method = |name: &str| {
+            let method = Method::from_bytes(name.as_bytes()).unwrap();
+            RequestLine::new(&method, &Uri::from_static("/"), None).method.as_str().to_owned()
+        };
+        assert_eq!(method("UPDATEREDIRECTREF"), "UPDATEREDIRECTREF");
+        assert_eq!(method(&"X".repeat(60_000)), format!("{}...", "X".repeat(32)));
     }
 
     #[test]

@@ -1,21 +1,19 @@
-//! The refusals of the last minute by client and reason, and all since the start by reason. Memory is bounded: what
+//! The refusals of the last minute by client and reason, and all since the start by reason and limit. Memory is bounded: what
 //! further unlisted clients are refused in a window counts as that of others.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
 use tokio::time::Instant;
 
 use crate::limits::limit::Limit;
 use crate::limits::reason::Reason;
 use crate::request::client::Client;
+use crate::request::client_hash::ClientHash;
 
 /// A minute, in windows.
 const WINDOWS: usize = 6;
@@ -36,7 +34,9 @@ pub(crate) enum RefusedClient {
 }
 
 type RefusalKey = (RefusedClient, Reason, Option<Limit>);
-type Counts = HashMap<RefusalKey, Count>;
+type Counts = HashMap<RefusalKey, Count, ClientHash>;
+/// How many refusals there were for each reason and limit. The names of limits are from the file, so they are few.
+type Totals = BTreeMap<(Reason, Option<Limit>), u64>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
@@ -46,9 +46,15 @@ pub(crate) struct Count {
 
 pub(crate) struct Refusals {
     began: Instant,
-    totals: [CachePadded<AtomicU64>; Reason::ALL.len()],
-    hasher: RandomState,
-    parts: [Mutex<[Window; WINDOWS]>; PARTS],
+    parts: [Mutex<Part>; PARTS],
+}
+
+/// The refusals of some clients.
+#[derive(Default)]
+struct Part {
+    windows: [Window; WINDOWS],
+    /// Since the start.
+    totals: Totals,
 }
 
 #[derive(Default)]
@@ -74,23 +80,17 @@ pub(crate) struct RecentRefusals {
 
 impl Refusals {
     pub(crate) fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            totals: Default::default(),
-            hasher: RandomState::new(),
-            parts: Default::default(),
-        }
+        Self { began: Instant::now(), parts: Default::default() }
     }
 
     pub(crate) fn note(&self, client: Option<Client>, reason: Reason, limit: Option<Limit>) {
-        self.totals[reason as usize].fetch_add(1, Ordering::Relaxed);
         let refused_client = client.map_or(RefusedClient::Unidentified, RefusedClient::Client);
-        let part = &self.parts[self.hasher.hash_one(refused_client) as usize % PARTS];
         let (now, number) = self.now();
-        let mut windows = part.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = &mut windows[number as usize % WINDOWS];
+        let mut part = self.part_of(&refused_client);
+        *part.totals.entry((reason, limit)).or_default() += 1;
+        let window = &mut part.windows[number as usize % WINDOWS];
         if window.number != number {
-            *window = Window { number, counts: Counts::new() };
+            *window = Window { number, counts: Counts::default() };
         }
         let always = !matches!(refused_client, RefusedClient::Client(Client::Key { .. } | Client::Address(_)));
         let fits =
@@ -101,9 +101,23 @@ impl Refusals {
         count.last = now;
     }
 
-    /// The refusals since the start for `reason`.
-    pub(crate) fn total(&self, reason: Reason) -> u64 {
-        self.totals[reason as usize].load(Ordering::Relaxed)
+    fn part_of(&self, refused_client: &RefusedClient) -> MutexGuard<'_, Part> {
+        // The low bits of the hash depend on those of an address only, which names have in common.
+        let number = (ClientHash::default().hash_one(refused_client) >> 32) as usize % PARTS;
+        self.parts[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = MutexGuard<'_, Part>> {
+        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The refusals since the start.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut all = Totals::new();
+        for part in self.all_parts() {
+            part.totals.iter().for_each(|(place, count)| *all.entry(*place).or_default() += count);
+        }
+        all
     }
 
     /// The refusals of about the last minute, and the `shown` kinds of which there were the most. There may be thousands of
@@ -111,12 +125,10 @@ impl Refusals {
     pub(crate) fn recent(&self, shown: usize) -> RecentRefusals {
         let (now, number) = self.now();
         let oldest = number.saturating_sub(WINDOWS as u64 - 1);
-        let mut all = Counts::new();
-        for part in &self.parts {
-            let windows = part.lock().unwrap_or_else(PoisonError::into_inner);
-            for (place, seen) in
-                windows.iter().filter(|window| window.number >= oldest).flat_map(|window| &window.counts)
-            {
+        let mut all = Counts::default();
+        for part in self.all_parts() {
+            let windows = part.windows.iter().filter(|window| window.number >= oldest);
+            for (place, seen) in windows.flat_map(|window| &window.counts) {
                 let sum = all.entry(*place).or_insert(Count { count: 0, last: seen.last });
                 sum.count += seen.count;
                 sum.last = sum.last.max(seen.last);
@@ -181,7 +193,8 @@ mod tests {
         assert_eq!(refusals.recent(9).most[0].3.count, 1);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(refusals.recent(9).most, []);
-        assert_eq!(refusals.total(Reason::OwnQuota), 4);
+        let totals = [((Reason::OwnQuota, Some(Limit::Own)), 4), ((Reason::Unknown, None), 1)];
+        assert_eq!(refusals.totals(), totals.into());
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,8 +8,6 @@ use super::access_lines::Lines;
 use super::histogram::Histogram;
 use super::refusals::Refusals;
 use super::upstream_stats::{CLASSES, UpstreamError, UpstreamStats};
-use crate::limits::limit::Limit;
-use crate::limits::reason::Reason;
 
 pub(crate) struct Stats {
     /// Of the requests that were admitted, in both queues together.
@@ -32,6 +30,10 @@ impl Stats {
         }
         for (fault, name) in UpstreamError::ALL {
             counter!("gateway_upstream_errors_total", "reason" => name).absolute(calls.faults[fault as usize]);
+        }
+        for ((reason, limit), count) in self.refusals.totals() {
+            let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+            counter!("gateway_refusals_total", "reason" => reason.name(), "limit" => limit).absolute(count);
         }
         for (result, count) in self.lines.counts() {
             counter!("gateway_access_lines_total", "result" => result).absolute(count);
@@ -57,12 +59,6 @@ pub(crate) fn describe() {
     describe_counter!("gateway_upstream_cut_off_total", count, "Responses of the upstream that broke off or stalled.");
     describe_counter!("gateway_refusals_total", count, "Requests refused, by reason and limit.");
     describe_counter!("gateway_access_lines_total", count, "Lines of the access log: written, dropped or failed.");
-}
-
-/// Counts a refused request. The names of limits are from the file, so they are few.
-pub(crate) fn refused(reason: Reason, limit: Option<Limit>) {
-    let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-    counter!("gateway_refusals_total", "reason" => reason.name(), "limit" => limit).increment(1);
 }
 
 /// Counts a response of the upstream that did not come to its end.

@@ -49,6 +49,12 @@ impl Backends {
         }
     }
 
+    /// Whether there is one that `old`, whose state was [adopted](Self::adopt), does not have.
+    pub(crate) fn has_others_than(&self, old: &Self) -> bool {
+        let is_known = |backend| old.all.iter().any(|known| Arc::ptr_eq(known, backend));
+        !self.all.iter().all(is_known)
+    }
+
     pub(crate) fn all(&self) -> &[Arc<Backend>] {
         &self.all
     }
@@ -81,12 +87,10 @@ impl Backends {
     }
 
     /// For how long no upstream that gets requests takes those to `model`, as they have said; `None` if one takes them, or
-    /// has said nothing. While another one is left, which may return, no longer than until its next check is certainly done.
+    /// has said nothing.
     pub(crate) fn pause_of(&self, model: Name) -> Option<Duration> {
         let pauses: Option<Vec<_>> = self.limits_of(model)?.iter().map(|limits| limits.paused_for()).collect();
-        let shortest = pauses?.into_iter().min()?;
-        let health = self.health.as_ref().filter(|_| self.all.iter().any(|backend| !backend.is_healthy()));
-        Some(health.map_or(shortest, |health| shortest.min(health.until_checked())))
+        pauses?.into_iter().min()
     }
 
     /// Chooses another upstream than `first`, one that takes requests to `model` now, if there is one.
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_model_pauses_while_all_upstreams_do_and_while_one_is_away_until_its_next_check() {
+    async fn a_model_pauses_while_all_upstreams_do_that_get_requests() {
         let (mut backends, secs) = (backends(&["http://a", "http://b"], true), Duration::from_secs);
         let (model, quota) = (Name::new("model m"), tollgate::Quota::per_minute(60));
         let [one, other] = [0, 1].map(|at| backends.all[at].limits_to_follow(model, quota).unwrap());
@@ -225,7 +229,10 @@ mod tests {
         other.tokens.pause_for(secs(20));
         assert_eq!(backends.pause_of(model), Some(secs(300)));
         assert!(backends.all[1].failed(1));
-        assert_eq!(backends.pause_of(model), Some(secs(5 + 2 + 1)));
+        assert_eq!(backends.pause_of(model), Some(secs(300)));
+        assert!(backends.all[0].failed(1));
+        assert_eq!(backends.pause_of(model), None, "none gets requests");
+        assert!(backends.all[0].passed(1));
         assert!(backends.all[1].passed(1));
         assert_eq!(backends.pause_of(model), Some(secs(300)));
         backends.health = None;

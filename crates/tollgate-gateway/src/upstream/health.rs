@@ -17,13 +17,3 @@ pub(crate) struct Health {
     /// After so many checks in a row that pass, it returns.
     pub(crate) successes: u32,
 }
-
-/// How late a check may be.
-const LATE: Duration = Duration::from_secs(1);
-
-impl Health {
-    /// The time in which each upstream is checked once more.
-    pub(crate) fn until_checked(&self) -> Duration {
-        self.every.saturating_add(self.timeout).saturating_add(LATE)
-    }
-}

@@ -3,6 +3,10 @@
 use super::fixture::*;
 use super::raw::{Raw, responding};
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use http_body_util::BodyExt;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 
@@ -34,6 +38,27 @@ async fn a_client_cannot_speak_for_others() {
     let own = ["x-forwarded-for: 127.0.0.1", "x-forwarded-host: a.example", "x-forwarded-proto: http", "x-yours: 1"];
     for proxies in ["", "proxies_before = 1\ntrusted_proxies = [\"10.0.0.0/8\", \"2001:db8::/32\"]\n"] {
         assert_eq!(forwarded(proxies, LIES).await, own, "{proxies}");
+    }
+}
+
+/// Some upstreams add trailers to the head of a request.
+#[tokio::test]
+async fn trailers_change_neither_the_key_nor_the_client_nor_the_method() {
+    let seen = async |request: Request| {
+        let trailers = request.into_body().collect().await.unwrap().trailers().cloned().unwrap_or_default();
+        Body::from(trailers.keys().map(|name| name.as_str()).collect::<Vec<_>>().join(" "))
+    };
+    let upstream = serve(Router::new().fallback(seen)).await;
+    let trailers = "x-api-key: other\r\nx_api_key: other\r\nx-forwarded-for: 192.0.2.1\r\nx-http-method: DELETE\r\n\
+                    connection: x-sum\r\nx-rewrite-url: /x\r\nx-note: 7\r\n";
+    let names: Vec<_> = trailers.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    for buffered in ["", "body_buffer = 0\n"] {
+        let limits = format!("{buffered}{LIMITS}").replace("burst 2", "burst 9");
+        let fixture = TestGateway::before(Upstream::default(), upstream, &limits).await;
+        let head = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\nx-api-key: a";
+        let request = format!("{head}\r\ntrailer: {}\r\n\r\n5\r\nhello\r\n0\r\n{trailers}\r\n", names.join(", "));
+        let answer = Raw::sent(fixture.address, request).await.rest().await;
+        assert!(answer.ends_with("\r\n\r\nx-note"), "{answer}");
     }
 }
 

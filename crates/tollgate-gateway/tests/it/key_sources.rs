@@ -26,30 +26,39 @@ async fn status(fixture: &TestGateway, path: &str, authorization: &str) -> Statu
 #[tokio::test]
 async fn a_key_in_the_query_counts_however_it_is_written() {
     let fixture = TestGateway::new(&limits("query = \"api_key\"", "by-key")).await;
-    for path in ["/?api_key=the%20shop", "/x?a=b&api_key=the+shop", "/?api%5Fkey=the+shop&c"] {
+    for path in ["/?api_key=the%20shop", "/x?a=b&api_key=the%20sho%70", "/?api%5Fkey=the%20shop&c"] {
         assert_eq!(status(&fixture, path, "").await, OK, "{path}");
     }
-    assert_eq!(status(&fixture, "/?api_key=the+shop", "").await, REFUSED);
+    assert_eq!(status(&fixture, "/?api_key=the%20shop", "").await, REFUSED);
     assert_eq!(status(&fixture, "/?api_key=other", "").await, OK);
     assert_eq!(status(&fixture, "/?api_key=other", "").await, REFUSED);
     // Without a key the address counts. With two, the upstream could take the one whose tokens are used up.
     assert_eq!(status(&fixture, "/", "").await, OK);
     assert_eq!(status(&fixture, "/", "").await, REFUSED);
-    assert_eq!(status(&fixture, "/?api_key=the+shop&api_key=fresh", "").await, StatusCode::BAD_REQUEST);
+    assert_eq!(status(&fixture, "/?api_key=the%20shop&api_key=fresh", "").await, StatusCode::BAD_REQUEST);
     // Some servers take these for the key whose tokens are used up.
     for name in ["+api_key", "%20api_key", "api_key%00", "api_key[]"] {
-        let used = format!("/?{name}=the+shop+%00");
+        let used = format!("/?{name}=the%20shop%20%00");
         assert_eq!(status(&fixture, &used, "").await, REFUSED, "{used}");
-        let several = format!("/?api_key=made-up&{name}=the+shop");
+        let several = format!("/?api_key=made-up&{name}=the%20shop");
         assert_eq!(status(&fixture, &several, "").await, StatusCode::BAD_REQUEST, "{several}");
     }
     // Some servers end a value at a NUL, and some drop bytes that are not UTF-8, or a `%` that begins no escape.
-    for used in ["the+shop%00x", "the+shop%00%ff", "the+shop%ff", "the+s%hop", "the+shop%", "x&api%_key=the+shop"] {
+    for used in
+        ["the%20shop%00x", "the%20shop%00%ff", "the%20shop%ff", "the%20s%hop", "the%20shop%", "x&api%_key=the%20shop"]
+    {
         let path = format!("/?api_key={used}");
         assert_eq!(status(&fixture, &path, "").await, StatusCode::BAD_REQUEST, "{path}");
     }
+    // To some servers a `+` is a space, and to others a plus: of a key with either there would be two buckets.
+    for used in ["the+shop", "+the%20shop", "the%20shop+", "the+%73hop", "a+b"] {
+        let path = format!("/?api_key={used}");
+        assert_eq!(status(&fixture, &path, "").await, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert_eq!(status(&fixture, "/?api_key=a%2Bb&c=d+e", "").await, OK);
+    assert_eq!(status(&fixture, "/?api_key=a%2bb", "").await, REFUSED);
     // The query is forwarded as it came.
-    assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the+shop");
+    assert_eq!(fixture.upstream.came.lock().unwrap()[1].1, "/x?a=b&api_key=the%20sho%70");
 }
 
 fn token(payload: &str) -> String {
@@ -92,7 +101,7 @@ async fn without_a_known_key_the_answer_says_where_to_send_it() {
         assert!(refused.headers()["www-authenticate"].to_str().unwrap().contains(challenge));
         let text = refused.text().await.unwrap();
         assert!(text.contains(hint), "{text}");
-        assert_eq!(status(&fixture, "/?api_key=the+shop", &token("{\"client\":\"the shop\"}")).await, OK);
+        assert_eq!(status(&fixture, "/?api_key=the%20shop", &token("{\"client\":\"the shop\"}")).await, OK);
     }
 }
 
@@ -102,7 +111,7 @@ async fn a_key_in_the_query_is_in_no_log_line() {
     drop(upstream);
     let process = Process::start("query-keys", dead, &limits("query = \"api_key\"", "by-key"));
     let client = reqwest::Client::new();
-    for path in ["/?api_key=secretsecret", "/?api_key=secretsecret&%zz", "/?api_key=the+shop"] {
+    for path in ["/?api_key=secretsecret", "/?api_key=secretsecret&%zz", "/?api_key=the%20shop"] {
         client.get(format!("http://{}{path}", process.address)).send().await.unwrap();
     }
     process.says("upstream", 1).await;
@@ -166,5 +175,14 @@ async fn a_used_up_key_gets_no_other_bucket_by_its_spelling() {
         assert_eq!(other.status(), StatusCode::BAD_REQUEST, "{unlisted}");
         assert!(other.text().await.unwrap().contains("send the key in ASCII characters"));
         assert_eq!(fixture.upstream.count(), 3);
+        // Any other scheme too. What some servers read as base64 and others not has no key.
+        let basic = |credentials: &str| format!("Basic {}", credentials.replace("KEY", "c2hvcDpzaG9w"));
+        assert_eq!(status(&fixture, "/", &basic("KEY")).await, OK);
+        for spelling in [basic("  KEY"), basic("KEY").replace("Basic", "bAsIc")] {
+            assert_eq!(status(&fixture, "/", &spelling).await, REFUSED, "{unlisted}: {spelling:?}");
+        }
+        for spelling in [basic("KEY="), basic("c2hv$cDpzaG9w"), basic("c2hv cDpzaG9w")] {
+            assert_eq!(status(&fixture, "/", &spelling).await, StatusCode::BAD_REQUEST, "{unlisted}: {spelling:?}");
+        }
     }
 }

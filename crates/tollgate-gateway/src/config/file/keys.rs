@@ -80,7 +80,7 @@ impl KeysTable {
         let (mut names, mut quotas, mut weights) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
         for (name, Listed { key, quota, weight }) in self.listed {
             let name = Name::new(&name);
-            check_key(source, &key_source, name, &key)?;
+            let bare = check_key(source, &key_source, name, &key)?;
             if let Some(quota) = quota {
                 check_client_quota(source, &quota)?;
                 quotas.insert(name, quota.into_inner());
@@ -89,7 +89,7 @@ impl KeysTable {
                 weights.insert(name, check_weight(source, "weight", &weight)?);
             }
             let span = key.span();
-            if let Some(other) = names.insert(key.into_inner(), name) {
+            if let Some(other) = names.insert(bare, name) {
                 let what = format!("`{name}` has the key of `{other}`: give each its own");
                 return Err(source.problem(Some(span), what));
             }
@@ -98,6 +98,7 @@ impl KeysTable {
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
         let (unlisted_quota, dry_run) = (self.unlisted_quota.map(Spanned::into_inner), self.dry_run);
         Ok(Keys {
+            challenge: key_source.challenge(),
             source: key_source,
             quota,
             overflow,
@@ -155,21 +156,25 @@ impl KeysTable {
     }
 }
 
-fn check_key(source: &Source<'_>, place: &KeySource, name: Name, key: &Spanned<String>) -> Result<(), Problem> {
+/// Returns the key as requests have it.
+fn check_key(source: &Source<'_>, place: &KeySource, name: Name, key: &Spanned<String>) -> Result<String, Problem> {
     let is_header = matches!(place, KeySource::Header(_));
     let is_ascii = |key: &str| HeaderValue::from_str(key).is_ok_and(|value| value.to_str().is_ok());
-    let bare = place.bare(key.as_ref());
+    let Ok(bare) = place.bare(key.as_ref()) else {
+        let what = format!("the key of `{name}` matches no request: write base64 after `Basic`");
+        return Err(source.problem(Some(key.span()), what));
+    };
     let what = if is_header && (bare.is_empty() || !is_ascii(key.as_ref())) {
         format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters")
     } else if bare.is_empty() {
         format!("the key of `{name}` is empty: write what its requests have")
     } else if matches!(place, KeySource::Query(_)) && bare.contains(char::is_control) {
         format!("the key of `{name}` cannot be sent in a query: write it without control characters")
-    } else if bare != key.as_ref() {
+    } else if !bare.eq_ignore_ascii_case(key.as_ref()) {
         let scheme = if is_header { "`Bearer` and " } else { "" };
         format!("the key of `{name}` matches no request: write it without {scheme}spaces around it, \"{bare}\"")
     } else {
-        return Ok(());
+        return Ok(bare.into_owned());
     };
     Err(source.problem(Some(key.span()), what))
 }

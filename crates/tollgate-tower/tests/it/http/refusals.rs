@@ -140,6 +140,22 @@ fn problems_are_those_of_the_draft() {
     }
 }
 
+/// The text is written without a serializer.
+#[test]
+fn a_problem_is_json_whatever_the_names_of_quotas_contain() {
+    let names = ["a \"b\" \\ c\n", "\u{7}größe"];
+    let builder = names.iter().fold(Limiter::builder(), |builder, name| builder.quota_named(*name, Quota::per_day(1)));
+    let (limiter, _clock) = built(builder);
+    take(&limiter, 1);
+    let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
+    let json = Refusal::new(limiter.try_acquire(1).unwrap_err(), &limits).problem_json();
+    let start = r#"{"detail":"Retry after 86400 s.","status":429,"title":"Quota Exceeded","type":"https"#;
+    assert!(json.starts_with(start), "{json}");
+    let body: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(body["violated-policies"], json!(names));
+    assert_eq!(body.to_string(), json, "the members are in alphabetical order, without spaces");
+}
+
 /// A quota that still has tokens refuses a claim that costs more.
 #[test]
 fn the_refusing_quota_is_named_though_it_has_tokens_left() {
