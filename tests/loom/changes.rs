@@ -160,6 +160,8 @@ fn a_pause_against_grant() {
 }
 
 /// A waiter's token is added while another thread ends the pause: whichever comes last serves the waiter.
+///
+/// Plant `pause_ends_after_the_last_service`.
 #[test]
 fn the_end_of_a_pause_against_grant() {
     explore(|race| {
