@@ -6,7 +6,7 @@ use crate::error::ConfigError;
 use crate::keyed::rates::Rates;
 use crate::keyed::shard::Assigned;
 #[cfg(feature = "state")]
-use crate::keyed::shard::{Deferred, Shard, ShardContext};
+use crate::keyed::shard::{DeferredDrops, Shard, ShardContext};
 use crate::keyed::{Quotas, live};
 use crate::sync::Ordering;
 use crate::{Quota, Which};
@@ -48,7 +48,7 @@ where
     /// The common quotas; `None` if `quota_by` chooses the quotas of each key.
     #[cfg(feature = "state")]
     pub(in crate::keyed) fn common_quotas(&self) -> Option<Quotas> {
-        let common = |shard: &mut Shard<K>, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>| {
+        let common = |shard: &mut Shard<K>, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>| {
             shard.catch_up(context, deferred);
             shard.common_quotas()
         };
