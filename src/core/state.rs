@@ -172,6 +172,12 @@ pub(crate) struct Rare {
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
 }
 
+/// The classes of a limiter, borrowed apart from its queue and its supply.
+#[inline]
+fn classes_in(rare: &mut Option<Box<Rare>>) -> Option<&mut Classes> {
+    rare.as_mut()?.classes.as_deref_mut()
+}
+
 /// Counters that cannot be derived from the rovers.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {

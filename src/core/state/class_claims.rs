@@ -2,8 +2,7 @@
 //! `state/classes.rs`.
 
 use super::class_joint::front_cost;
-use super::classes::classes_in;
-use super::{Arrival, MAX_COST, State};
+use super::{Arrival, MAX_COST, State, classes_in};
 use crate::core::classes::{Backlog, ClassEntry, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};

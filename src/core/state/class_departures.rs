@@ -1,9 +1,8 @@
 //! Claims that leave their classes without a grant: cancelled, or turned away because the limiter or the class is closed, or
 //! the source of tokens is cut off.
 
-use super::State;
 use super::changes::Departed;
-use super::classes::classes_in;
+use super::{State, classes_in};
 use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Waiter, Withdrawn};

@@ -32,10 +32,9 @@
 //! - *No starvation.* A turn comes as an installment does, since the classes are served between two parts that are held: each
 //!   part needs a turn of its own before it is held. From the last turn on, the bound of `state/joint.rs` applies.
 
-use super::State;
-use super::classes::classes_in;
 use super::joint::PartStep;
 use super::serving::{FrontAction, Reach, Served};
+use super::{State, classes_in};
 use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;

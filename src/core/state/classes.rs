@@ -14,7 +14,7 @@
 use super::class_joint::{Completes, InService, PartsServed, front_cost, in_service};
 use super::joint::PartStep;
 use super::shares::conflict_error;
-use super::{Rare, Reach, Role, Served, State};
+use super::{Reach, Role, Served, State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler};
 use crate::core::outcome::Outcome;
@@ -51,12 +51,6 @@ fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64
     let scheduler = &classes.scheduler;
     let set_aside = scheduler.set_aside() - scheduler.paid(pick.leaf);
     level(supply, (set_aside, scheduler.owed()), base.wrapping_add(pick.tokens))
-}
-
-/// The classes, borrowed apart from the queue and the supply of the limiter.
-#[inline]
-pub(super) fn classes_in(rare: &mut Option<Box<Rare>>) -> Option<&mut Classes> {
-    rare.as_mut()?.classes.as_deref_mut()
 }
 
 impl State {

@@ -1,7 +1,6 @@
 //! Adds and removes the classes of a limiter, and changes their shares.
 
-use super::State;
-use super::classes::classes_in;
+use super::{State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
 use crate::error::ConfigError;
