@@ -77,7 +77,7 @@ pub(super) enum PartStep {
     /// No part can move without time passing.
     Idle,
     Taken,
-    /// See [`ServeResult::Again`](super::ServeResult::Again).
+    /// See [`ServeResult::Again`].
     Again,
 }
 
