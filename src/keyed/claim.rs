@@ -77,22 +77,30 @@ impl<H: KeyRef> KeyedClaim<H> {
         let Keys::Local(map) = key_ref.keys() else { return self.poll_distributed(cx) };
         let (key, cost) = (key_ref.key(), *this.cost);
         if let Stage::Idle = *this.stage {
-            *this.hash = map.hash(key);
-            let answer = match map.arrive(key, *this.hash, cost, this.allowed.nanos()) {
+            let hash = map.hash(key);
+            *this.hash = hash;
+            let live = match map.take_at_once(key, hash, cost) {
+                Ok(left) => {
+                    let key_ref = this.key_ref.take().expect("the key is present: it was just used");
+                    return Poll::Ready(Ok(Pass::new(key_ref, hash, cost, Taken::Level { left })));
+                }
+                Err(live) => live,
+            };
+            let answer = match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
                 Arrival::Wait(live) => {
                     this.stage.set(Stage::queued(live, cost, *this.allowed));
                     None
                 }
                 Arrival::Taken(taken) => Some(Ok(taken)),
                 Arrival::Refused(error) => {
-                    map.count_refusal(key, *this.hash);
+                    map.count_refusal(key, hash);
                     map.template.observers.refused(cost, error);
                     Some(Err(error))
                 }
             };
             if let Some(answer) = answer {
                 let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-                return Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)));
+                return Poll::Ready(answer.map(|taken| Pass::new(key_ref, hash, cost, taken)));
             }
         }
         let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {

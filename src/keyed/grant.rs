@@ -27,6 +27,7 @@ pub(super) struct Pass<H: KeyRef> {
 }
 
 impl<H: KeyRef> Pass<H> {
+    #[inline]
     pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
         let has_parent = matches!(key_ref.keys(), Keys::Local(map) if map.parent.is_some());
         let parent = if has_parent { cost } else { 0 };

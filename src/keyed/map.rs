@@ -79,7 +79,9 @@ pub(super) struct Map<K, S> {
     versions: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
-    extras: GrantExtras,
+    /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
+    /// [ranks](super::top), or is in flight. In one flag, so that a limiter without any of them pays for one check.
+    has_extras: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
 }
@@ -87,30 +89,6 @@ pub(super) struct Map<K, S> {
 impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Map").field("shards", &self.shards.len()).finish_non_exhaustive()
-    }
-}
-
-/// The actions of a grant from a packed level in addition to taking the tokens of its key. In one value, so that a
-/// limiter without any of them pays for one check.
-#[derive(Clone, Copy)]
-enum GrantExtras {
-    Nothing,
-    /// Takes tokens of the parent.
-    Parent,
-    /// Counts the grant in the [ranks](super::top), and takes tokens of the parent, if there is one.
-    Ranks,
-    /// Packed levels grant nothing, because there is an in-flight cap: only a live entry grants.
-    Cap,
-}
-
-impl GrantExtras {
-    fn of(template: &LiveTemplate, top: Option<Duration>) -> Self {
-        match (&template.cap, top, &template.parent) {
-            (Some(_), ..) => Self::Cap,
-            (None, Some(_), _) => Self::Ranks,
-            (None, None, Some(_)) => Self::Parent,
-            (None, None, None) => Self::Nothing,
-        }
     }
 }
 
@@ -173,7 +151,8 @@ impl<K, S> Map<K, S> {
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
             template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
         };
-        let (extras, now) = (GrantExtras::of(&template, top), template.time.now());
+        let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
+        let now = template.time.now();
         let shard = |_| {
             let shard = Locked::new(Arc::clone(&rates), by_key);
             if let Some(window) = top {
@@ -195,7 +174,7 @@ impl<K, S> Map<K, S> {
             pool,
             versions: AtomicU64::new(0),
             most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
-            extras,
+            has_extras,
             is_ranked: top.is_some(),
         }
     }

@@ -109,7 +109,11 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    let result = match map.arrive(key, hash, cost, allowed.nanos()) {
+    let arrival = match map.take_at_once(key, hash, cost) {
+        Ok(left) => Arrival::Taken(Taken::Level { left }),
+        Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live),
+    };
+    let result = match arrival {
         Arrival::Taken(taken) => Ok(taken),
         Arrival::Wait(live) => {
             map.rank(Rank::Waited, key, hash, 1);

@@ -1,6 +1,6 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, GrantExtras, Map, Taken, Verdict, wait};
+use super::{Arrival, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
@@ -51,32 +51,21 @@ where
     /// The fast path: the key is in memory, and so are its tokens.
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
-        let shard = &self.shards[self.shard_of(hash)];
-        match self.extras {
-            GrantExtras::Nothing => {
-                let now = self.now();
-                shard.lock().take_quickly(key, hash, cost, now, || true)
-            }
-            GrantExtras::Parent => {
-                let parent = self.parent();
-                let now = self.now_with(&parent);
-                shard.lock().take_quickly(key, hash, cost, now, || parent.admits(cost))
-            }
-            GrantExtras::Ranks => self.take_and_rank(key, hash, cost),
-            GrantExtras::Cap => {
-                // Only a live entry counts tokens in flight.
-                let now = self.now();
-                shard.lock().take_quickly(key, hash, cost, now, || false)
-            }
+        if self.has_extras {
+            return self.take_with_extras(key, hash, cost);
         }
+        let now = self.now();
+        self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, || true)
     }
 
-    /// The same for a limiter with ranks.
-    fn take_and_rank(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+    /// The same for a limiter whose grants do more than take tokens of a key.
+    fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let parent = self.parent();
         let now = self.now_with(&parent);
+        // Only a live entry counts tokens in flight.
+        let is_capped = self.template.cap.is_some();
         let mut shard = self.shards[self.shard_of(hash)].lock();
-        let quick = shard.take_quickly(key, hash, cost, now, || parent.admits(cost));
+        let quick = shard.take_quickly(key, hash, cost, now, || !is_capped && parent.admits(cost));
         let is_taken = matches!(quick, Some(Quick::Taken(_)));
         let lost = if is_taken { shard.rank_grant(key, hash, cost, now) } else { None };
         drop(shard);
@@ -178,14 +167,33 @@ where
         }
     }
 
+    /// The fast path of a caller that may wait. If it does not grant, the caller passes its error, the key's live entry, on to
+    /// [`arrive`](Self::arrive).
+    #[inline]
+    pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> Result<Left, Option<Arc<Core>>> {
+        if cost > MAX_COST {
+            // Refused whatever the level is, and however the key is stored, as in a queue.
+            return Err(None);
+        }
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(left)) => Ok(left),
+            Some(Quick::Live(live)) => Err(Some(live)),
+            None => Err(None),
+        }
+    }
+
     /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry.
-    pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
-        // A larger claim is refused whatever the level is, and however the key is stored, as in a queue.
-        let fast = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
-        match fast {
-            Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
-            Some(Quick::Live(live)) => return self.wait_in(live, key),
-            None => {}
+    #[inline(never)]
+    pub(in crate::keyed) fn arrive(
+        &self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        allowed: Option<u64>,
+        live: Option<Arc<Core>>,
+    ) -> Arrival {
+        if let Some(live) = live {
+            return self.wait_in(live, key);
         }
         let parent = self.parent();
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
