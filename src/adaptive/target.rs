@@ -13,7 +13,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Where the claims of an [`Adaptive`](super::Adaptive) wait: in a [`Limiter`], a [`Class`](crate::Class) of one, or a
+/// Where the claims of an [`Adaptive`](super::Adaptive) wait: in a [`Limiter`], a [`Class`] of one, or a
 /// `KeyOf` (feature `keyed`). The trait is sealed.
 pub trait Target: sealed::Sealed + Clone {
     /// The limiter or key that has the rate: for a class, its limiter.

@@ -1,23 +1,26 @@
 //! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
 //!
-//! From the bottom up: `tournament.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
-//! integers); `node.rs`, `limits.rs`, `retained.rs`, `tree.rs`, `conflict.rs`, `pick.rs` and `charge.rs` (the tree and the
-//! rules of service); `shadow.rs` and `scheduler.rs` (installments and what was set aside for them); `reserve.rs` (joint claims);
-//! `simulation.rs` (estimates); `name.rs`, `entry.rs`, `table.rs` and `weights.rs` (the queues, names and weights of the classes).
+//! From the bottom up:
+//!
+//! | files | contents |
+//! |---|---|
+//! | `tournament.rs` | a tree that finds the smallest of many entries |
+//! | `tags.rs`, `floor.rs`, `ceiling.rs` | weights, reserved rates and capped rates, in integers |
+//! | `node.rs`, `offer.rs`, `limits.rs`, `tree.rs` | the tree, and its configuration |
+//! | `pick.rs`, `charge.rs` | **the order of service**: which class is served next, and what a service costs |
+//! | `conflict.rs`, `retained.rs` | whether all floors can be kept; what removed classes still owe |
+//! | `scheduler.rs`, `shadow.rs` | claims in installments, and what is set aside for them |
+//! | `reserve.rs`, `simulation.rs` | joint claims; estimates |
+//! | `name.rs`, `entry.rs`, `table.rs`, `weights.rs` | the queues and names of the classes, and the weights that are applied |
+//!
 //! `state/classes.rs` serves a limiter with them.
 
-#[cfg(all(test, not(tollgate_loom)))]
-mod arrivals;
-#[cfg(all(test, not(tollgate_loom)))]
-mod bounds;
 mod ceiling;
 mod charge;
 mod conflict;
 mod entry;
 mod floor;
 mod limits;
-#[cfg(all(test, not(tollgate_loom)))]
-mod model_histories;
 mod name;
 mod node;
 mod offer;
@@ -29,6 +32,8 @@ mod shadow;
 mod simulation;
 mod table;
 mod tags;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 mod tournament;
 mod tree;
 pub(crate) mod weights;
@@ -55,8 +60,8 @@ pub(crate) use entry::{ClassEntry, ClassFlags};
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
-pub(crate) use offer::{ClassId, NEW, ROOT};
-pub(crate) use scheduler::{Scheduler, Step};
+pub(crate) use offer::{ClassId, NO_CLASS, ROOT};
+pub(crate) use scheduler::Scheduler;
 pub(crate) use simulation::{Installment, Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;

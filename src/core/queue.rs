@@ -2,9 +2,11 @@
 //!
 //! A waiter may be dropped at any moment: before it is first polled, while it waits in the queue, or after it was
 //! granted but before it saw the grant. Its node in the queue, the [`Place`], lives inside its future. So the queue
-//! must never keep a link to a place that no longer exists. The *line* is the list of these nodes, in the order of
-//! service. Parts of joint claims also belong to the queue while they wait *aside*, outside of the line; see
-//! `queue/parts.rs`.
+//! must never keep a link to a place that no longer exists.
+//!
+//! The *line* is the list of these nodes, in the order of service, behind the part of a joint claim that is *held* in
+//! front of them, if there is one. Other parts of joint claims also belong to the queue while they wait *aside*, outside
+//! of the line; see `queue/parts.rs`.
 //!
 //! `pin-list` ensures this without any `unsafe` code in this crate. A place is pinned. It is linked and read only under
 //! the lock that owns the [`Queue`]. And it aborts the process if it is dropped while it is still linked or still holds
@@ -23,7 +25,7 @@
 mod joint;
 mod parts;
 
-pub(crate) use parts::{Parts, Reservation, Stand};
+pub(crate) use parts::{PartStage, Parts, Reservation};
 
 use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;
@@ -60,7 +62,7 @@ impl Waiter {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
     }
 
-    pub(crate) fn stretch(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         Span { start: self.start(), cost: self.cost, skip: self.skip }
     }
 }
@@ -200,13 +202,13 @@ impl Queue {
     pub(crate) fn front(&self) -> Option<&Waiter> {
         match self.held() {
             Some(held) => Some(&held.waiter),
-            None => self.line_front(),
+            None => self.list_front(),
         }
     }
 
-    /// The front waiter, whether or not a part of a joint claim is held before it.
+    /// The front of the list: the front waiter, unless a part of a joint claim is held in front of it.
     #[inline]
-    pub(crate) fn line_front(&self) -> Option<&Waiter> {
+    pub(crate) fn list_front(&self) -> Option<&Waiter> {
         self.list.cursor_front().protected()
     }
 
@@ -260,17 +262,17 @@ impl Queue {
         if let Some(held) = self.take_held() {
             if let Some(parts) = &mut self.parts {
                 parts.waiting -= 1;
-                parts.move_to(held.number, Stand::Called(outcome));
+                parts.move_to(held.number, PartStage::Called(outcome));
             }
             self.len -= 1;
             return Some(held.waiter);
         }
-        self.call_line_front(outcome)
+        self.call_list_front(outcome)
     }
 
-    /// Does [`call_front`](Self::call_front) for the [front of the line](Self::line_front).
+    /// Does [`call_front`](Self::call_front) for the [front of the list](Self::list_front).
     #[inline(always)]
-    pub(crate) fn call_line_front(&mut self, outcome: Outcome) -> Option<Waiter> {
+    pub(crate) fn call_list_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.forget(&waiter);
         Some(waiter)

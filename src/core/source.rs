@@ -38,13 +38,13 @@ pub(crate) trait Source: Any + Debug + Send {
     /// A copy with the same promised tokens, to try out the future. The copy requests nothing.
     fn copy(&self) -> Box<dyn Source>;
 
-    /// Mints the tokens that came by `now` and returns their number: at most `room`, or the tokens that the front
+    /// Mints the tokens that came by `now` and returns their number: at most `space`, or the tokens that the front
     /// `lacks` if these were promised in one piece.
-    fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64;
+    fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64;
 
-    /// The instant at which the front passes, if it needs `need` more tokens and `room` tokens can be kept until the
+    /// The instant at which the front passes, if it needs `need` more tokens and `space` tokens can be kept until the
     /// last of them comes. `None` if fewer were promised.
-    fn passes(&self, need: u64, room: u64) -> Option<u64>;
+    fn passes(&self, need: u64, space: u64) -> Option<u64>;
 
     /// The instant before which `tokens` more tokens cannot come, if that is known although fewer were promised.
     fn not_before(&self, tokens: u64) -> Option<u64>;

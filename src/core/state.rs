@@ -36,12 +36,12 @@ mod view;
 pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 #[cfg(feature = "metrics")]
-pub(crate) use class_view::ClassLine;
+pub(crate) use class_view::ClassTotals;
 pub(crate) use parent::ChildLimiter;
 pub(crate) use serving::{CatchUp, Reach, ServeResult};
 pub(crate) use shares::SharePlan;
 
-use deferred::Deferred;
+use deferred::DeferredCall;
 use forecast::Forecast;
 use serving::Served;
 
@@ -165,11 +165,17 @@ pub(crate) struct Rare {
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
-    deferred: VecDeque<Deferred>,
+    deferred: VecDeque<DeferredCall>,
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
+}
+
+/// The classes of a limiter, borrowed apart from its queue and its supply.
+#[inline]
+fn classes_in(rare: &mut Option<Box<Rare>>) -> Option<&mut Classes> {
+    rare.as_mut()?.classes.as_deref_mut()
 }
 
 /// Counters that cannot be derived from the rovers.
@@ -284,6 +290,6 @@ impl State {
     /// The front claim was cancelled or turned away: moves every position past the gap it leaves, and burns the tokens
     /// it had saved above the burst.
     fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
-        self.supply.drop_front(waiter.stretch(), self.next_start(rovers));
+        self.supply.drop_front(waiter.span(), self.next_start(rovers));
     }
 }

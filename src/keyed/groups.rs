@@ -49,9 +49,9 @@ struct Group<E, const SLOTS: usize, A> {
 
 const PASSED: usize = 7;
 
-/// The place of an entry.
+/// Where an entry is.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryIndex {
     group: usize,
     slot: usize,
 }
@@ -132,7 +132,7 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     }
 
     #[inline]
-    pub(super) fn place(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<Place> {
+    pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
         if self.groups.is_empty() {
             return None;
         }
@@ -144,7 +144,7 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
             while candidates != 0 {
                 let slot = (candidates.trailing_zeros() / 8) as usize;
                 if own.entries[slot].as_ref().is_some_and(&is_it) {
-                    return Some(Place { group, slot });
+                    return Some(EntryIndex { group, slot });
                 }
                 candidates &= candidates - 1;
             }
@@ -158,18 +158,18 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
 
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&E> {
-        let Place { group, slot } = self.place(hash, is_it)?;
+        let EntryIndex { group, slot } = self.index_of(hash, is_it)?;
         self.groups[group].entries[slot].as_ref()
     }
 
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
-        let place = self.place(hash, is_it)?;
-        self.at_mut(place)
+        let index = self.index_of(hash, is_it)?;
+        self.at_mut(index)
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, Place { group, slot }: Place) -> Option<&mut E> {
+    pub(super) fn at_mut(&mut self, EntryIndex { group, slot }: EntryIndex) -> Option<&mut E> {
         self.groups[group].entries[slot].as_mut()
     }
 
@@ -186,8 +186,8 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
         }
     }
 
-    /// Removes and returns the entry at a place.
-    pub(super) fn take(&mut self, Place { group, slot }: Place) -> Option<E> {
+    /// Removes and returns the entry at an index.
+    pub(super) fn take(&mut self, EntryIndex { group, slot }: EntryIndex) -> Option<E> {
         let own = &mut self.groups[group];
         let (entry, away) = (own.entries[slot].take()?, own.away[slot]);
         own.tags[slot] = 0;
@@ -228,9 +228,9 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
         for group in 0..self.groups.len() {
             for slot in 0..SLOTS {
-                let place = Place { group, slot };
-                if self.at_mut(place).is_some_and(&mut is_it)
-                    && let Some(entry) = self.take(place)
+                let index = EntryIndex { group, slot };
+                if self.at_mut(index).is_some_and(&mut is_it)
+                    && let Some(entry) = self.take(index)
                 {
                     to(entry);
                 }
@@ -298,10 +298,10 @@ mod tests {
                 // In waves: the table fills and empties again.
                 let (key, comes) = (random % 500, (random >> 32) % 100 < if step / 3_000 % 2 == 0 { 70 } else { 20 });
                 let (entry, hash) = ((key, step), hash_of(&(key, 0)));
-                let place = table.place(hash, |own| own.0 == key);
+                let index = table.index_of(hash, |own| own.0 == key);
                 let found = table.find(hash, |own| own.0 == key).map(|own| own.1);
                 assert_eq!(found, map.get(&key).copied());
-                match (place, comes) {
+                match (index, comes) {
                     (None, true) => {
                         table.make_space(hash_of);
                         table.insert(hash, entry);
@@ -312,7 +312,7 @@ mod tests {
                         map.insert(key, step);
                     }
                     (_, false) => {
-                        let gone = place.and_then(|place| table.take(place));
+                        let gone = index.and_then(|index| table.take(index));
                         assert_eq!(gone.map(|own| own.1), map.remove(&key));
                     }
                 }

@@ -3,7 +3,7 @@
 //! Like the table of [packed levels](super::packed_levels), it is made of groups of seven entries, each of them two
 //! cache lines with 8-byte keys: a key with waiters is looked up again and again.
 
-use super::groups::{Groups, Place};
+use super::groups::{EntryIndex, Groups};
 use crate::core::Core;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -57,13 +57,13 @@ impl<K> LiveEntries<K> {
         gone
     }
 
-    /// The place of exactly this live entry, compared by address.
-    pub(super) fn place(&self, hash: u64, live: *const Core) -> Option<Place> {
-        self.0.place(hash, |(_, own)| Arc::as_ptr(own) == live)
+    /// Where exactly this live entry is, compared by address.
+    pub(super) fn index_of(&self, hash: u64, live: *const Core) -> Option<EntryIndex> {
+        self.0.index_of(hash, |(_, own)| Arc::as_ptr(own) == live)
     }
 
-    pub(super) fn take(&mut self, place: Place) -> Option<LiveEntry<K>> {
-        self.0.take(place)
+    pub(super) fn take(&mut self, index: EntryIndex) -> Option<LiveEntry<K>> {
+        self.0.take(index)
     }
 
     /// Shrinks the table if more than three quarters of it are empty, down to `least` entries.
@@ -79,7 +79,7 @@ impl<K: Eq> LiveEntries<K> {
     }
 
     pub(super) fn remove(&mut self, hash: u64, key: &K) -> Option<LiveEntry<K>> {
-        let place = self.0.place(hash, |(own, _)| own == key)?;
-        self.0.take(place)
+        let index = self.0.index_of(hash, |(own, _)| own == key)?;
+        self.0.take(index)
     }
 }

@@ -14,9 +14,9 @@
 mod changes;
 mod handles;
 mod pausing;
-mod paying;
 #[cfg(feature = "state")]
 mod saving;
+mod settling;
 mod taking;
 mod view;
 
@@ -28,7 +28,7 @@ use super::quotas::NamedQuota;
 use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
-use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
+use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
 use crate::clock::Time;
 use crate::core::Core;
@@ -93,7 +93,7 @@ impl<K, S> fmt::Debug for Map<K, S> {
 }
 
 /// The parts of a map, checked by the builder.
-pub(super) struct Parts<K, S> {
+pub(super) struct MapParts<K, S> {
     pub(super) hasher: S,
     pub(super) rates: Arc<Rates>,
     pub(super) quota_by: Option<QuotasBy<K>>,
@@ -145,8 +145,8 @@ enum Verdict {
 }
 
 impl<K, S> Map<K, S> {
-    pub(super) fn new(parts: Parts<K, S>) -> Self {
-        let Parts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
+    pub(super) fn new(parts: MapParts<K, S>) -> Self {
+        let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
             template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
@@ -230,9 +230,9 @@ where
     pub(super) fn in_shard<R>(
         &self,
         number: usize,
-        act: impl FnOnce(&mut Shard<K>, &ShardContext<'_, K>, &mut Deferred<K>) -> R,
+        act: impl FnOnce(&mut Shard<K>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> R,
     ) -> R {
-        let mut deferred = Deferred::default();
+        let mut deferred = DeferredDrops::default();
         let hash_of = |key: &K| self.hasher.hash_one(key);
         let context = ShardContext { key_limit: &self.key_limit, number, template: &self.template, hash_of: &hash_of };
         let mut shard = self.shards[number].lock();
@@ -245,7 +245,7 @@ where
         key: &K,
         hash: u64,
         forced: bool,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &ShardContext<'_, K>, &mut Deferred<K>) -> Result<R, Stop>,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
         let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };

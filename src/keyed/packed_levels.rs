@@ -85,8 +85,8 @@ impl<K: Eq, const N: usize, A> PackedTable<K, N, A> {
     }
 
     pub(super) fn remove(&mut self, hash: u64, key: &K) -> Option<(K, [NonZeroU64; N])> {
-        let place = self.0.place(hash, |(own, _)| own == key)?;
-        self.0.take(place)
+        let index = self.0.index_of(hash, |(own, _)| own == key)?;
+        self.0.take(index)
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! `Eq` has to run under the lock, `Hash` runs when a table is rebuilt, and `Clone` runs when a key is stored. Each of
 //! them may panic. Each therefore runs before the first change that depends on it: a panic leaves the shard as it was.
-//! `Drop` of a key never runs under the lock: keys that leave are moved to [`Deferred`], which the caller drops after
+//! `Drop` of a key never runs under the lock: keys that leave are moved to [`DeferredDrops`], which the caller drops after
 //! the lock is released.
 //!
 //! # Changing the common quotas
@@ -47,13 +47,14 @@ mod pausing;
 mod saving;
 mod sweeping;
 mod taking;
+mod view;
 
 pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 #[cfg(feature = "state")]
 pub(super) use saving::{SavedKey, SavedShard};
 
-use super::groups::{Groups, Place};
+use super::groups::{EntryIndex, Groups};
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
 use super::live_entries::LiveEntries;
@@ -165,7 +166,7 @@ pub(super) struct EntryRequest<'a, K> {
 
 impl<K: Clone> EntryRequest<'_, K> {
     /// Counts one more key, if the limit allows it, and clones the key.
-    fn take_place(&self, key_limit: &KeyLimit, deferred: &mut Deferred<K>) -> Result<K, Stop> {
+    fn take_place(&self, key_limit: &KeyLimit, deferred: &mut DeferredDrops<K>) -> Result<K, Stop> {
         // Check first without cloning: a caller that cycles through keys while the map is full must not cause clones.
         if !self.forced && !key_limit.has_place() {
             return Err(Stop::NoSpace);
@@ -193,12 +194,12 @@ pub(super) struct ShardContext<'a, K> {
 
 /// Keys and live entries that left a shard. The caller drops them after releasing the lock.
 #[derive(Debug)]
-pub(super) struct Deferred<K> {
+pub(super) struct DeferredDrops<K> {
     pub(super) keys: Vec<K>,
     pub(super) live_entries: Vec<Arc<Core>>,
 }
 
-impl<K> Drop for Deferred<K> {
+impl<K> Drop for DeferredDrops<K> {
     /// A panic in the `Drop` of a user's key must not undo what the call did. Each key is dropped separately: two
     /// panics while one vector is dropped would abort the process, and so would a panic here while another panic
     /// unwinds.
@@ -207,7 +208,7 @@ impl<K> Drop for Deferred<K> {
     }
 }
 
-impl<K> Default for Deferred<K> {
+impl<K> Default for DeferredDrops<K> {
     fn default() -> Self {
         Self { keys: Vec::new(), live_entries: Vec::new() }
     }
@@ -363,7 +364,7 @@ impl<K> Shard<K> {
 
     /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
     #[inline]
-    fn advance_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) -> u64 {
+    fn advance_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) -> u64 {
         self.calls_left = self.calls_left.saturating_sub(1);
         if self.calls_left == 0 {
             self.catch_up(context, deferred);
@@ -406,8 +407,8 @@ impl<K> RareFields<K> {
         self.custom_entries.insert(custom.hash, custom);
     }
 
-    fn take(&mut self, place: Place) -> Option<CustomEntry<K>> {
-        let custom = self.custom_entries.take(place)?;
+    fn take(&mut self, index: EntryIndex) -> Option<CustomEntry<K>> {
+        let custom = self.custom_entries.take(index)?;
         self.custom_live -= usize::from(custom.entry_state.live().is_some());
         Some(custom)
     }

@@ -1,7 +1,7 @@
 //! The counts that a meter keeps of the classes of its limiter.
 
 use super::names::{self, OTHERS, RESULTS};
-use crate::core::state::ClassLine;
+use crate::core::state::ClassTotals;
 use metrics::{Key, KeyName, Label, SharedString};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,17 +75,17 @@ impl ClassCounts {
 
     /// Counts the tokens that a class of this path was served since it was last read. Never called for `(others)`,
     /// which stands for many classes at once.
-    pub(super) fn count_served(&self, line: &ClassLine) {
+    pub(super) fn count_served(&self, class: &ClassTotals) {
         if &*self.name == OTHERS {
             return;
         }
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = Arc::as_ptr(&line.label).addr();
-        if served.present != present || line.served < served.seen {
+        let present = Arc::as_ptr(&class.label).addr();
+        if served.present != present || class.served < served.seen {
             (served.present, served.seen) = (present, 0);
         }
-        served.total += line.served - served.seen;
-        served.seen = line.served;
+        served.total += class.served - served.seen;
+        served.seen = class.served;
     }
 
     /// Returns how many tokens the classes of this path were served; `None` of all others together.

@@ -1,4 +1,4 @@
--- Runs each command that store.lua runs, on a key beside that of the store, and returns the names of those that fail and
+-- Runs each command that the scripts run, on a key beside that of the store, and returns the names of those that fail and
 -- the replies.
 
 local key, failed = KEYS[1], {}
@@ -12,6 +12,7 @@ end
 
 try('time')
 try('hset', key, 's', '0')
+try('hget', key, 's')
 try('hmget', key, 's')
 try('hgetall', key)
 try('pexpire', key, '1000')

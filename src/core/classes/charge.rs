@@ -1,7 +1,7 @@
 //! What a service costs the classes on its path: tags, ceilings and floors.
 
 use super::limits::Limits;
-use super::offer::{ClassId, NEW, Pick, ROOT};
+use super::offer::{ClassId, NO_CLASS, Pick, ROOT};
 use super::tags::{MAX_TAG, RESTING, StartTag, Turn};
 use super::tree::Tree;
 use std::num::NonZeroU64;
@@ -109,7 +109,7 @@ impl Tree {
             Turn { start: (turn.start - resting).saturating_sub(by) | resting, ..turn }
         });
         let mut child = rare.first_child;
-        while child != NEW {
+        while child != NO_CLASS {
             let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
             for start in rare.idle_start.iter_mut().chain([&mut node.start]) {
                 start.tag = start.tag.saturating_sub(by);

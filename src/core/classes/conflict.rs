@@ -2,7 +2,7 @@
 
 use super::floor::{Rate, RateSum};
 use super::limits::Limits;
-use super::offer::{ClassId, NEW, ROOT};
+use super::offer::{ClassId, NO_CLASS, ROOT};
 use super::tree::Tree;
 use crate::Quota;
 
@@ -20,7 +20,7 @@ pub(crate) enum FloorConflict {
 impl Tree {
     /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
     ///
-    /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NEW`] if it is about to be added in `parent`.
+    /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NO_CLASS`] if it is about to be added in `parent`.
     /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
     pub(crate) fn check(
         &self,
@@ -30,7 +30,7 @@ impl Tree {
     ) -> Result<(), FloorConflict> {
         let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
         let (old, known, below) = match id {
-            NEW => (0, None, 0),
+            NO_CLASS => (0, None, 0),
             _ => (
                 self.rare(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
                 self.ceiling(id),

@@ -53,7 +53,7 @@ pub(crate) struct ClassEntry {
     /// What this class is served counts in the statistics of this one: keys have none of their own.
     pub(super) counted: ClassId,
     pub(crate) is_removed: bool,
-    /// Whether there is a [joint claim](Self::reserved) that had its turn.
+    /// Whether there is a joint claim that had its turn: [`RareEntry::reserved`].
     pub(crate) is_reserved: bool,
     /// Keys of keyed limiters have classes in this one.
     pub(crate) has_keys: bool,

@@ -2,7 +2,7 @@
 
 use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, RateSum};
-use super::offer::{ClassId, Deadline, NEW, Offer};
+use super::offer::{ClassId, Deadline, NO_CLASS, Offer};
 use super::tags::{StartTag, Tag, Turn, Weight};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use std::num::NonZeroU64;
@@ -142,9 +142,9 @@ impl RareNode {
             virtual_time: 0,
             largest: 0,
             children: 0,
-            first_child: NEW,
-            next: NEW,
-            previous: NEW,
+            first_child: NO_CLASS,
+            next: NO_CLASS,
+            previous: NO_CLASS,
             idle_start: None,
             former_ceiling: None,
             former_next: 0,

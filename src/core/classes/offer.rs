@@ -11,8 +11,8 @@ pub(crate) type ClassId = u32;
 /// The class of the limiter itself. It has no weight, floor or ceiling, and is never picked for itself.
 pub(crate) const ROOT: ClassId = 0;
 
-/// Stands for a class that is about to be added, and for no class in the links of the tree.
-pub(crate) const NEW: ClassId = ClassId::MAX;
+/// Not a class: the end of a link in the tree, and the number of a class that is not added yet.
+pub(crate) const NO_CLASS: ClassId = ClassId::MAX;
 
 /// What a class could be served next.
 ///

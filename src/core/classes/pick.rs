@@ -4,9 +4,9 @@
 //! on its path, so a pick reads one of the root's children, and each event costs O(depth x log children). Two kinds of
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
-use super::floor::{Rate, nanos};
+use super::floor::nanos;
 use super::node::{Node, RareNode, RareSlots};
-use super::offer::{Backlog, ClassId, NEW, Offer, Pick, ROOT};
+use super::offer::{ClassId, Offer, Pick, ROOT};
 use super::tags::{RESTING, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
@@ -181,30 +181,6 @@ impl Tree {
             parent_node.virtual_time = parent_node.virtual_time.max(parent_node.largest);
             child = parent;
         }
-    }
-
-    /// About how many nanoseconds it takes to serve `backlog.own` tokens in a leaf, if the classes that are backlogged now
-    /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
-    /// not above the rate of a ceiling. `None` if no clock can tell.
-    pub(super) fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
-        let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
-        let (mut share, mut most) = (rate, f64::INFINITY);
-        for id in self.path(leaf) {
-            let ceiling = self.rare(id).ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
-            most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
-            let (mut weights, mut child) = (0, self.rare(self.parent(id)).first_child);
-            while child != NEW {
-                if self.is_backlogged(child) {
-                    weights += self.weight(child);
-                }
-                child = self.rare(child).next;
-            }
-            share *= self.weight(id) as f64 / weights.max(1) as f64;
-        }
-        let floor = self.rare(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
-        let (own, all) = (backlog.own as f64, backlog.all as f64);
-        let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
-        (wait < u64::MAX as f64).then_some(wait as u64)
     }
 
     /// Computes the offers of a class and of its ancestors anew, as of `now`. That of the root is computed by each pick.

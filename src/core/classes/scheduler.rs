@@ -57,6 +57,18 @@ pub(crate) enum Step {
     Recheck { at: u64 },
 }
 
+impl Step {
+    /// When this step is due, `u64::MAX` if no clock can tell; and the position up to which the heads may rise until then.
+    #[inline]
+    pub(crate) fn due_and_ticket(self) -> (u64, Option<u64>) {
+        match self {
+            Self::Pay { at, ticket } => (at, Some(ticket)),
+            Self::Wait { ticket } => (u64::MAX, Some(ticket)),
+            Self::Recheck { at } => (at, None),
+        }
+    }
+}
+
 /// What an installment was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paid {
@@ -256,8 +268,8 @@ impl Scheduler {
     /// Whether the claim in service is granted with this installment.
     #[inline]
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
-        let is_rest = self.tree.front(pick.leaf) == pick.tokens;
-        is_rest && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
+        let is_all = self.tree.front(pick.leaf) == pick.tokens;
+        is_all && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
     }
 
     /// What the front claim of a leaf costs.

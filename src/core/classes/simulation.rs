@@ -1,7 +1,9 @@
 //! Estimates: the limiter is served ahead of time, on a copy, as if no caller did anything from now on.
 
-use super::offer::{Backlog, ClassId};
+use super::floor::Rate;
+use super::offer::{Backlog, ClassId, NO_CLASS};
 use super::scheduler::{Paid, Scheduler, Step};
+use super::tree::Tree;
 use crate::core::supply::Supply;
 use std::collections::BTreeMap;
 
@@ -101,5 +103,31 @@ impl Simulation {
         let wait = self.scheduler.tree.time_to_serve(leaf, backlog)?;
         let least = self.supply.scheduled(self.base.wrapping_add(backlog.own))?;
         Some(self.supply.synced().max(self.supply.gate()).checked_add(wait)?.max(least))
+    }
+}
+
+impl Tree {
+    /// About how many nanoseconds it takes to serve `backlog.own` tokens in a leaf, if the classes that are backlogged now
+    /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
+    /// not above the rate of a ceiling. `None` if no clock can tell.
+    fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
+        let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
+        let (mut share, mut most) = (rate, f64::INFINITY);
+        for id in self.path(leaf) {
+            let ceiling = self.rare(id).ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
+            most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
+            let (mut weights, mut child) = (0, self.rare(self.parent(id)).first_child);
+            while child != NO_CLASS {
+                if self.is_backlogged(child) {
+                    weights += self.weight(child);
+                }
+                child = self.rare(child).next;
+            }
+            share *= self.weight(id) as f64 / weights.max(1) as f64;
+        }
+        let floor = self.rare(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
+        let (own, all) = (backlog.own as f64, backlog.all as f64);
+        let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
+        (wait < u64::MAX as f64).then_some(wait as u64)
     }
 }

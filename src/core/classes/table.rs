@@ -29,7 +29,7 @@ pub(crate) struct AwaitedChild {
     pub(crate) child: Weak<dyn Peer>,
     pub(crate) class: ClassId,
     /// The debt noted behind the ticket.
-    pub(crate) skip: u64,
+    pub(crate) debt: u64,
 }
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! StartTag tags and virtual time: how far a class has come in tokens per weight.
+//! Start tags and virtual time: how far a class has come in tokens per weight.
 //!
 //! Tags are integers. One token of a class of weight 1 is [`SCALE`] units. The scale is divisible by every weight up
 //! to 40 and by 1000, so the tags of such weights are exact fractions. For other weights the remainder of a unit is
@@ -11,7 +11,7 @@ use super::tournament::Entry;
 /// The largest weight of a class.
 pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
 
-/// FloorTime of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
+/// How far one token moves the tag of a class of weight 1: the least common multiple of the numbers up to 40, times 25.
 pub(super) const SCALE: u64 = 5_342_931_457_063_200 * 25;
 
 /// A tag. One charge is at most 2^106 units.
@@ -28,14 +28,14 @@ pub(super) const RESTING: Tag = 1 << 126;
 pub(super) struct Weight {
     weight: u32,
     unit: u64,
-    /// Zero if the scale is divisible by the weight.
-    rest: u32,
+    /// What the division of the scale by the weight leaves.
+    remainder: u32,
 }
 
 impl Weight {
     /// `weight` is at least 1 and at most [`MAX_WEIGHT`].
     pub(super) fn new(weight: u64) -> Self {
-        Self { weight: weight as u32, unit: SCALE / weight, rest: (SCALE % weight) as u32 }
+        Self { weight: weight as u32, unit: SCALE / weight, remainder: (SCALE % weight) as u32 }
     }
 
     pub(super) fn weight(&self) -> u64 {
@@ -49,32 +49,33 @@ impl Weight {
 
     /// Whether the scale is divisible by the weight.
     pub(super) fn is_exact(&self) -> bool {
-        self.rest == 0
+        self.remainder == 0
     }
 
     /// How far `tokens` move a tag, rounded down.
     pub(super) fn span(&self, tokens: u64) -> Tag {
-        self.span_and_rest(tokens, 0).0
+        self.span_and_carried(tokens, 0).0
     }
 
     #[inline]
-    fn span_and_rest(&self, tokens: u64, carried: u32) -> (Tag, u32) {
+    fn span_and_carried(&self, tokens: u64, carried: u32) -> (Tag, u32) {
         let span = u128::from(self.unit) * u128::from(tokens);
-        if self.rest == 0 {
+        if self.remainder == 0 {
             return (span, 0);
         }
-        let parts = u128::from(self.rest) * u128::from(tokens) + u128::from(carried);
+        let parts = u128::from(self.remainder) * u128::from(tokens) + u128::from(carried);
         let weight = u128::from(self.weight);
         (span + parts / weight, (parts % weight) as u32)
     }
 }
 
-/// The start tag of a class. Packed, so that a node of the tree fits into one cache line.
+/// The start tag of a class. Packed, so that a node of the tree fits into one cache line: a comparison reads a copy of the
+/// field, `{ start.tag }`, because a reference to it would not be aligned.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, packed(4))]
 pub(super) struct StartTag {
     pub(super) tag: Tag,
-    /// The rest of a unit, in parts of the weight.
+    /// The remainder of a unit, in parts of the weight.
     carried: u32,
 }
 
@@ -91,13 +92,13 @@ impl StartTag {
     }
 
     pub(super) fn charge(&mut self, tokens: u64, weight: &Weight) {
-        let (span, carried) = weight.span_and_rest(tokens, self.carried);
+        let (span, carried) = weight.span_and_carried(tokens, self.carried);
         self.tag += span;
         self.carried = carried;
     }
 
     /// The weight has changed, and the parts of a unit with it.
-    pub(super) fn drop_rest(&mut self) {
+    pub(super) fn drop_carried(&mut self) {
         self.carried = 0;
     }
 }

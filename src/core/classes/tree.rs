@@ -17,7 +17,7 @@ use super::ceiling::Ceiling;
 use super::floor::{Floor, Rate};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
-use super::offer::{ClassId, NEW, Pick, ROOT};
+use super::offer::{ClassId, NO_CLASS, Pick, ROOT};
 use super::steps;
 use super::tags::{MAX_TAG, StartTag, Tag, Weight};
 use super::tournament::{NOWHERE, Tournament};
@@ -107,11 +107,11 @@ impl Tree {
         steps::count();
         let mut at = id;
         let mut next = self.rare(at).first_child;
-        while next == NEW && at != root {
+        while next == NO_CLASS && at != root {
             next = self.rare(at).next;
             at = self.node(at).parent;
         }
-        (next != NEW).then_some(next)
+        (next != NO_CLASS).then_some(next)
     }
 
     pub(crate) fn is_leaf(&self, id: ClassId) -> bool {
@@ -205,7 +205,7 @@ impl Tree {
         } else {
             (*self.node_mut(id), *self.rare_mut(id)) = (node, rare);
         }
-        if first_child != NEW {
+        if first_child != NO_CLASS {
             self.rare_mut(first_child).previous = id;
         }
         let parent = self.rare_mut(parent);
@@ -243,12 +243,12 @@ impl Tree {
         let Node { parent, by_tag_slot, .. } = *self.node(id);
         let RareNode { next, previous, slots, .. } = *self.rare(id);
         debug_assert!(by_tag_slot == NOWHERE && slots == RareSlots::NONE, "a tournament still has the class");
-        if previous == NEW {
+        if previous == NO_CLASS {
             self.rare_mut(parent).first_child = next;
         } else {
             self.rare_mut(previous).next = next;
         }
-        if next != NEW {
+        if next != NO_CLASS {
             self.rare_mut(next).previous = previous;
         }
         self.rare_mut(parent).children -= 1;
@@ -282,10 +282,10 @@ impl Tree {
         let weight = Weight::new(weight);
         let rare = self.rare_mut(id);
         rare.weight = weight;
-        rare.idle_start.iter_mut().for_each(StartTag::drop_rest);
+        rare.idle_start.iter_mut().for_each(StartTag::drop_carried);
         let node = self.node_mut(id);
         (node.unit, node.is_exact) = (weight.unit(), weight.is_exact());
-        node.start.drop_rest();
+        node.start.drop_carried();
         self.refresh(id, now);
     }
 

@@ -1,6 +1,6 @@
 //! The parts of joint claims in the queue: how they enter and leave, and how they are counted.
 
-use super::parts::{Held, Parts, Stand};
+use super::parts::{Held, PartStage, Parts};
 use super::{Queue, Waiter};
 use crate::core::classes::ClassId;
 use crate::core::joint::{JointClaim, JointPart};
@@ -67,7 +67,7 @@ impl Queue {
         self.note_cost(cost);
         let Some(parts) = &mut self.parts else { return };
         let Some((waker, part)) = parts.take_contents(number) else { return };
-        parts.move_to(number, Stand::Held);
+        parts.move_to(number, PartStage::Held);
         parts.tokens -= u128::from(cost);
         let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
         parts.held = Some(Held { waiter, number, stays, announced: None });
@@ -82,13 +82,13 @@ impl Queue {
     }
 
     /// Moves the held part aside, and returns the positions that it leaves.
-    pub(crate) fn set_held_aside(&mut self, stand: Stand) -> Option<Span> {
+    pub(crate) fn set_held_aside(&mut self, stage: PartStage) -> Option<Span> {
         let held = self.take_held()?;
-        let stretch = held.waiter.stretch();
+        let span = held.waiter.span();
         if let Some(parts) = &mut self.parts {
-            parts.put_back(held, stand);
+            parts.put_back(held, stage);
         }
-        Some(stretch)
+        Some(span)
     }
 
     /// Calls out a part that is not held. The caller wakes the waker.
@@ -101,7 +101,7 @@ impl Queue {
     /// Takes the outcome of a part, or stores `waker` to be woken with it. Returns the waker that is not needed.
     pub(crate) fn look_part(&mut self, number: u64, waker: Waker) -> (Option<Outcome>, Waker) {
         let Some(parts) = &mut self.parts else { return (None, waker) };
-        if let Some(Stand::Called(outcome)) = parts.stand(number) {
+        if let Some(PartStage::Called(outcome)) = parts.stage(number) {
             self.remove_part(number);
             return (Some(outcome), waker);
         }

@@ -61,15 +61,15 @@ pub(crate) struct Part {
     paid: u64,
     /// [`Parts::charged`] when the part entered.
     pub(crate) charged: u64,
-    stand: Stand,
+    stage: PartStage,
     /// `None` while the part is held, because the [`Waiter`] then has the waker, and after the part was called out.
     waker: Option<Waker>,
     part: Option<Box<JointPart>>,
 }
 
 impl Part {
-    fn new(cost: u64, charged: u64, (class, stand): (ClassId, Stand), waker: Waker, part: Box<JointPart>) -> Self {
-        Self { cost, class, paid: 0, charged, stand, waker: Some(waker), part: Some(part) }
+    fn new(cost: u64, charged: u64, (class, stage): (ClassId, PartStage), waker: Waker, part: Box<JointPart>) -> Self {
+        Self { cost, class, paid: 0, charged, stage, waker: Some(waker), part: Some(part) }
     }
 
     /// The cost of the claim.
@@ -86,9 +86,9 @@ pub(crate) struct Reservation {
     pub(crate) paid: u64,
 }
 
-/// Where a part waits.
+/// The stage of a part: where it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum PartStage {
     /// Behind other claims.
     Place,
     /// In the queue of its class, until its turn.
@@ -111,7 +111,7 @@ impl Parts {
         self.places.insert(number, position);
         self.waiting += 1;
         self.tokens += u128::from(cost);
-        self.insert(number, Part::new(cost, charged, (ROOT, Stand::Place), waker, part));
+        self.insert(number, Part::new(cost, charged, (ROOT, PartStage::Place), waker, part));
     }
 
     fn insert(&mut self, number: u64, part: Part) {
@@ -121,7 +121,7 @@ impl Parts {
     /// A part enters the queue of a class.
     pub(super) fn add_turn(&mut self, class: ClassId, cost: u64, waker: Waker, part: Box<JointPart>) {
         self.turns += 1;
-        self.insert(part.number(), Part::new(cost, self.charged, (class, Stand::Turn), waker, part));
+        self.insert(part.number(), Part::new(cost, self.charged, (class, PartStage::Turn), waker, part));
     }
 
     /// A part has its turn in its class. `paid` was set aside for it in earlier turns.
@@ -131,14 +131,14 @@ impl Parts {
         self.turns -= 1;
         self.waiting += 1;
         self.tokens += u128::from(part.cost);
-        self.move_to(number, Stand::Aside);
+        self.move_to(number, PartStage::Aside);
     }
 
     /// The tokens that the class of a part has reserved for it; `None` before its turn, and after the part was called
     /// out.
     pub(crate) fn reservation(&self, number: u64) -> Option<Reservation> {
         let part = self.all.get(&number)?;
-        let is_reserved = !matches!(part.stand, Stand::Turn | Stand::Place | Stand::Called(_));
+        let is_reserved = !matches!(part.stage, PartStage::Turn | PartStage::Place | PartStage::Called(_));
         is_reserved.then_some(Reservation { class: part.class, paid: part.paid })
     }
 
@@ -148,8 +148,8 @@ impl Parts {
     }
 
     /// Removes a part that is not held from the counts. Returns whether it was counted among the parts that wait here.
-    fn count_out(&mut self, stand: Stand, cost: u64) -> bool {
-        if stand == Stand::Turn {
+    fn count_out(&mut self, stage: PartStage, cost: u64) -> bool {
+        if stage == PartStage::Turn {
             self.turns -= 1;
             return false;
         }
@@ -162,8 +162,8 @@ impl Parts {
         self.all.is_empty()
     }
 
-    pub(crate) fn stand(&self, number: u64) -> Option<Stand> {
-        self.all.get(&number).map(|part| part.stand)
+    pub(crate) fn stage(&self, number: u64) -> Option<PartStage> {
+        self.all.get(&number).map(|part| part.stage)
     }
 
     pub(crate) fn part(&self, number: u64) -> Option<&Part> {
@@ -209,21 +209,21 @@ impl Parts {
         self.alarms.first().copied()
     }
 
-    /// Moves a part, which must not be held, to another stand.
-    pub(crate) fn move_to(&mut self, number: u64, stand: Stand) {
+    /// Moves a part, which must not be held, to another stage.
+    pub(crate) fn move_to(&mut self, number: u64, stage: PartStage) {
         let Some(part) = self.all.get_mut(&number) else { return };
-        match std::mem::replace(&mut part.stand, stand) {
-            Stand::Place => drop(self.places.remove(&number)),
-            Stand::Alarm(at) => drop(self.alarms.remove(&(at, number))),
-            Stand::Blocked => drop(self.blocked.remove(&number)),
-            Stand::Aside => drop(self.aside.remove(&number)),
-            Stand::Turn | Stand::Held | Stand::Called(_) => {}
+        match std::mem::replace(&mut part.stage, stage) {
+            PartStage::Place => drop(self.places.remove(&number)),
+            PartStage::Alarm(at) => drop(self.alarms.remove(&(at, number))),
+            PartStage::Blocked => drop(self.blocked.remove(&number)),
+            PartStage::Aside => drop(self.aside.remove(&number)),
+            PartStage::Turn | PartStage::Held | PartStage::Called(_) => {}
         }
-        match stand {
-            Stand::Alarm(at) => drop(self.alarms.insert((at, number))),
-            Stand::Aside => drop(self.aside.insert(number)),
-            Stand::Blocked => drop(self.blocked.insert(number)),
-            Stand::Place | Stand::Turn | Stand::Held | Stand::Called(_) => {}
+        match stage {
+            PartStage::Alarm(at) => drop(self.alarms.insert((at, number))),
+            PartStage::Aside => drop(self.aside.insert(number)),
+            PartStage::Blocked => drop(self.blocked.insert(number)),
+            PartStage::Place | PartStage::Turn | PartStage::Held | PartStage::Called(_) => {}
         }
     }
 
@@ -233,33 +233,33 @@ impl Parts {
         Some((part.waker.take()?, part.part.take()?))
     }
 
-    /// The held part leaves the line for `stand`.
-    pub(super) fn put_back(&mut self, held: Held, stand: Stand) {
+    /// The held part leaves the line for the stage `stage`.
+    pub(super) fn put_back(&mut self, held: Held, stage: PartStage) {
         self.tokens += u128::from(held.waiter.cost);
         if let Some(part) = self.all.get_mut(&held.number) {
             (part.waker, part.part) = (Some(held.waiter.waker), held.waiter.part);
         }
-        self.move_to(held.number, stand);
+        self.move_to(held.number, stage);
     }
 
     /// Calls out a part that is not held. Returns its waker and its claim, and whether it was counted here.
     pub(super) fn call_out(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>, bool)> {
         let (waker, part) = self.take_contents(number)?;
-        let (stand, cost) = (self.all[&number].stand, self.all[&number].cost);
-        let is_counted = self.count_out(stand, cost);
-        self.move_to(number, Stand::Called(outcome));
+        let (stage, cost) = (self.all[&number].stage, self.all[&number].cost);
+        let is_counted = self.count_out(stage, cost);
+        self.move_to(number, PartStage::Called(outcome));
         Some((waker, part.joint, is_counted))
     }
 
     /// Removes a part that is not held. Returns its outcome or its waker, and whether it was counted here.
     pub(super) fn remove(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>, bool)> {
-        let stand = self.stand(number)?;
-        self.move_to(number, Stand::Held);
+        let stage = self.stage(number)?;
+        self.move_to(number, PartStage::Held);
         let part = self.all.remove(&number)?;
-        if let Stand::Called(outcome) = stand {
+        if let PartStage::Called(outcome) = stage {
             return Some((Some(outcome), None, false));
         }
-        let is_counted = self.count_out(stand, part.cost);
+        let is_counted = self.count_out(stage, part.cost);
         Some((None, part.waker, is_counted))
     }
 

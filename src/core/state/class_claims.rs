@@ -2,7 +2,7 @@
 //! `state/classes.rs`.
 
 use super::class_joint::front_cost;
-use super::{Arrival, MAX_COST, State};
+use super::{Arrival, MAX_COST, State, classes_in};
 use crate::core::classes::{Backlog, ClassEntry, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
@@ -30,7 +30,7 @@ impl State {
             return None;
         }
         let limit = self.supply.limit();
-        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
+        let classes = classes_in(&mut self.rare)?;
         // While no claim waits, other callers may claim what is published. While one waits, they cannot.
         let take = || {
             if is_idle {
@@ -136,7 +136,7 @@ impl State {
     #[inline]
     fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter) {
         let (now, cost, position) = (waiter.ticket, waiter.cost, rovers.claim(waiter.cost));
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry_mut(class);
         let leaf = entry.leaf;
         let is_blocked = if class == ROOT {
@@ -180,7 +180,7 @@ impl State {
         rovers.claim(tokens);
         let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
         let noted = !is_idle && self.queue_of(class).note_debt(tokens);
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return tokens };
+        let Some(classes) = classes_in(&mut self.rare) else { return tokens };
         let leaf = classes.entry(class).leaf;
         if is_idle {
             self.supply.claim(tokens);

@@ -1,8 +1,8 @@
 //! Claims that leave their classes without a grant: cancelled, or turned away because the limiter or the class is closed, or
 //! the source of tokens is cut off.
 
-use super::State;
 use super::changes::Departed;
+use super::{State, classes_in};
 use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Waiter, Withdrawn};
@@ -27,12 +27,12 @@ impl State {
     /// A class with a waiter that has to be turned away.
     fn next_closed(&mut self) -> Option<ClassId> {
         let is_closed = self.closed && !self.queue.is_empty();
-        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
+        let classes = classes_in(&mut self.rare)?;
         while is_closed && classes.closed_before < classes.len() {
             steps::count();
             let class = classes.closed_before;
             let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
-            if queue.line_front().is_some() {
+            if queue.list_front().is_some() {
                 return Some(class);
             }
             classes.closed_before += 1;
@@ -66,7 +66,7 @@ impl State {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_line_front(outcome).expect("a claim waits in the class");
+        let waiter = self.queue_of(class).call_list_front(outcome).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
         self.advance(class, &waiter);
         if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
@@ -83,7 +83,7 @@ impl State {
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
     pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         let leaf = classes.entry(class).leaf;
         let was_in_service = classes.scheduler.tree.picked();
         let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);

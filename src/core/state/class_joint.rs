@@ -32,13 +32,13 @@
 //! - *No starvation.* A turn comes as an installment does, since the classes are served between two parts that are held: each
 //!   part needs a turn of its own before it is held. From the last turn on, the bound of `state/joint.rs` applies.
 
-use super::State;
-use super::joint::Step;
-use super::serving::{Reach, Served, Verdict};
+use super::joint::PartStep;
+use super::serving::{FrontAction, Reach, Served};
+use super::{State, classes_in};
 use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Queue, Reservation, Stand, Waiter};
+use crate::core::queue::{PartStage, Place, Queue, Reservation, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::pin::Pin;
@@ -84,7 +84,7 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes) -> Option<InService> 
     classes.read_ahead(owner);
     let completes = if classes.scheduler.is_last_installment(pick) {
         let queue = if owner == ROOT { queue } else { &classes.entry(owner).queue };
-        match queue.line_front().and_then(|front| front.part.as_ref()) {
+        match queue.list_front().and_then(|front| front.part.as_ref()) {
             None => Completes::Claim,
             Some(part) if part.is_parent_ticket() => Completes::Ticket,
             Some(_) => Completes::Turn,
@@ -99,7 +99,7 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes) -> Option<InService> 
 /// of its class that had its turn.
 #[inline]
 pub(super) fn front_cost(queue: &Queue, entry: &ClassEntry) -> Option<u64> {
-    let front = queue.line_front()?;
+    let front = queue.list_front()?;
     (!(entry.is_reserved && front.is_joint())).then_some(front.cost)
 }
 
@@ -124,7 +124,7 @@ impl State {
             Some(classes) if class != ROOT => &classes.entry(class).queue,
             _ => &self.queue,
         };
-        queue.line_front().is_none()
+        queue.list_front().is_none()
     }
 
     /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from the
@@ -136,44 +136,44 @@ impl State {
         reach: Reach,
         wakes: &mut Wakes,
     ) -> PartsServed {
-        match self.step(rovers, wakes) {
-            Step::Idle => {}
-            Step::Taken => return PartsServed::Moved,
-            Step::Again => return PartsServed::Ended(Served::Again),
+        match self.move_next_part(rovers, wakes) {
+            PartStep::Idle => {}
+            PartStep::Taken => return PartsServed::Moved,
+            PartStep::Again => return PartsServed::Ended(Served::Again),
         }
         let Some(held) = self.queue.held() else { return PartsServed::Idle };
         let ticket = held.waiter.ticket;
         if wakes.is_full() {
-            // A verdict needs space for a waker; see `serve_as`.
+            // A decision needs space for a waker; see `serve_as`.
             return PartsServed::Ended(Served::Again);
         }
-        let verdict = self.verdict::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
-        let waits = matches!(verdict, Verdict::Held(_) | Verdict::Wait);
+        let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
+        let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
-            return match self.ring(rovers, Some(ticket), wakes) {
-                Step::Again => PartsServed::Ended(Served::Again),
-                Step::Idle | Step::Taken => PartsServed::Moved,
+            return match self.review_alarm(rovers, Some(ticket), wakes) {
+                PartStep::Again => PartsServed::Ended(Served::Again),
+                PartStep::Idle | PartStep::Taken => PartsServed::Moved,
             };
         }
-        match verdict {
-            Verdict::Held(since) if reach != Reach::Now => {
+        match action {
+            FrontAction::Held(since) if reach != Reach::Now => {
                 self.supply.mint(since, Some(ticket));
                 self.report_held(wakes);
                 return PartsServed::Ended(Served::Held);
             }
-            Verdict::Held(_) | Verdict::Wait => {
+            FrontAction::Held(_) | FrontAction::Wait => {
                 self.supply.mint(now, Some(ticket));
                 self.report_held(wakes);
                 return PartsServed::Ended(Served::All);
             }
-            Verdict::Again | Verdict::TicketRecalled => return PartsServed::Ended(Served::Again),
-            Verdict::Grant(at) => {
+            FrontAction::Again | FrontAction::TicketRecalled => return PartsServed::Ended(Served::Again),
+            FrontAction::Grant(at) => {
                 self.supply.mint(at, Some(ticket));
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
                 let remaining = self.classes().map_or(0, |classes| self.level(classes, ticket));
                 self.call_held(rovers, Outcome::Granted { remaining }, wakes);
             }
-            Verdict::TurnAway(outcome) => {
+            FrontAction::TurnAway(outcome) => {
                 self.supply.mint(now, Some(ticket));
                 self.call_held(rovers, outcome, wakes);
             }
@@ -188,9 +188,9 @@ impl State {
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.
     pub(super) fn take_turn(&mut self, rovers: &Rovers, class: ClassId, base: u64, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let Some(part) = self.queue_of(class).line_front().and_then(|front| front.part.as_deref()) else { return };
+        let Some(part) = self.queue_of(class).list_front().and_then(|front| front.part.as_deref()) else { return };
         let (number, is_dead) = (part.number(), part.is_dead());
-        let waiter = self.queue_of(class).call_line_front(Outcome::JointEnded).expect("the part is at the front");
+        let waiter = self.queue_of(class).call_list_front(Outcome::JointEnded).expect("the part is at the front");
         if is_dead {
             self.withdraw_front(class, &waiter, base);
             self.advance(class, &waiter);
@@ -200,7 +200,7 @@ impl State {
             return;
         }
         let now = self.supply.synced();
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let paid = classes.scheduler.take_turn(now);
         classes.count_served(class, pick, now);
@@ -222,11 +222,11 @@ impl State {
         let waiter = self.queue.call_front(outcome).expect("a part is held");
         let Some(part) = &waiter.part else { return };
         if matches!(outcome, Outcome::Granted { .. }) {
-            self.supply.pass(waiter.stretch(), self.next_start(rovers));
+            self.supply.pass(waiter.span(), self.next_start(rovers));
             self.supply.raise_ceiling(paid.wrapping_neg());
             self.totals.skipped = self.totals.skipped.wrapping_sub(paid);
             let now = self.supply.synced();
-            if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+            if let Some(classes) = classes_in(&mut self.rare) {
                 classes.scheduler.grant_reserved(waiter.cost, paid, &self.supply);
                 classes.count_wait(class, now.saturating_sub(part.instant(0)));
             }
@@ -252,7 +252,7 @@ impl State {
     pub(super) fn end_reservation(&mut self, rovers: &Rovers, reservation: Option<Reservation>) {
         let Some(Reservation { class, paid }) = reservation else { return };
         let Some(base) = self.classes().map(|classes| self.base(classes, rovers)) else { return };
-        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+        if let Some(classes) = classes_in(&mut self.rare) {
             classes.scheduler.withdraw_reserved(paid, &mut self.supply, base);
         }
         self.let_next_part_in(class);
@@ -273,7 +273,7 @@ impl State {
         if !self.role.has_classes() || !self.queue.is_empty() {
             return;
         }
-        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+        if let Some(classes) = classes_in(&mut self.rare) {
             classes.scheduler.charge_debts(&mut self.supply);
         }
     }
@@ -344,7 +344,7 @@ impl State {
                 continue;
             }
             if self.is_held(number) {
-                self.set_held_aside(rovers, Stand::Aside);
+                self.set_held_aside(rovers, PartStage::Aside);
             }
             self.turn_part_away(rovers, number, Outcome::Closed, wakes);
         }

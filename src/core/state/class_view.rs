@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// What a meter publishes of a class.
 #[derive(Debug)]
-pub(crate) struct ClassLine {
+pub(crate) struct ClassTotals {
     pub(crate) label: Arc<ClassLabel>,
     pub(crate) served: u64,
     pub(crate) waiting_tasks: usize,
@@ -18,16 +18,16 @@ pub(crate) struct ClassLine {
 
 impl State {
     /// The classes that are counted.
-    pub(crate) fn class_lines(&self) -> Vec<ClassLine> {
+    pub(crate) fn class_totals(&self) -> Vec<ClassTotals> {
         let classes = self.classes().into_iter();
-        let lines = classes.flat_map(|classes| {
+        let totals = classes.flat_map(|classes| {
             classes.stats.labels().map(|(class, label)| {
                 let entry = classes.entry(class);
                 let (waiting_tasks, waiting_tokens) = self.waiting_in(class);
-                ClassLine { label: Arc::clone(label), served: entry.served, waiting_tasks, waiting_tokens }
+                ClassTotals { label: Arc::clone(label), served: entry.served, waiting_tasks, waiting_tokens }
             })
         });
-        lines.collect()
+        totals.collect()
     }
 
     /// How many claims wait in a class that is not the root, and their tokens; also a joint claim that had its turn.

@@ -12,11 +12,11 @@
 //! with it: everything else moves past them.
 
 use super::class_joint::{Completes, InService, PartsServed, front_cost, in_service};
-use super::joint::Step as PartStep;
+use super::joint::PartStep;
 use super::shares::conflict_error;
-use super::{Reach, Role, Served, State};
+use super::{Reach, Role, Served, State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler, Step};
+use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
@@ -69,7 +69,7 @@ impl State {
     }
 
     pub(crate) fn classes_mut(&mut self) -> Option<&mut Classes> {
-        self.rare.as_mut()?.classes.as_deref_mut()
+        classes_in(&mut self.rare)
     }
 
     /// Takes the wakers of all waiters; see [`Queue::take_wakers`].
@@ -120,7 +120,7 @@ impl State {
         if class == ROOT {
             return &mut self.queue;
         }
-        match self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+        match classes_in(&mut self.rare) {
             Some(classes) => &mut classes.entry_mut(class).queue,
             None => &mut self.queue,
         }
@@ -159,14 +159,9 @@ impl State {
                     PartsServed::Ended(served) => return served,
                 }
             }
-            let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return Served::All };
+            let Some(classes) = classes_in(&mut self.rare) else { return Served::All };
             let base = base(&self.queue, classes, rovers);
-            let step = classes.scheduler.next_step(&self.supply, base);
-            let (due, ticket) = match step {
-                Step::Pay { at, ticket } => (at, Some(ticket)),
-                Step::Wait { ticket } => (u64::MAX, Some(ticket)),
-                Step::Recheck { at } => (at, None),
-            };
+            let (due, ticket) = classes.scheduler.next_step(&self.supply, base).due_and_ticket();
             let in_service = in_service(&self.queue, classes);
             if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
                 if wakes.is_full() {
@@ -179,19 +174,13 @@ impl State {
             let turn = in_service.filter(|served| served.completes == Completes::Turn);
             if turn.is_none() {
                 if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
-                    match self.ring(rovers, ticket, wakes) {
+                    match self.review_alarm(rovers, ticket, wakes) {
                         PartStep::Again => return Served::Again,
                         PartStep::Idle | PartStep::Taken => continue,
                     }
                 }
                 if due > now || due == u64::MAX {
-                    if let Some(classes) = self.classes_mut() {
-                        classes.due = due;
-                    }
-                    self.supply.mint(now, ticket);
-                    if has_source {
-                        ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
-                    }
+                    self.wait_for_step((due, ticket), now);
                     return if is_stopped { Served::Stopped } else { Served::All };
                 }
             }
@@ -218,13 +207,25 @@ impl State {
         }
     }
 
+    /// The next step of the classes is not due by `now`.
+    #[inline]
+    fn wait_for_step(&mut self, (due, ticket): (u64, Option<u64>), now: u64) {
+        if let Some(classes) = self.classes_mut() {
+            classes.due = due;
+        }
+        self.supply.mint(now, ticket);
+        if self.role.has_source() {
+            ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
+        }
+    }
+
     fn pay_installment(&mut self, rovers: &Rovers, served: InService, base: u64, wakes: &mut Wakes) {
         let InService { pick, owner, completes } = served;
         if completes == Completes::Ticket && !self.commit_ticket(owner) {
             return self.turn_ticket_away(rovers, owner, base);
         }
         let now = self.supply.synced();
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         classes.count_served(owner, pick, now);
         if completes == Completes::Nothing {
             classes.scheduler.pay(&mut self.supply, base);
@@ -232,7 +233,7 @@ impl State {
         }
         let remaining = level_after(&self.supply, classes, pick, base);
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
-        let waiter = queue.call_line_front(Outcome::Granted { remaining });
+        let waiter = queue.call_list_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
         if owner != ROOT {
             classes.count_wait(owner, now.saturating_sub(waiter.ticket));
@@ -268,15 +269,15 @@ impl State {
         self.put_next_in_front(class, gone.skip);
     }
 
-    /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
-    pub(super) fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
-        self.put_next(class, |scheduler, supply, (leaf, next)| scheduler.advance(leaf, next, skip, supply.synced()));
+    /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
+    pub(super) fn put_next_in_front(&mut self, class: ClassId, debt: u64) {
+        self.put_next(class, |scheduler, supply, (leaf, next)| scheduler.advance(leaf, next, debt, supply.synced()));
     }
 
     /// Has `put` tell the scheduler the cost of the claim that is in front of a class now, and whose leaf that is.
     #[inline]
     fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, (ClassId, Option<u64>))) {
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry(class);
         let (leaf, next) = (entry.leaf, front_cost(if class == ROOT { &self.queue } else { &entry.queue }, entry));
         if next.is_none() && self.role.has_source() {
@@ -320,7 +321,7 @@ impl State {
     /// Quota number `index` was replaced.
     pub(super) fn requote_classes(&mut self, index: usize) {
         let now = self.supply.synced();
-        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+        if let Some(classes) = classes_in(&mut self.rare) {
             classes.scheduler.requote(&self.supply, index, now);
         }
     }

@@ -15,7 +15,7 @@ use crate::core::rovers::Rovers;
 
 /// A caller's action while the queue was behind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deferred {
+pub(super) struct DeferredCall {
     /// The instant of the action. It was read from the clock, so every later lock holder knows that this instant has
     /// passed.
     pub(super) at: u64,
@@ -27,7 +27,7 @@ pub(super) struct Deferred {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// A claim joined the queue.
-    Come,
+    Arrive,
     Refund(u64),
     Replenish(u64),
 }
@@ -41,7 +41,7 @@ impl State {
         self.rare().acts_at = None;
         // While a waiter waits, the tail moves only under the lock.
         if rovers.tail() != end {
-            self.rare().deferred.push_back(Deferred { at: now, from: end, act: Act::Come });
+            self.rare().deferred.push_back(DeferredCall { at: now, from: end, act: Act::Arrive });
         }
         result
     }
@@ -50,14 +50,14 @@ impl State {
     fn defer(&mut self, rovers: &Rovers, act: Act) -> bool {
         let Some(rare) = &mut self.rare else { return false };
         let Some(at) = rare.acts_at else { return false };
-        rare.deferred.push_back(Deferred { at, from: rovers.tail(), act });
+        rare.deferred.push_back(DeferredCall { at, from: rovers.tail(), act });
         true
     }
 
     /// The first noted action: the queue must be served up to its instant before [anything else](Self::do_deferred).
     /// While there is one, the queue is not empty when the lock is released.
     #[inline]
-    pub(super) fn next_deferred(&self) -> Option<Deferred> {
+    pub(super) fn next_deferred(&self) -> Option<DeferredCall> {
         self.rare.as_ref()?.deferred.front().copied()
     }
 
@@ -67,7 +67,7 @@ impl State {
         self.supply.note_change();
         let Some(first) = self.rare().deferred.pop_front() else { return };
         match first.act {
-            Act::Come => {}
+            Act::Arrive => {}
             Act::Refund(tokens) => self.give_back_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(tokens, Some(first.from)),
         }

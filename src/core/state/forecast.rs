@@ -40,7 +40,7 @@ impl Forecast {
             self.supply.claim(waiter.start().wrapping_sub(self.until));
             self.supply.mint(self.supply.scheduled(waiter.ticket)?, Some(waiter.ticket));
             self.until = waiter.ticket.wrapping_add(waiter.skip);
-            self.supply.pass(waiter.stretch(), self.until);
+            self.supply.pass(waiter.span(), self.until);
         }
         self.supply.claim(tail.wrapping_sub(self.until));
         self.until = tail;
@@ -186,7 +186,7 @@ mod tests {
         while let Some(waiter) = queue.next() {
             let next = queue.peek().map_or_else(|| rovers.tail(), |next| next.start());
             ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            ahead.pass(waiter.stretch(), next);
+            ahead.pass(waiter.span(), next);
         }
         ahead.scheduled(rovers.tail().wrapping_add(cost))
     }

@@ -67,17 +67,17 @@
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::Stand;
+use crate::core::queue::PartStage;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
 
-/// The result of [`State::step`].
-pub(super) enum Step {
+/// The result of [`State::move_next_part`].
+pub(super) enum PartStep {
     /// No part can move without time passing.
     Idle,
     Taken,
-    /// See [`ServeResult::Again`](super::ServeResult::Again).
+    /// See [`ServeResult::Again`].
     Again,
 }
 
@@ -88,14 +88,14 @@ impl State {
     }
 
     /// Moves the next part that can move at the instant up to which the queue is served.
-    pub(super) fn step(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> Step {
-        let Some(parts) = self.queue.parts() else { return Step::Idle };
+    pub(super) fn move_next_part(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> PartStep {
+        let Some(parts) = self.queue.parts() else { return PartStep::Idle };
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
+        let Some(number) = turned_away.or(blocked).or(place) else { return PartStep::Idle };
         if wakes.must_pause() {
-            return Step::Again;
+            return PartStep::Again;
         }
         wakes.looks += 1;
         if turned_away.is_some() {
@@ -105,22 +105,24 @@ impl State {
         } else {
             self.stand_aside(rovers, number, wakes);
         }
-        Step::Taken
+        PartStep::Taken
     }
 
     /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front
     /// waiter.
-    pub(super) fn ring(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
-        let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else { return Step::Idle };
+    pub(super) fn review_alarm(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> PartStep {
+        let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else {
+            return PartStep::Idle;
+        };
         if wakes.must_pause() {
-            return Step::Again;
+            return PartStep::Again;
         }
         wakes.looks += 1;
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);
         }
         self.review_aside(rovers, number, at, wakes);
-        Step::Taken
+        PartStep::Taken
     }
 
     /// The instant, in this queue's time, of an update about claim `number` as of `since_entered` nanoseconds after the
@@ -171,10 +173,12 @@ impl State {
                 None => return ServeResult::Again,
             }
         }
-        match self.queue.parts().and_then(|parts| parts.stand(number)) {
-            Some(Stand::Held) => self.review_held(rovers, now, wakes),
-            Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, at, wakes),
-            Some(Stand::Place | Stand::Turn | Stand::Called(_)) | None => {}
+        match self.queue.parts().and_then(|parts| parts.stage(number)) {
+            Some(PartStage::Held) => self.review_held(rovers, now, wakes),
+            Some(PartStage::Aside | PartStage::Alarm(_) | PartStage::Blocked) => {
+                self.review_aside(rovers, number, at, wakes)
+            }
+            Some(PartStage::Place | PartStage::Turn | PartStage::Called(_)) | None => {}
         }
         self.leave_unfinished(rovers);
         ServeResult::Done
@@ -185,8 +189,8 @@ impl State {
     /// minted between the two is cut at the limit that the held part sets: otherwise these tokens would be saved for
     /// the older part.
     fn mint_for_older(&mut self, number: u64, at: u64) {
-        let stand = self.queue.parts().and_then(|parts| parts.stand(number));
-        let is_aside = matches!(stand, Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked));
+        let stage = self.queue.parts().and_then(|parts| parts.stage(number));
+        let is_aside = matches!(stage, Some(PartStage::Aside | PartStage::Alarm(_) | PartStage::Blocked));
         let Some(held) = self.queue.held().filter(|held| is_aside && held.number > number) else { return };
         self.supply.mint(at, Some(held.waiter.ticket));
     }
@@ -203,7 +207,7 @@ impl State {
             self.push_update(number, self.supply.synced(), wakes);
         }
         if let Some(parts) = self.queue.parts_mut() {
-            parts.move_to(number, Stand::Aside);
+            parts.move_to(number, PartStage::Aside);
         }
         self.review_aside(rovers, number, self.supply.synced(), wakes);
     }
@@ -223,27 +227,27 @@ impl State {
         if self.is_behind_held(number) {
             let at = at.max(self.supply.synced());
             let due = self.due_behind_held(cost, at);
-            self.set_aside(number, Stand::Blocked);
+            self.set_aside(number, PartStage::Blocked);
             return self.announce_due_as_of(at, number, due, wakes);
         }
         let due = self.due_in_front(rovers, number);
         let start = |at| self.supply.start_by(cost, at);
-        let stand = match (due, others) {
-            _ if must_not_hold => Stand::Aside,
-            _ if !one_clock => Stand::Held,
-            _ if !has_arrived => Stand::Aside,
-            (None, _) => Stand::Held,
-            (Some(due), None) => start(due).map_or(Stand::Held, |_| Stand::Aside),
+        let stage = match (due, others) {
+            _ if must_not_hold => PartStage::Aside,
+            _ if !one_clock => PartStage::Held,
+            _ if !has_arrived => PartStage::Aside,
+            (None, _) => PartStage::Held,
+            (Some(due), None) => start(due).map_or(PartStage::Held, |_| PartStage::Aside),
             (Some(due), Some(others)) => match start(due.max(others)) {
-                Some(start) if start > self.supply.synced() => Stand::Alarm(start),
-                _ => Stand::Held,
+                Some(start) if start > self.supply.synced() => PartStage::Alarm(start),
+                _ => PartStage::Held,
             },
         };
-        if stand == Stand::Held {
+        if stage == PartStage::Held {
             let stays = !one_clock || due.and_then(start).is_none();
             return self.hold(rovers, number, stays, wakes);
         }
-        self.set_aside(number, stand);
+        self.set_aside(number, stage);
         if has_arrived {
             self.announce_due(number, due, wakes);
         }
@@ -255,10 +259,10 @@ impl State {
         let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
         let (Some(part), Some(due), ticket) = (&held.waiter.part, held.announced, held.waiter.ticket) else { return };
         let now = now.max(self.supply.synced());
-        let stand = match part.others_due() {
-            None => Stand::Aside,
+        let stage = match part.others_due() {
+            None => PartStage::Aside,
             Some(others) => match self.supply.start_by(held.waiter.cost, due.max(others)) {
-                Some(start) if start > now => Stand::Alarm(start),
+                Some(start) if start > now => PartStage::Alarm(start),
                 _ => return,
             },
         };
@@ -266,7 +270,7 @@ impl State {
         if part.unready() == JointState::Held {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
-            self.set_held_aside(rovers, stand);
+            self.set_held_aside(rovers, stage);
         }
     }
 
@@ -289,9 +293,9 @@ impl State {
     fn hold(&mut self, rovers: &Rovers, number: u64, stays: bool, wakes: &mut Wakes) {
         let held = self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.unready())));
         match held {
-            Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, Stand::Blocked),
+            Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, PartStage::Blocked),
             // The held part was decided meanwhile, and leaves the line when the queue is served.
-            Some(_) => return self.set_aside(number, Stand::Blocked),
+            Some(_) => return self.set_aside(number, PartStage::Blocked),
             None => {}
         }
         // If no claim waits in the line, published tokens could still be claimed without the lock.
@@ -325,17 +329,17 @@ impl State {
     }
 
     /// The held part leaves the line and waits aside.
-    pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stand: Stand) {
-        let Some(stretch) = self.queue.set_held_aside(stand) else { return };
-        self.totals.gaps -= stretch.skip;
-        self.totals.skipped = self.totals.skipped.wrapping_add(stretch.cost);
-        self.supply.drop_front(stretch, self.next_start(rovers));
+    pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stage: PartStage) {
+        let Some(span) = self.queue.set_held_aside(stage) else { return };
+        self.totals.gaps -= span.skip;
+        self.totals.skipped = self.totals.skipped.wrapping_add(span.cost);
+        self.supply.drop_front(span, self.next_start(rovers));
         self.charge_debts_if_idle();
     }
 
-    fn set_aside(&mut self, number: u64, stand: Stand) {
+    fn set_aside(&mut self, number: u64, stage: PartStage) {
         if let Some(parts) = self.queue.parts_mut() {
-            parts.move_to(number, stand);
+            parts.move_to(number, stage);
         }
     }
 
@@ -354,7 +358,7 @@ impl State {
     /// future has not seen it, and otherwise the waker.
     pub(crate) fn remove_part(&mut self, rovers: &Rovers, number: u64) -> (Option<Outcome>, Option<Waker>) {
         if self.is_held(number) {
-            self.set_held_aside(rovers, Stand::Aside);
+            self.set_held_aside(rovers, PartStage::Aside);
         }
         let reservation = self.reservation(number);
         let (outcome, waker) = self.queue.remove_part(number).unwrap_or_default();

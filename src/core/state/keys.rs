@@ -28,7 +28,7 @@ impl State {
         }
         self.role.add(Role::AWAITS);
         if let Some(classes) = self.classes_mut() {
-            classes.awaited = Some(AwaitedChild { child, class, skip: gone.skip });
+            classes.awaited = Some(AwaitedChild { child, class, debt: gone.skip });
         }
     }
 
@@ -58,8 +58,8 @@ impl State {
     pub(crate) fn go_on(&mut self) {
         self.role.remove(Role::AWAITS);
         let awaited = self.classes_mut().and_then(|classes| classes.awaited.take());
-        if let Some(AwaitedChild { class, skip, .. }) = awaited {
-            self.put_next_in_front(class, skip);
+        if let Some(AwaitedChild { class, debt, .. }) = awaited {
+            self.put_next_in_front(class, debt);
         }
     }
 

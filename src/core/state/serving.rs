@@ -1,7 +1,7 @@
 //! Serving: the queue gets what the supply has, each claim at the exact instant that the schedule gives it.
 
 use super::State;
-use super::joint::Step;
+use super::joint::PartStep;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
@@ -61,8 +61,8 @@ pub(super) enum Served {
     Stopped,
 }
 
-/// The decision about the front waiter.
-pub(super) enum Verdict {
+/// What to do with the front waiter.
+pub(super) enum FrontAction {
     /// Grant it, as of this instant.
     Grant(u64),
     TurnAway(Outcome),
@@ -194,10 +194,10 @@ impl State {
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
-            match if PLAIN { Step::Idle } else { self.step(rovers, wakes) } {
-                Step::Idle => {}
-                Step::Taken => continue,
-                Step::Again => return Served::Again,
+            match if PLAIN { PartStep::Idle } else { self.move_next_part(rovers, wakes) } {
+                PartStep::Idle => {}
+                PartStep::Taken => continue,
+                PartStep::Again => return Served::Again,
             }
             let alarm = if PLAIN { None } else { self.queue.next_alarm() };
             let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
@@ -205,9 +205,9 @@ impl State {
                 if alarm.is_none_or(|alarm| alarm > now) {
                     break;
                 }
-                match self.ring(rovers, None, wakes) {
-                    Step::Again => return Served::Again,
-                    Step::Idle | Step::Taken => continue,
+                match self.review_alarm(rovers, None, wakes) {
+                    PartStep::Again => return Served::Again,
+                    PartStep::Idle | PartStep::Taken => continue,
                 }
             };
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
@@ -215,55 +215,42 @@ impl State {
             let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
             if !is_plain && wakes.is_full() {
-                // A verdict decides about a joint claim in all queues, and what follows from it needs space for a waker. If the
+                // What follows decides about a joint claim in all queues, and then needs space for a waker. If the
                 // lock were released between the two, a waker could cancel a claim that counts as granted already.
                 return Served::Again;
             }
-            let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
-            let until = match verdict {
-                Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
-                Verdict::Held(_) | Verdict::Wait => Some(now),
+            let action = self.front_action::<PLAIN>(front, (now, read), &mut wakes.last_decision);
+            let until = match action {
+                FrontAction::Grant(at) if is_plain => Some(at.saturating_sub(1)),
+                FrontAction::Held(_) | FrontAction::Wait => Some(now),
                 _ => None,
             };
             if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
-                match self.ring(rovers, Some(ticket), wakes) {
-                    Step::Again => return Served::Again,
-                    Step::Idle | Step::Taken => continue,
+                match self.review_alarm(rovers, Some(ticket), wakes) {
+                    PartStep::Again => return Served::Again,
+                    PartStep::Idle | PartStep::Taken => continue,
                 }
             }
-            match verdict {
-                Verdict::Held(since) if reach != Reach::Now => {
-                    self.supply.mint(since, Some(ticket));
-                    self.report_held(wakes);
-                    return if is_stopped { Served::Stopped } else { Served::Held };
+            match action {
+                FrontAction::Held(_) | FrontAction::Wait => {
+                    let served = self.stop_at_front::<PLAIN>((ticket, action), now, reach, wakes);
+                    return if is_stopped { Served::Stopped } else { served };
                 }
-                Verdict::Held(_) | Verdict::Wait => {
-                    if self.cap.is_some() {
-                        self.supply.note_hold(ticket, now);
-                    }
-                    self.supply.mint(now, Some(ticket));
-                    if has_external && matches!(verdict, Verdict::Wait) {
-                        self.supply.shed(ticket);
-                    }
-                    if !PLAIN {
-                        self.report_held(wakes);
-                    }
-                    return if is_stopped { Served::Stopped } else { Served::All };
-                }
-                Verdict::Again => return Served::Again,
-                Verdict::TicketRecalled => {
+                FrontAction::Again => return Served::Again,
+                FrontAction::TicketRecalled => {
                     self.queue.unjoin_front();
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
                 // External tokens could not be kept any longer and are gone: the next iteration decides anew.
-                Verdict::Grant(at) if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
-                Verdict::Grant(at) => {
+                FrontAction::Grant(at)
+                    if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
+                FrontAction::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
                     self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
                 }
-                Verdict::TurnAway(outcome) => {
+                FrontAction::TurnAway(outcome) => {
                     self.supply.mint(now, Some(ticket));
                     self.call_front(rovers, outcome, wakes);
                 }
@@ -282,6 +269,35 @@ impl State {
         if is_stopped { Served::Stopped } else { Served::All }
     }
 
+    /// The front claim, which ends at `ticket`, does not pass by `now`: mints as far as the queue is to be served.
+    #[inline]
+    fn stop_at_front<const PLAIN: bool>(
+        &mut self,
+        (ticket, action): (u64, FrontAction),
+        now: u64,
+        reach: Reach,
+        wakes: &mut Wakes,
+    ) -> Served {
+        if let FrontAction::Held(since) = action
+            && reach != Reach::Now
+        {
+            self.supply.mint(since, Some(ticket));
+            self.report_held(wakes);
+            return Served::Held;
+        }
+        if self.cap.is_some() {
+            self.supply.note_hold(ticket, now);
+        }
+        self.supply.mint(now, Some(ticket));
+        if !PLAIN {
+            if matches!(action, FrontAction::Wait) && self.supply.has_external() {
+                self.supply.shed(ticket);
+            }
+            self.report_held(wakes);
+        }
+        Served::All
+    }
+
     /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
     /// The caller read `now` from the clock. Calls made by `at` while the queue was behind take effect on the way.
     pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Served {
@@ -297,24 +313,24 @@ impl State {
 
     /// Decides about the front waiter as of `now`. The caller read `read` from the clock, at `now` or later.
     #[inline]
-    pub(super) fn verdict<const PLAIN: bool>(
+    pub(super) fn front_action<const PLAIN: bool>(
         &self,
         front: &Waiter,
         (now, read): (u64, u64),
         last_decision: &mut LastDecision,
-    ) -> Verdict {
+    ) -> FrontAction {
         let cut_off = if PLAIN { None } else { self.cut_off(front.ticket).map(Outcome::CutOff) };
         if let Some(outcome) = if self.closed { Some(Outcome::Closed) } else { cut_off }
             && !is_granted_elsewhere(front, outcome)
         {
-            return Verdict::TurnAway(outcome);
+            return FrontAction::TurnAway(outcome);
         }
         let due = if PLAIN { self.supply.due(front.ticket) } else { self.front_due(front) };
         let due = due.filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if !PLAIN && self.role.has_parent() { Verdict::Held } else { Verdict::Grant };
-            return due.map_or(Verdict::Wait, ready);
+            let ready = if !PLAIN && self.role.has_parent() { FrontAction::Held } else { FrontAction::Grant };
+            return due.map_or(FrontAction::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
@@ -324,21 +340,21 @@ impl State {
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
-            return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
+            return FrontAction::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
         if self.role.has_parent() && due.is_none() && state == JointState::Dead {
-            return Verdict::TicketRecalled;
+            return FrontAction::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
-            return Verdict::Again;
+            return FrontAction::Again;
         }
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
-            (JointState::Committed, _) => Verdict::Grant(part.committed_at(read).max(self.supply.synced())),
-            (JointState::Dead, _) if self.role.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
-            (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
-            (JointState::Held, Some(since)) => Verdict::Held(since),
-            (JointState::Held, None) => Verdict::Wait,
+            (JointState::Committed, _) => FrontAction::Grant(part.committed_at(read).max(self.supply.synced())),
+            (JointState::Dead, _) if self.role.has_parent() => FrontAction::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) => FrontAction::TurnAway(Outcome::JointEnded),
+            (JointState::Held, Some(since)) => FrontAction::Held(since),
+            (JointState::Held, None) => FrontAction::Wait,
         }
     }
 
@@ -356,7 +372,7 @@ impl State {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);
         } else {
-            self.supply.pass(waiter.stretch(), self.next_start(rovers));
+            self.supply.pass(waiter.span(), self.next_start(rovers));
         }
         if let Some(part) = waiter.part {
             // If this queue turns the claim away, `kill_as` turns it away in every queue. If the claim was granted, or

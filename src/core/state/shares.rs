@@ -1,8 +1,8 @@
 //! Adds and removes the classes of a limiter, and changes their shares.
 
-use super::State;
+use super::{State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
+use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
 use crate::error::ConfigError;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl State {
     ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
         share.check(&name)?;
         let (now, has_external) = (self.supply.synced(), self.supply.has_external());
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+        let Some(classes) = classes_in(&mut self.rare) else {
             return Err(ConfigError::NoClasses);
         };
         let class = || name.to_string();
@@ -81,7 +81,7 @@ impl State {
         if has_external && classes.count() == MOST_SHARED {
             return Err(ConfigError::TooManyClasses { class: class(), most: MOST_SHARED });
         }
-        let checked = classes.scheduler.tree.check((parent, NEW, NEW), share.floor, share.ceiling);
+        let checked = classes.scheduler.tree.check((parent, NO_CLASS, NO_CLASS), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         let (id, flags) = classes.add(parent, child, share.weight, now);
         classes.set_share(id, share, now);
@@ -94,7 +94,7 @@ impl State {
     /// Changes the share of a class. Nothing is published.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
         let (now, has_external) = (self.supply.synced(), self.supply.has_external());
-        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+        let Some(classes) = classes_in(&mut self.rare) else {
             return Err(ConfigError::NoClasses);
         };
         let name = classes.name(id);

@@ -1,4 +1,4 @@
-//! A quota with tokens from an external [`Source`](crate::core::source::Source): when its task has to be woken, and
+//! A quota with tokens from an external [`Source`]: when its task has to be woken, and
 //! which claims fail.
 
 use super::{Role, State};

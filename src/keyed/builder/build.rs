@@ -15,7 +15,7 @@ use crate::keyed::driver_pool::DriverPool;
 use crate::keyed::dry_run::KeyedDryRun;
 use crate::keyed::keys::Keys;
 use crate::keyed::live::LiveTemplate;
-use crate::keyed::map::{Map, Parts};
+use crate::keyed::map::{Map, MapParts};
 #[cfg(feature = "distributed")]
 use crate::keyed::map::{QuotaBy, QuotasBy};
 use crate::keyed::quotas::Quotas;
@@ -135,7 +135,7 @@ where
                 observers: Observers::default(),
                 dry_run: KeyedDryRun::new(self.dry_run),
             };
-            Map::new(Parts {
+            Map::new(MapParts {
                 hasher: self.hasher,
                 rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,

@@ -176,7 +176,7 @@ impl<K: Eq + Clone> RouteShards<K> {
             drop(shard);
             return Some(found);
         }
-        let cached = shard.cached.place(hash, |entry| entry.key == *key);
+        let cached = shard.cached.index_of(hash, |entry| entry.key == *key);
         let key = key.clone();
         shard.limiters.make_space(|entry| entry.hash);
         let most = if must { u64::MAX } else { self.most };

@@ -4,17 +4,17 @@ use super::{Entered, Map};
 use crate::core::Core;
 use crate::error::ConfigError;
 use crate::keyed::rates::Rates;
-use crate::keyed::shard::Assigned;
+use crate::keyed::shard::{Assigned, Shard};
 #[cfg(feature = "state")]
-use crate::keyed::shard::{Deferred, Shard, ShardContext};
+use crate::keyed::shard::{DeferredDrops, ShardContext};
 use crate::keyed::{Quotas, live};
 use crate::sync::Ordering;
 use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes one shard in this
-/// many catch up.
+/// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes one
+/// shard in this many catch up.
 const MAX_PENDING: usize = 16;
 
 impl<K, S> Map<K, S>
@@ -48,7 +48,7 @@ where
     /// The common quotas; `None` if `quota_by` chooses the quotas of each key.
     #[cfg(feature = "state")]
     pub(in crate::keyed) fn common_quotas(&self) -> Option<Quotas> {
-        let common = |shard: &mut Shard<K>, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>| {
+        let common = |shard: &mut Shard<K>, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>| {
             shard.catch_up(context, deferred);
             shard.common_quotas()
         };
@@ -124,32 +124,28 @@ where
     /// Puts all keys in dry run, or enforces their quotas again.
     pub(in crate::keyed) fn set_dry_run(&self, is_on: bool) {
         self.template.dry_run.set(is_on);
-        for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> =
-                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
-            live_entries.iter().for_each(|live| live::refresh_dry_run(live, &self.template));
-            drop(live_entries);
-            self.key_limit.idle_now(number);
-        }
-        if let Some(overflow) = &self.overflow {
-            live::refresh_dry_run(overflow, &self.template);
-        }
+        self.visit_all(|_| {}, |live| live::refresh_dry_run(live, &self.template));
     }
 
     pub(in crate::keyed) fn close(&self) {
+        // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.
+        self.visit_all(Shard::close, |live| live.close_anyway());
+    }
+
+    /// Calls `in_shard` under the lock of each shard, and without that lock `on_live` on the shard's live entries and on the
+    /// overflow bucket.
+    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
-                shard.close();
+                in_shard(shard);
                 shard.live_entries().cloned().collect()
             });
-            // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.
-            live_entries.iter().for_each(|live| live.close_anyway());
+            live_entries.iter().for_each(&on_live);
             drop(live_entries);
+            // A sweep meanwhile may have found the live entries in use.
             self.key_limit.idle_now(number);
         }
-        if let Some(overflow) = &self.overflow {
-            overflow.close_anyway();
-        }
+        self.overflow.iter().for_each(on_live);
     }
 
     /// Serves all queues and forgets the keys that may be forgotten: the work of the drivers and of the calls, on the

@@ -1,12 +1,10 @@
 //! Pauses, the in-flight cap, and tokens added by hand.
 
 use super::{Entered, Map};
-use crate::core::Core;
 use crate::error::ConfigError;
 use crate::keyed::live;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
 impl<K, S> Map<K, S>
 where
@@ -29,18 +27,7 @@ where
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
         let now = self.now();
-        for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
-                shard.pause_all(now, nanos);
-                shard.live_entries().cloned().collect()
-            });
-            live_entries.iter().for_each(|live| live::pause_for(live, now, nanos));
-            drop(live_entries);
-            self.key_limit.idle_now(number);
-        }
-        if let Some(overflow) = &self.overflow {
-            live::pause_for(overflow, now, nanos);
-        }
+        self.visit_all(|shard| shard.pause_all(now, nanos), |live| live::pause_for(live, now, nanos));
     }
 
     /// Changes the in-flight cap of all keys to a checked number.
@@ -48,16 +35,7 @@ where
         let cap = self.template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
         // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
         cap.store(tokens, Ordering::Release);
-        for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> =
-                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
-            live_entries.iter().for_each(|live| live::refresh_cap(live, &self.template));
-            drop(live_entries);
-            self.key_limit.idle_now(number);
-        }
-        if let Some(overflow) = &self.overflow {
-            live::refresh_cap(overflow, &self.template);
-        }
+        self.visit_all(|_| {}, |live| live::refresh_cap(live, &self.template));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Changing quotas: the common quotas, and those of one key.
 
 use super::{Change, RareFields};
-use super::{CustomEntry, Deferred, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
+use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
 use crate::core::Core;
 use crate::keyed::live::{self, Idle};
 use crate::keyed::packed_levels::PackedTable;
@@ -30,7 +30,7 @@ impl<K: Clone + Eq> Shard<K> {
         request: &EntryRequest<'_, K>,
         assigned: &Assigned,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> Result<Option<StaleQuotas>, Stop> {
         self.advance_to(request.now, context, deferred);
         let (rates, pinned) = match assigned {
@@ -101,7 +101,7 @@ impl<K> Shard<K> {
         version: u32,
         now: u64,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> Vec<Arc<Core>> {
         if version <= self.rare_fields().version {
             return Vec::new();
@@ -123,7 +123,7 @@ impl<K> Shard<K> {
 
     /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
     /// too, like a full key without a live entry.
-    fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         let (had, gate) = (self.len(), self.gate());
         let Some(rare_fields) = &mut self.rare_fields else { return };
         let last = rare_fields.pending.last().map(|change| &*change.rates);
@@ -162,21 +162,25 @@ impl<K> Shard<K> {
     /// the shard advances to a later time. Live entries have been given the quotas already. If the `Hash` of a key
     /// panics, nothing has changed.
     #[inline]
-    pub(in crate::keyed) fn catch_up(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    pub(in crate::keyed) fn catch_up(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| !rare_fields.pending.is_empty()) {
             self.adopt_pending(context, deferred);
         }
     }
 
     /// [Catches up](Self::catch_up) if more than one change is pending.
-    pub(in crate::keyed) fn catch_up_if_behind(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    pub(in crate::keyed) fn catch_up_if_behind(
+        &mut self,
+        context: &ShardContext<'_, K>,
+        deferred: &mut DeferredDrops<K>,
+    ) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.pending.len() > 1) {
             self.adopt_pending(context, deferred);
         }
     }
 
     #[cold]
-    fn adopt_pending(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    fn adopt_pending(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         let Some(changes) = self.rare_fields.as_ref().map(|rare_fields| rare_fields.pending.clone()) else { return };
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
         let (had, old, rates, gate) = (self.len(), Arc::clone(&self.rates), &last.rates, self.gate());
@@ -184,10 +188,10 @@ impl<K> Shard<K> {
         let readable = first.at.min(self.swept.saturating_add(self.window));
         let history = History { old: &old, readable, changes: &changes };
         // User code first: hash the keys that leave their table.
-        let of_levels = Outcomes::of(&self.packed_levels, &history, context.hash_of);
+        let of_levels = TableChange::of(&self.packed_levels, &history, context.hash_of);
         let rare_fields = self.rare_fields.as_deref();
         let of_pairs =
-            rare_fields.map(|RareFields { packed_pairs, .. }| Outcomes::of(packed_pairs, &history, context.hash_of));
+            rare_fields.map(|RareFields { packed_pairs, .. }| TableChange::of(packed_pairs, &history, context.hash_of));
         let mut moved = of_levels.apply(&mut self.packed_levels, &mut deferred.keys);
         if let Some((rare_fields, of_pairs)) = self.rare_fields.as_deref_mut().zip(of_pairs) {
             moved.extend(of_pairs.apply(&mut rare_fields.packed_pairs, &mut deferred.keys));
@@ -221,7 +225,7 @@ struct History<'a> {
 }
 
 /// What becomes of packed levels once their shard has caught up.
-enum Outcome<const N: usize> {
+enum LevelChange<const N: usize> {
     Packed([NonZeroU64; N]),
     /// They do not fit into their table any more.
     Moved,
@@ -229,46 +233,48 @@ enum Outcome<const N: usize> {
     Full,
 }
 
-/// The outcomes of a table, in the order of its entries.
-struct Outcomes<const N: usize> {
-    outcomes: Vec<Outcome<N>>,
+/// What becomes of the packed levels of a table.
+struct TableChange<const N: usize> {
+    /// In the order of the entries.
+    levels: Vec<LevelChange<N>>,
     /// The hash and the levels of each key that moves, in the same order.
     moved: Vec<(u64, Levels)>,
 }
 
-impl<const N: usize> Outcomes<N> {
+impl<const N: usize> TableChange<N> {
     fn of<K, A>(table: &PackedTable<K, N, A>, history: &History<'_>, hash_of: &dyn Fn(&K) -> u64) -> Self {
         let History { old, readable, changes } = *history;
         let mut moved = Vec::new();
         let rates = changes.last().map_or(old, |last| &last.rates);
-        let outcome_of = |(key, packed): &(K, [NonZeroU64; N])| {
+        let change_of = |(key, packed): &(K, [NonZeroU64; N])| {
             let Some(levels) = advance_through(old, old.unpack(packed, readable), changes) else {
-                return Outcome::Full;
+                return LevelChange::Full;
             };
             rates.pack(&levels).map_or_else(
                 || {
                     moved.push((hash_of(key), levels));
-                    Outcome::Moved
+                    LevelChange::Moved
                 },
-                Outcome::Packed,
+                LevelChange::Packed,
             )
         };
-        let outcomes = table.iter().map(outcome_of).collect();
-        Self { outcomes, moved }
+        let levels = table.iter().map(change_of).collect();
+        Self { levels, moved }
     }
 
     /// Changes the table. Returns the keys that leave it and still owe tokens; those that do not are added to `gone`.
     fn apply<K, A>(self, table: &mut PackedTable<K, N, A>, gone: &mut Vec<K>) -> Vec<(K, u64, Levels)> {
-        for ((_, packed), outcome) in table.iter_mut().zip(&self.outcomes) {
-            *packed = if let Outcome::Packed(next) = outcome { *next } else { *packed };
+        for ((_, packed), change) in table.iter_mut().zip(&self.levels) {
+            *packed = if let LevelChange::Packed(next) = change { *next } else { *packed };
         }
-        let (mut remaining, mut leaving) = (self.outcomes.iter(), Vec::new());
-        let is_removed = |_: &mut [NonZeroU64; N]| matches!(remaining.next(), Some(Outcome::Full | Outcome::Moved));
+        let (mut remaining, mut leaving) = (self.levels.iter(), Vec::new());
+        let is_removed =
+            |_: &mut [NonZeroU64; N]| matches!(remaining.next(), Some(LevelChange::Full | LevelChange::Moved));
         table.extract(is_removed, |key| leaving.push(key));
-        let is_leaving = |outcome: &&Outcome<N>| !matches!(outcome, Outcome::Packed(_));
-        let (mut levels, mut moved) = (self.moved.into_iter(), Vec::new());
-        for (key, outcome) in leaving.into_iter().zip(self.outcomes.iter().filter(is_leaving)) {
-            match if matches!(outcome, Outcome::Moved) { levels.next() } else { None } {
+        let is_leaving = |change: &&LevelChange<N>| !matches!(change, LevelChange::Packed(_));
+        let (mut levels_of_moved, mut moved) = (self.moved.into_iter(), Vec::new());
+        for (key, change) in leaving.into_iter().zip(self.levels.iter().filter(is_leaving)) {
+            match if matches!(change, LevelChange::Moved) { levels_of_moved.next() } else { None } {
                 Some((hash, levels)) => moved.push((key, hash, levels)),
                 None => gone.push(key),
             }

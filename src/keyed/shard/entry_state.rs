@@ -29,7 +29,7 @@ impl EntryState {
         }
     }
 
-    /// The levels at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
+    /// The levels at `now`, to which the shard [has advanced](super::Shard::advance_to); or the live core, which knows its own
     /// levels.
     pub(super) fn levels(&self, rates: &Rates, now: u64) -> Result<Levels, &Arc<Core>> {
         match self {

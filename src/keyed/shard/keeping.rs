@@ -1,6 +1,6 @@
 //! Storing a key in the shard, in the form that fits its state.
 
-use super::{CustomEntry, Deferred, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
+use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
 use crate::core::Core;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         request: &EntryRequest<'_, K>,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Core>, Stop> {
         let now = self.advance_to(request.now, context, deferred);
         let (quota_version, gate) = (self.quota_version(), self.gate());
@@ -77,8 +77,8 @@ impl<K: Clone + Eq> Shard<K> {
 
     fn take_custom(&mut self, request: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
         let rare_fields = self.rare_fields.as_mut()?;
-        let place = rare_fields.custom_entries.place(request.hash, |custom| custom.key == *request.key)?;
-        rare_fields.take(place)
+        let index = rare_fields.custom_entries.index_of(request.hash, |custom| custom.key == *request.key)?;
+        rare_fields.take(index)
     }
 
     /// The quotas of a new key.
@@ -93,7 +93,7 @@ impl<K: Clone + Eq> Shard<K> {
         rates: Arc<Rates>,
         levels: Levels,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> Result<Newcomer<K>, Stop> {
         let form = if self.by_key { Form::Custom } else { Form::of(&rates, &levels) };
         self.make_space_for(&form, context, deferred);
@@ -107,7 +107,7 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(Newcomer { key, hash: request.hash, rates, levels, form })
     }
 
-    fn make_space_for(&mut self, form: &Form, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    fn make_space_for(&mut self, form: &Form, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         match form {
             Form::PackedLevel(_) => {
                 if self.packed_levels.is_filled() {
@@ -156,7 +156,12 @@ impl<K: Clone + Eq> Shard<K> {
 impl<K> Shard<K> {
     /// Prepares the shard for packed levels of `rates`: shortens the window, and first sweeps if the shorter window is
     /// over already.
-    pub(super) fn narrow_window(&mut self, rates: &Rates, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    pub(super) fn narrow_window(
+        &mut self,
+        rates: &Rates,
+        context: &ShardContext<'_, K>,
+        deferred: &mut DeferredDrops<K>,
+    ) {
         if span(rates) < self.window {
             if self.synced - self.swept > span(rates) {
                 self.sweep(context, deferred);

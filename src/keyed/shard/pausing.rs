@@ -4,7 +4,7 @@
 //! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast
 //! path; a key that is paused no longer than all keys counts as not paused by itself.
 
-use super::{CustomEntry, Deferred, EntryRequest, EntryState, Shard, ShardContext, Stop};
+use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Shard, ShardContext, Stop};
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -14,7 +14,7 @@ impl<K: Clone + Eq> Shard<K> {
         request: &EntryRequest<'_, K>,
         nanos: u64,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> Result<(), Stop> {
         let now = self.advance_to(request.now, context, deferred);
         if let Some(live) = self.find_live(request) {

@@ -1,6 +1,6 @@
 //! The keys of a shard, to be saved.
 
-use super::{CustomEntry, Deferred, Levels, Rates, Shard, ShardContext};
+use super::{CustomEntry, DeferredDrops, Levels, Rates, Shard, ShardContext};
 use crate::core::Core;
 use crate::keyed::Quotas;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         now: u64,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> SavedShard<K> {
         let at = self.advance_to(now, context, deferred);
         let common = |key: &K, levels| {

@@ -3,7 +3,7 @@
 //! A packed level must not be read later than `window` after the last sweep (see [`Rates::window`]). Everything in this
 //! file therefore leaves `swept` and `window` such that every packed level can be read from now on.
 
-use super::{CustomEntry, Deferred, EntryState, Levels, NEXT_LOOK, Rates, SMALL, Shard, ShardContext, live, span};
+use super::{CustomEntry, DeferredDrops, EntryState, Levels, NEXT_LOOK, Rates, SMALL, Shard, ShardContext, live, span};
 use crate::core::Core;
 use crate::keyed::live::Idle;
 use crate::keyed::live_entries::hash_of;
@@ -14,14 +14,19 @@ use std::sync::Arc;
 
 impl<K> Shard<K> {
     /// [Sweeps](Self::sweep) at `now`.
-    pub(in crate::keyed) fn sweep_at(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    pub(in crate::keyed) fn sweep_at(
+        &mut self,
+        now: u64,
+        context: &ShardContext<'_, K>,
+        deferred: &mut DeferredDrops<K>,
+    ) {
         self.catch_up(context, deferred);
         self.synced = self.synced.max(now);
         self.sweep(context, deferred);
     }
 
     /// Forgets the keys that are full and retires the live entries that are not needed any more.
-    pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
         let retired = self.retire_idle_entries(deferred);
@@ -73,7 +78,7 @@ impl<K> Shard<K> {
     /// Turns the live entries that are not needed any more into levels. Those under the common quotas are returned, with
     /// the hashes of their keys: the window may be over, so the caller stores them once packed levels can be read
     /// again.
-    fn retire_idle_entries(&mut self, deferred: &mut Deferred<K>) -> Vec<(K, u64, Levels)> {
+    fn retire_idle_entries(&mut self, deferred: &mut DeferredDrops<K>) -> Vec<(K, u64, Levels)> {
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
         // A live entry may have reached a later time.
         let mut look = |live: &Arc<Core>, rates: &Rates| {
@@ -121,7 +126,7 @@ impl<K> Shard<K> {
         live: *const Core,
         now: u64,
         context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
+        deferred: &mut DeferredDrops<K>,
     ) -> bool {
         self.catch_up(context, deferred);
         self.synced = self.synced.max(now);
@@ -161,8 +166,8 @@ impl<K> Shard<K> {
 
     /// Removes the entry of exactly this live core, compared by address.
     fn take_live(&mut self, hash: u64, live: *const Core) -> Option<CustomEntry<K>> {
-        if let Some(place) = self.live_entries.place(hash, live) {
-            let (key, live) = self.live_entries.take(place)?;
+        if let Some(index) = self.live_entries.index_of(hash, live) {
+            let (key, live) = self.live_entries.take(index)?;
             return Some(CustomEntry {
                 key,
                 hash,
@@ -173,8 +178,8 @@ impl<K> Shard<K> {
         }
         let is_it = |custom: &CustomEntry<K>| custom.entry_state.live().is_some_and(|it| Arc::as_ptr(it) == live);
         let rare_fields = self.rare_fields.as_mut()?;
-        let place = rare_fields.custom_entries.place(hash, is_it)?;
-        rare_fields.take(place)
+        let index = rare_fields.custom_entries.index_of(hash, is_it)?;
+        rare_fields.take(index)
     }
 }
 

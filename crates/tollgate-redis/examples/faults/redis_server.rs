@@ -9,7 +9,7 @@ use crate::trial::{Bound, Ran, Trial};
 const LASTS: u64 = 1_500;
 
 /// The user of the nodes, with the rights that docs/operations.md lists.
-const USER: &str = "ACL SETUSER limits reset on >secret ~tollgate:* +eval +evalsha +ping +time +hmget +hgetall +hset \
+const USER: &str = "ACL SETUSER limits reset on >secret ~tollgate:* +eval +evalsha +ping +time +hget +hmget +hgetall +hset \
                     +hdel +pexpire +info";
 
 /// Starts a Redis with these options and the nodes, and ends them after the fault.

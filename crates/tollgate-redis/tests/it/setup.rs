@@ -8,7 +8,7 @@ use tollgate_redis::RedisStore;
 
 /// All rights that a store needs.
 const RIGHTS: &[&str] =
-    &["~tollgate:*", "+eval", "+evalsha", "+time", "+hmget", "+hgetall", "+hset", "+hdel", "+pexpire"];
+    &["~tollgate:*", "+eval", "+evalsha", "+time", "+hget", "+hmget", "+hgetall", "+hset", "+hdel", "+pexpire"];
 
 /// Makes the user `limits` with these rights, and returns its URL.
 fn user_with(server: &Server, rights: &[&str]) -> String {
@@ -78,6 +78,13 @@ async fn the_documented_rights_are_enough() {
     let mut ask = LeaseRequest::new(2, 1, QuotaTerms::of(&Quota::per_hour(20), 0).unwrap().with_version(1));
     ask.leave = true;
     store.ask(ask).await.unwrap();
+    // A single claim, as keyed limiters send it: for a new bucket, and for one that is there.
+    let key = store.beside("key").unwrap();
+    for node in 3..5 {
+        let mut ask = LeaseRequest::new(node, 1, terms);
+        (ask.want, ask.at_once, ask.leave) = (1, true, true);
+        assert_eq!(key.ask(ask).await.unwrap().now, 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

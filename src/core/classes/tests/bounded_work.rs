@@ -1,9 +1,9 @@
 //! The work of one call: it does not grow with the size of a claim, and it is bounded while the lock is held.
 
-use super::limits::Limits;
-use super::simulation::MAX_STEPS;
-use super::tree::Tree;
-use super::{ROOT, steps, tags};
+use crate::core::classes::limits::Limits;
+use crate::core::classes::simulation::MAX_STEPS;
+use crate::core::classes::tree::Tree;
+use crate::core::classes::{ROOT, steps, tags};
 use crate::core::state::ServeResult;
 use crate::core::wakes::Wakes;
 use crate::{Class, Limiter, ManualClock, Quota, Share};

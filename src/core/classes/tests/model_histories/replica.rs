@@ -1,10 +1,10 @@
 //! A limiter made of a scheduler and a supply, as the core makes it, without threads and wakers.
 
-use super::super::scheduler::Paid;
-use super::super::{Backlog, ClassId, ROOT, Scheduler, Simulation, Step};
 use super::bucket::Rule;
 use super::model::Int;
 use crate::Quota;
+use crate::core::classes::scheduler::{Paid, Step};
+use crate::core::classes::{Backlog, ClassId, ROOT, Scheduler, Simulation};
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 use std::collections::VecDeque;

@@ -1,13 +1,13 @@
 //! The scheduler against the exact model: the same installments at the same instants, and the same levels.
 
-#[path = "../../../tests/it/shares/bucket.rs"]
+#[path = "../../../../tests/it/shares/bucket.rs"]
 mod bucket;
-#[path = "../../../tests/it/shares/fraction.rs"]
+#[path = "../../../../tests/it/shares/fraction.rs"]
 mod fraction;
-#[path = "../../../tests/it/shares/model.rs"]
+#[path = "../../../../tests/it/shares/model.rs"]
 mod model;
 mod replica;
-#[path = "../../../tests/it/shares/seeds.rs"]
+#[path = "../../../../tests/it/shares/seeds.rs"]
 mod seeds;
 
 use crate::Quota;
