@@ -64,6 +64,7 @@ fn a_panicking_subscriber_costs_no_grant_place_or_token() {
     let subscriber = Wild::new(|| panic!("a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
     let (limiter, clock) = empty_with_cap();
+    super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
     assert_eq!(told.load(Ordering::Relaxed), 7, "five entered queues, and two refusals");
 }
@@ -76,6 +77,7 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
     let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
     let (limiter, clock) = empty_with_cap();
+    super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || {
         every_event(&limiter, &clock);
         let calm = told.swap(0, Ordering::Relaxed);
@@ -118,6 +120,7 @@ fn a_subscriber_may_call_the_limiter() {
         is_at_it.store(false, Ordering::Relaxed);
     });
     let told = Arc::clone(&subscriber.told);
+    super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
     assert!(told.load(Ordering::Relaxed) >= 17);
 }
@@ -129,6 +132,7 @@ fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
     let subscriber = Wild::new(|| {});
     let told = Arc::clone(&subscriber.told);
     let mut waiting = Box::pin(limiter.clone().consume_owned(3));
+    super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_pending());

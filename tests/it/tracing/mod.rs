@@ -7,11 +7,19 @@ mod texts;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+/// Keeps a subscriber that no thread uses. While there is only one subscriber, `tracing` asks that of the current thread whether
+/// anything listens to an event that is new, and remembers the answer for all threads: a test in a thread without a subscriber
+/// would take the events from the test that has one.
+fn keep_a_subscriber() {
+    static KEPT: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(RecordingSubscriber::default()));
+    LazyLock::force(&KEPT);
+}
 
 /// A subscriber that records each callback as a line of text.
 #[derive(Clone, Default)]
@@ -24,6 +32,7 @@ pub(crate) struct RecordingSubscriber {
 impl RecordingSubscriber {
     /// Runs `act` with this as the thread's subscriber, and returns the recorded lines.
     pub(crate) fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
+        keep_a_subscriber();
         tracing::subscriber::with_default(self.clone(), act)
     }
 
