@@ -65,8 +65,9 @@ struct Account {
     due: f64,
     /// What was due to it so far, less what it was served.
     credit: f64,
-    /// What was requested for it and was not served yet.
+    /// What was requested for it and was not served yet, and how much of that was added by the last request.
     requested: f64,
+    in_last: f64,
     /// What the last fall of `due` has forgiven. It counts again if that much is due again.
     forgiven: f64,
     served: u64,
@@ -206,9 +207,16 @@ impl Accounts {
         }
     }
 
-    /// The last request got nothing.
+    /// The last request got nothing. What earlier ones brought may still be outstanding.
+    pub(crate) fn withdraw_last_request(&mut self) {
+        for account in self.classes.values_mut() {
+            account.requested = (account.requested - std::mem::take(&mut account.in_last)).max(0.0);
+        }
+    }
+
+    /// The store has lost its state: no request brings anything any more.
     pub(crate) fn withdraw_requests(&mut self) {
-        self.classes.values_mut().for_each(|account| account.requested = 0.0);
+        self.classes.values_mut().for_each(|account| (account.requested, account.in_last) = (0.0, 0.0));
     }
 
     /// The demand on other nodes is not known any more.
@@ -246,10 +254,14 @@ impl Accounts {
         }
     }
 
-    /// Records that `tokens` were requested for a class.
-    pub(crate) fn request(&mut self, class: u64, tokens: f64) {
-        if let Some(account) = self.classes.get_mut(&class) {
-            account.requested += tokens;
+    /// Records a request, by the tokens that it is for in each class.
+    pub(crate) fn request(&mut self, classes: impl IntoIterator<Item = (u64, f64)>) {
+        self.classes.values_mut().for_each(|account| account.in_last = 0.0);
+        for (class, tokens) in classes {
+            if let Some(account) = self.classes.get_mut(&class) {
+                account.requested += tokens;
+                account.in_last += tokens;
+            }
         }
     }
 

@@ -79,8 +79,8 @@ impl State {
                 ask.want += self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits).want;
                 ask.banked = view.banked;
             }
-            if let Some(accounts) = planner.accounts.as_mut().filter(|_| ask.want > 0) {
-                limits.values().for_each(|limit| accounts.request(limit.number, limit.wanted));
+            if let Some(accounts) = &mut planner.accounts {
+                accounts.request(limits.values().map(|limit| (limit.number, limit.wanted)));
             }
         }
         self.put_planner(planner);
@@ -93,7 +93,8 @@ impl State {
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
-        let covered = head.wrapping_add(leases.promised());
+        let promised = leases.promised();
+        let covered = head.wrapping_add(promised);
         let lost = leases.spares();
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
@@ -112,6 +113,7 @@ impl State {
             lack,
             banked: over.max(0) as u64,
             covered,
+            promised,
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),

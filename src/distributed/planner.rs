@@ -343,8 +343,10 @@ impl RefillPlanner {
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
-        if is_outdated || !is_sound {
-            self.withdraw_class_requests();
+        if !is_sound {
+            self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
+        } else if is_outdated {
+            self.withdraw_class_request();
         }
         self.share_spare(now);
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;

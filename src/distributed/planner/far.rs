@@ -44,7 +44,7 @@ impl RefillPlanner {
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.
     pub(super) fn foresee(&mut self, view: &View, needs: &Needs) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
-        self.forecast.record(came, view.lost, self.forecast_size());
+        self.forecast.record(came, view.lost, self.forecast_size(), view.promised);
         // The last of these tokens may not complete a claim, if claims have several costs. Tokens of other nodes come before
         // the next ones, so these have to be kept until then: else they would be lost although a claim waits.
         if needs.largest > self.allowance + 1 {
