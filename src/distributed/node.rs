@@ -49,7 +49,7 @@ impl State {
         self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
-        let hold = planner.allowance;
+        let allowed = planner.allowance;
         let mut waiting = Waiting::default();
         let claims = |share| {
             waiting = self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits);
@@ -70,7 +70,7 @@ impl State {
                 // The store may have these tokens before it answers, and give them to this node again.
                 planner.horizon = None;
             }
-            if ask.want > 0 && planner.allowance < hold {
+            if ask.want > 0 && planner.allowance < allowed {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
                 let view = self.view(rovers, quota, now);
@@ -87,7 +87,7 @@ impl State {
         Some(plan)
     }
 
-    /// The limiter as the feed has to see it. The feed itself is taken out meanwhile.
+    /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
@@ -188,8 +188,8 @@ impl State {
 
     /// Allows as many tokens to be kept unused as `planner` says, or none if `empty`. Tokens beyond that become spare.
     fn allow(&mut self, rovers: &Rovers, planner: &RefillPlanner, empty: bool) {
-        let (hold, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
-        let burst = hold.max(own);
+        let (allowance, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
+        let burst = allowance.max(own);
         if burst < self.supply.quota_mut(planner.quota).burst {
             self.retract(rovers);
         }
