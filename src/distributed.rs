@@ -29,7 +29,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `LeaseGrant`, `StoreError`, `Outage` |
+//! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `StoreError`, `Outage` |
+//! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
@@ -65,6 +66,7 @@
 //! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
 mod accounts;
+mod answer;
 mod breaker;
 mod bucket;
 mod builder;
@@ -96,6 +98,8 @@ mod terms;
 mod usage;
 
 pub(crate) use accounts::Accounts;
+pub use answer::LeaseGrant;
+pub(crate) use answer::answered;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 #[cfg(feature = "keyed")]
@@ -278,52 +282,6 @@ impl LeaseRequest {
     pub fn backoff(failures: u32) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
         pause.mul_f64(1.0 - random_half())
-    }
-}
-
-/// The store's answer to a [`LeaseRequest`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeaseGrant {
-    /// The number of the node's previous request known to the store; the number of this request if it is a repeat; 0 if
-    /// the store does not know the node. Any other number means that the store has lost its state of this node.
-    pub before: u64,
-    /// The time since this request was first answered, in microseconds.
-    pub age: u64,
-    /// Tokens that are available now.
-    pub now: u64,
-    /// Tokens that will be minted later.
-    pub promised: u64,
-    /// Tokens promised to other nodes that will be minted before those.
-    pub queued_before: u64,
-    /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
-    /// period began.
-    pub phase: u64,
-    /// The node's allowance: how many tokens it may keep unused.
-    pub allowance: u64,
-    /// The number of nodes known to the store.
-    pub nodes: u64,
-    /// How many of those nodes had waiters recently.
-    pub busy: u64,
-    /// Tokens that remain in the store.
-    pub remaining: u64,
-    /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
-    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
-    /// anew by this quota.
-    pub terms: Option<QuotaTerms>,
-}
-
-impl LeaseGrant {
-    /// Builds an answer from the numbers of the script's reply, in their order: ten, and six more if the store has another
-    /// quota than the request. `None` if these are no answer.
-    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let (answer, terms) = numbers.split_first_chunk()?;
-        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = answer;
-        let terms = match terms {
-            [] => None,
-            terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
-        };
-        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms })
     }
 }
 

@@ -65,8 +65,9 @@ struct Account {
     due: f64,
     /// What was due to it so far, less what it was served.
     credit: f64,
-    /// What was requested for it and was not served yet.
+    /// What was requested for it and was not served yet, and how much of that was added by the last request.
     requested: f64,
+    in_last: f64,
     /// What the last fall of `due` has forgiven. It counts again if that much is due again.
     forgiven: f64,
     served: u64,
@@ -78,8 +79,8 @@ impl Account {
         self.credit - self.requested
     }
 
-    /// What it will have in so many share times, if it was removed.
-    fn without_claims(&self, share_times: f64) -> f64 {
+    /// What it will have in so many share times, if it is served nothing.
+    fn balance_in(&self, share_times: f64) -> f64 {
         self.balance() + self.part * share_times
     }
 
@@ -148,8 +149,7 @@ impl Accounts {
     }
 
     /// Updates the accounts of the classes of this node. `outstanding`: the tokens that are promised to it or here, and not
-    /// served. Accounts of classes that are gone stay until their debts are paid: a class that is made anew has them, or the
-    /// next class of another name in the same class around it.
+    /// served.
     pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
         self.updated_at = self.updated_at.max(now);
@@ -160,7 +160,7 @@ impl Accounts {
             let mut known = before.remove(&number).unwrap_or_else(|| {
                 let is_gone = |number| classes.iter().all(|class| class.number != number);
                 let debts = before.extract_if(|number, gone| parent != 0 && gone.parent == parent && is_gone(*number));
-                let credit = debts.map(|(_, gone)| gone.without_claims(elapsed).min(0.0)).sum();
+                let credit = debts.map(|(_, gone)| gone.balance_in(elapsed).min(0.0)).sum();
                 Account { parent, credit, served, ..Account::default() }
             });
             // A class that was made anew counts from 0.
@@ -174,25 +174,37 @@ impl Accounts {
             known.add(elapsed, taken, part, self.boost);
             self.classes.insert(number, Account { served, ..known });
         }
-        for (number, mut gone) in before {
-            (gone.credit, gone.requested, gone.is_waiting) = (gone.without_claims(elapsed), 0.0, false);
+        self.keep_debts(before, elapsed);
+        self.write_off(outstanding as f64, unasked);
+    }
+
+    /// Accounts of classes that were removed stay until their debts are paid: a class that is made anew has them, or the next
+    /// class of another name in the same class around it.
+    fn keep_debts(&mut self, removed: HashMap<u64, Account>, share_times: f64) {
+        for (number, mut account) in removed {
+            (account.credit, account.requested, account.is_waiting) = (account.balance_in(share_times), 0.0, false);
             // What it is served when it is made anew counts from 0.
-            gone.served = 0;
-            if gone.credit < 0.0 && self.classes.len() < MOST_ACCOUNTS {
-                self.classes.insert(number, gone);
+            account.served = 0;
+            if account.credit < 0.0 && self.classes.len() < MOST_ACCOUNTS {
+                self.classes.insert(number, account);
             }
         }
-        // Requested tokens that are no longer outstanding were served to a class that has not requested them, and that class
-        // pays; or they were lost, or served to a class that was removed, and the class that has requested them pays.
+    }
+
+    /// Settles requested tokens that are no longer outstanding. Those that were served to a class that has not requested them are
+    /// `unasked`, and that class has paid. The others were lost, or served to a class that was removed, and the classes that have
+    /// requested them pay.
+    fn write_off(&mut self, outstanding: f64, unasked: f64) {
         let requested: f64 = self.classes.values().map(|account| account.requested).sum();
-        let gone = requested - outstanding as f64;
-        if gone > 0.0 {
-            let paid = 1.0 - (unasked / gone).min(1.0);
-            for account in self.classes.values_mut() {
-                let part = account.requested * gone / requested;
-                account.requested -= part;
-                account.credit -= part * paid;
-            }
+        let settled = requested - outstanding;
+        if settled <= 0.0 {
+            return;
+        }
+        let paid = 1.0 - (unasked / settled).min(1.0);
+        for account in self.classes.values_mut() {
+            let part = account.requested * settled / requested;
+            account.requested -= part;
+            account.credit -= part * paid;
         }
     }
 
@@ -206,9 +218,16 @@ impl Accounts {
         }
     }
 
-    /// The last request got nothing.
+    /// The last request got nothing. What earlier ones brought may still be outstanding.
+    pub(crate) fn withdraw_last_request(&mut self) {
+        for account in self.classes.values_mut() {
+            account.requested = (account.requested - std::mem::take(&mut account.in_last)).max(0.0);
+        }
+    }
+
+    /// The store has lost its state: no request brings anything any more.
     pub(crate) fn withdraw_requests(&mut self) {
-        self.classes.values_mut().for_each(|account| account.requested = 0.0);
+        self.classes.values_mut().for_each(|account| (account.requested, account.in_last) = (0.0, 0.0));
     }
 
     /// The demand on other nodes is not known any more.
@@ -246,10 +265,14 @@ impl Accounts {
         }
     }
 
-    /// Records that `tokens` were requested for a class.
-    pub(crate) fn request(&mut self, class: u64, tokens: f64) {
-        if let Some(account) = self.classes.get_mut(&class) {
-            account.requested += tokens;
+    /// Records a request, by the tokens that it is for in each class.
+    pub(crate) fn request(&mut self, classes: impl IntoIterator<Item = (u64, f64)>) {
+        self.classes.values_mut().for_each(|account| account.in_last = 0.0);
+        for (class, tokens) in classes {
+            if let Some(account) = self.classes.get_mut(&class) {
+                account.requested += tokens;
+                account.in_last += tokens;
+            }
         }
     }
 

@@ -25,23 +25,29 @@ pub(crate) struct Forecast {
     /// The tokens that the last request was for, beyond those of claims that waited, and whether `limit` was the bound.
     asked: u64,
     is_full: bool,
+    /// The tokens asked for ahead that may still be lost: not more than what is promised and has not come.
+    at_stake: u64,
 }
 
 impl Forecast {
     pub(crate) fn new() -> Self {
-        let (credit, limit, ceiling, full, asked, is_full) = (0, MOST, MOST, 0, 0, false);
-        Self { credit, limit, ceiling, full, asked, is_full }
+        let (credit, limit, ceiling, full, asked, is_full, at_stake) = (0, MOST, MOST, 0, 0, false, 0);
+        Self { credit, limit, ceiling, full, asked, is_full, at_stake }
     }
 
     /// Records that callers claimed `came` tokens since the last request, and that `lost` tokens found no claim and no
-    /// space. The node never asks for more than `most` tokens at a time; if that is 0, only a debt is remembered.
-    pub(crate) fn record(&mut self, came: u64, lost: u64, most: u64) {
+    /// space, while `promised` tokens are still to come. The node never asks for more than `most` tokens at a time; if that is 0,
+    /// only a debt is remembered.
+    ///
+    /// The tokens of a claim that was given up may be lost too. They were not asked for ahead, and are not charged.
+    pub(crate) fn record(&mut self, came: u64, lost: u64, most: u64, promised: u64) {
+        let lost = lost.min(self.at_stake);
+        self.at_stake = (self.at_stake - lost).min(promised);
         let [earned, cost, bound] =
             [(came, EARNED), (lost, LOST), (most, NEEDED)].map(|(tokens, each)| (tokens.min(MOST) * each) as i64);
         if most == 0 {
-            let cost = if self.asked > 0 { cost } else { 0 };
             let credit = (self.credit + earned).saturating_sub(cost).min(0);
-            *self = Self { credit, ..Self::new() };
+            *self = Self { credit, at_stake: self.at_stake, ..Self::new() };
             return;
         }
         self.credit = (self.credit + earned).min(bound).saturating_sub(cost);
@@ -72,6 +78,7 @@ impl Forecast {
         let most = most - most % cost;
         self.is_full = most > self.limit;
         self.asked = if self.is_full { self.limit.next_multiple_of(cost) } else { most };
+        self.at_stake = self.at_stake.saturating_add(self.asked);
         self.asked
     }
 }
@@ -84,11 +91,11 @@ mod tests {
     fn tokens_asked_for_are_earned_before() {
         let mut forecast = Forecast::new();
         assert_eq!(forecast.take(100, 1), 0);
-        forecast.record(10 * NEEDED + 15, 0, 100);
+        forecast.record(10 * NEEDED + 15, 0, 100, 0);
         assert_eq!(forecast.take(4, 1), 4);
         assert_eq!(forecast.take(100, 1), 10);
         assert_eq!(forecast.take(100, 4), 8, "whole claims");
-        forecast.record(1_000 * NEEDED, 0, 100);
+        forecast.record(1_000 * NEEDED, 0, 100, 0);
         assert_eq!(forecast.take(1_000, 1), 100, "no more is saved up than one request can use");
     }
 
@@ -96,7 +103,7 @@ mod tests {
     fn a_loss_lowers_the_limit_to_what_was_used_and_it_rises_again() {
         let mut forecast = Forecast::new();
         let mut next = |lost| {
-            forecast.record(100 * NEEDED, lost, 100);
+            forecast.record(100 * NEEDED, lost, 100, 0);
             forecast.take(100, 1)
         };
         assert_eq!(next(0), 100);
@@ -110,15 +117,46 @@ mod tests {
     #[test]
     fn a_loss_is_paid_for_although_the_store_was_near_meanwhile() {
         let mut forecast = Forecast::new();
-        forecast.record(100 * NEEDED, 0, 100);
+        forecast.record(100 * NEEDED, 0, 100, 0);
         assert_eq!(forecast.take(100, 1), 100);
-        forecast.record(0, 50, 0);
-        forecast.record(1_000, 7, 0);
-        forecast.record(600, 0, 100);
+        forecast.record(0, 50, 0, 0);
+        forecast.record(1_000, 7, 0, 0);
+        forecast.record(600, 0, 100, 0);
         assert_eq!(forecast.take(100, 1), 0, "50 lost tokens cost 3,200, and 1,600 were earned");
-        forecast.record(100 * NEEDED, 0, 0);
-        forecast.record(NEEDED, 0, 100);
+        forecast.record(100 * NEEDED, 0, 0, 0);
+        forecast.record(NEEDED, 0, 100, 0);
         assert_eq!(forecast.take(100, 1), 1, "nothing is saved up near the store");
+    }
+
+    #[test]
+    fn tokens_that_were_not_asked_for_ahead_are_not_charged_when_they_are_lost() {
+        for most in [0, 100] {
+            let mut forecast = Forecast::new();
+            forecast.record(0, 1 << 60, most, 0);
+            forecast.record(10 * NEEDED, 0, 100, 0);
+            assert_eq!(forecast.take(100, 1), 10);
+            forecast.record(0, 1 << 60, 100, 0);
+            forecast.record(10 * (LOST - NEEDED), 0, 100, 0);
+            assert_eq!(forecast.take(100, 1), 0, "but for the 10 that were");
+        }
+    }
+
+    /// The node sends other requests before the tokens have come.
+    #[test]
+    fn tokens_that_were_asked_for_ahead_are_charged_until_they_have_come() {
+        let mut forecast = Forecast::new();
+        forecast.record(100 * NEEDED, 0, 100, 0);
+        assert_eq!(forecast.take(100, 1), 100);
+        forecast.record(0, 0, 100, 100);
+        assert_eq!(forecast.take(0, 1), 0);
+        forecast.record(0, 50, 0, 30);
+        forecast.record(0, 0, 100, 30);
+        assert_eq!(forecast.take(100, 1), 0);
+        forecast.record(0, 70, 100, 0);
+        forecast.record(80 * LOST - 100 * NEEDED, 0, 100, 0);
+        assert_eq!(forecast.take(100, 1), 0, "of the last 70 lost tokens 30 were asked for ahead");
+        forecast.record(NEEDED, 0, 100, 0);
+        assert_eq!(forecast.take(100, 1), 1);
     }
 
     /// Whatever the callers do.
@@ -130,7 +168,7 @@ mod tests {
             for _ in 0..2_000 {
                 let came = random.u64(..100);
                 let lost = if random.u32(..4) == 0 { random.u64(..=asked) } else { asked * random.u64(..2) };
-                forecast.record(came, lost, 50);
+                forecast.record(came, lost, 50, 0);
                 (came_in_all, lost_in_all) = (came_in_all + came, lost_in_all + lost);
                 asked = forecast.take(50, 1 + seed % 3);
                 assert!(lost_in_all * LOST <= came_in_all * EARNED + 50 * (LOST - NEEDED), "{seed}: {lost_in_all}");

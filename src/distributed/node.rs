@@ -49,7 +49,7 @@ impl State {
         self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
-        let hold = planner.allowance;
+        let allowed = planner.allowance;
         let mut waiting = Waiting::default();
         let claims = |share| {
             waiting = self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits);
@@ -70,7 +70,7 @@ impl State {
                 // The store may have these tokens before it answers, and give them to this node again.
                 planner.horizon = None;
             }
-            if ask.want > 0 && planner.allowance < hold {
+            if ask.want > 0 && planner.allowance < allowed {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
                 let view = self.view(rovers, quota, now);
@@ -79,21 +79,22 @@ impl State {
                 ask.want += self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits).want;
                 ask.banked = view.banked;
             }
-            if let Some(accounts) = planner.accounts.as_mut().filter(|_| ask.want > 0) {
-                limits.values().for_each(|limit| accounts.request(limit.number, limit.wanted));
+            if let Some(accounts) = &mut planner.accounts {
+                accounts.request(limits.values().map(|limit| (limit.number, limit.wanted)));
             }
         }
         self.put_planner(planner);
         Some(plan)
     }
 
-    /// The limiter as the feed has to see it. The feed itself is taken out meanwhile.
+    /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
-        let covered = head.wrapping_add(leases.promised());
+        let promised = leases.promised();
+        let covered = head.wrapping_add(promised);
         let lost = leases.spares();
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
@@ -112,6 +113,7 @@ impl State {
             lack,
             banked: over.max(0) as u64,
             covered,
+            promised,
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),
@@ -186,8 +188,8 @@ impl State {
 
     /// Allows as many tokens to be kept unused as `planner` says, or none if `empty`. Tokens beyond that become spare.
     fn allow(&mut self, rovers: &Rovers, planner: &RefillPlanner, empty: bool) {
-        let (hold, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
-        let burst = hold.max(own);
+        let (allowance, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
+        let burst = allowance.max(own);
         if burst < self.supply.quota_mut(planner.quota).burst {
             self.retract(rovers);
         }

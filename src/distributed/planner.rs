@@ -205,7 +205,9 @@ impl RefillPlanner {
                 let Waiting { want, largest } = waiting(share);
                 if want > 0 {
                     let all = is_known && want >= view.lack;
-                    let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
+                    // The parts of classes are for claims that wait: for callers to come, each node would count on the same tokens.
+                    let most = share.min(self.equal_share());
+                    let ahead = if all { cushion.min(most.saturating_sub(want)) } else { 0 };
                     let kept = ahead.min(self.fair_allowance());
                     let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
                     self.wanted_at = view.now;
@@ -231,7 +233,9 @@ impl RefillPlanner {
         let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
         if again <= view.now {
             let bank = cushion.max(self.minimum);
-            let ahead = bank.saturating_sub(view.banked);
+            // Other nodes count on their shares of what is left.
+            let most = self.equal_share().max(self.minimum);
+            let ahead = bank.saturating_sub(view.banked).min(most);
             return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
         let low = if is_low { 0 } else { low };
@@ -343,8 +347,10 @@ impl RefillPlanner {
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
-        if is_outdated || !is_sound {
-            self.withdraw_class_requests();
+        if !is_sound {
+            self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
+        } else if is_outdated {
+            self.withdraw_class_request();
         }
         self.share_spare(now);
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;

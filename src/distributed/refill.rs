@@ -41,7 +41,7 @@ impl Core {
     /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
         self.with_anyway(|state, rovers, sample| {
-            state.planner_mut().into_iter().for_each(|planner| planner.withdraw_class_requests());
+            state.planner_mut().into_iter().for_each(|planner| planner.withdraw_class_request());
             match state.plan(rovers, sample.now) {
                 Some(Plan::Request(ask)) => Replan::Request(ask),
                 _ if may_rest => {

@@ -3,7 +3,7 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::refill::ClockPanicked;
-use super::{ClassReport, LeaseGrant, LeaseRequest, Plan, Side, Store, StoreError, beside};
+use super::{ClassReport, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Side, Store, StoreError, answered, beside};
 use crate::clock::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -29,6 +29,8 @@ pub(crate) struct RefillHandle {
     unanswered: Option<LeaseRequest>,
     /// An answer that the limiter has not taken yet, because its clock panics. The next refill task passes it on.
     untaken: Option<Answered>,
+    /// The refill task before this one has panicked, as the store did that it asked.
+    has_panicked: bool,
 }
 
 /// A request, its answer, and when it was sent.
@@ -41,10 +43,17 @@ impl RefillHandle {
         has_classes: bool,
         final_return: Arc<Mutex<Option<LeaseRequest>>>,
     ) -> Self {
-        Self { core: Arc::downgrade(core), store, has_classes, final_return, unanswered: None, untaken: None }
+        let core = Arc::downgrade(core);
+        Self { core, store, has_classes, final_return, unanswered: None, untaken: None, has_panicked: false }
     }
 
     pub(crate) async fn run(mut self) {
+        // When a refill task ends, waiters are woken to spawn the next one. If each of them panics, this must not go on
+        // without a pause.
+        if self.has_panicked {
+            sleep(LONGEST_PAUSE).await;
+            self.has_panicked = false;
+        }
         let mut unseen = 0;
         // A report may take longer than the request that it was sent with. The next one is sent after its answer.
         let mut report: Side = None;
@@ -71,7 +80,7 @@ impl RefillHandle {
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
-            if let Ok(answer) = beside(&mut report, self.store.ask(ask)).await {
+            if let Ok(answer) = beside(&mut report, answered(&*self.store, ask)).await {
                 note(&*self.store, &ask, &answer);
             }
             // After the tokens, which others may wait for. The last report must not be overtaken by this one.
@@ -122,7 +131,8 @@ impl Drop for RefillHandle {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
             let (unanswered, untaken) = (self.unanswered, self.untaken);
             let (weak, has_classes) = (self.core.clone(), self.has_classes);
-            let next = Self { core: weak, store, has_classes, final_return, unanswered, untaken };
+            let has_panicked = self.has_panicked || std::thread::panicking();
+            let next = Self { core: weak, store, has_classes, final_return, unanswered, untaken, has_panicked };
             core.vacate(RequestTask::new(next.run()));
         }
     }
@@ -183,7 +193,7 @@ async fn persist(
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
         let sent = Instant::now();
-        let error = match store.ask(ask).await {
+        let error = match answered(store, ask).await {
             Ok(answer) => {
                 tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
                 note(store, &ask, &answer);

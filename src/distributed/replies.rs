@@ -26,7 +26,8 @@ pub enum ReplyKind {
     Unavailable,
     /// The store's hash holds a field that no node wrote. The script removed it.
     ForeignField,
-    /// A field of the store's hash that every node needs was overwritten by other software.
+    /// A field of the store's hash that every node needs was overwritten by other software, or the store answers what no store
+    /// can mean: more tokens than were asked for, or numbers that cannot be counted with.
     Damaged,
     /// Any other error.
     Other,

@@ -15,7 +15,7 @@ fn each_class_takes_its_part_in_a_share_time_and_fractions_add_up() {
         accounts.update(&[state(1, 1.25, served)], 0, TENTH, round * TENTH);
         assert_eq!(accounts.resumes_at(TENTH), 0);
         let share = accounts.share().unwrap();
-        accounts.request(1, share as f64);
+        accounts.request([(1, share as f64)]);
         served += share;
     }
     assert_eq!(served, 50);
@@ -26,7 +26,7 @@ fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
     let mut accounts = Accounts::default();
     accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 0, TENTH, 0);
     assert_eq!(accounts.limit(1), Some((2.5, true)));
-    accounts.request(1, 10.0);
+    accounts.request([(1, 10.0)]);
     accounts.update(&[state(1, 2.5, 0), state(2, 5.0, 0)], 10, TENTH, TENTH);
     assert_eq!([1, 2].map(|class| accounts.rests(class)), [false; 2], "its claim has tokens that are to come");
     assert_eq!(accounts.limit(1), Some((-5.0, false)));
@@ -44,16 +44,36 @@ fn a_class_pays_back_a_claim_above_its_part_and_others_do_not_wait_for_it() {
 fn requested_tokens_that_did_not_come_or_were_served_to_another_class_are_not_charged() {
     let mut accounts = Accounts::default();
     accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
-    accounts.request(1, 20.0);
+    accounts.request([(1, 20.0)]);
     accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
     assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().1), [true, false], "the second class was served");
-    accounts.request(1, 20.0);
+    accounts.request([(1, 20.0)]);
     accounts.withdraw_requests();
     accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
     assert_eq!(accounts.limit(1), Some((2.0, true)), "the request got nothing");
-    accounts.request(1, 20.0);
+    accounts.request([(1, 20.0)]);
     accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 20)], 0, TENTH, 0);
     assert_eq!(accounts.limit(1), Some((-18.0, false)), "its claims were given up, or it was made anew");
+}
+
+#[test]
+fn a_request_that_got_nothing_leaves_what_earlier_ones_brought() {
+    let mut accounts = Accounts::default();
+    accounts.update(&[state(1, 2.0, 0), state(2, 2.0, 0)], 0, TENTH, 0);
+    accounts.request([(1, 5.0)]);
+    accounts.request([(1, 3.0), (2, 4.0)]);
+    accounts.update(&[state(1, 2.0, 1), state(2, 2.0, 0)], 11, TENTH, 0);
+    accounts.withdraw_last_request();
+    assert_eq!([1, 2].map(|class| accounts.limit(class).unwrap().0), [2.0 - 5.0, 2.0]);
+    accounts.withdraw_last_request();
+    assert_eq!(accounts.limit(1).unwrap().0, 2.0 - 5.0, "a request is withdrawn once");
+    // A request for nothing is withdrawn too.
+    accounts.request([(1, 3.0)]);
+    accounts.request([]);
+    accounts.withdraw_last_request();
+    assert_eq!(accounts.limit(1).unwrap().0, 2.0 - 8.0);
+    accounts.withdraw_requests();
+    assert_eq!(accounts.limit(1).unwrap().0, 2.0 - 1.0, "what was served is paid for");
 }
 
 #[test]
@@ -117,7 +137,7 @@ fn what_was_asked_for_ahead_is_not_owed_if_much_less_is_due_to_the_class() {
     let mut accounts = Accounts::default();
     let state = |number, part, due, served| ClassState { due, ..state(number, part, served) };
     accounts.update(&[state(1, 25.0, 50.0, 0), state(2, 25.0, 50.0, 0), state(3, 2.0, 8.0, 0)], 0, TENTH, 0);
-    [(1, 25.0), (2, 25.0), (3, 20.0)].into_iter().for_each(|(class, tokens)| accounts.request(class, tokens));
+    accounts.request([(1, 25.0), (2, 25.0), (3, 20.0)]);
     accounts.update(&[state(1, 5.0, 10.0, 25), state(2, 5.0, 50.0, 25), state(3, 0.5, 2.0, 20)], 0, TENTH, 0);
     assert_eq!(accounts.limit(1), Some((0.0, false)), "a debt of 5, not of 25");
     assert_eq!(accounts.limit(2), Some((-20.0, false)), "more nodes share what is due to the class");
@@ -130,8 +150,7 @@ fn if_the_bucket_is_full_again_and_again_classes_take_more_than_their_parts() {
     let (mut accounts, mut limits) = (Accounts::default(), [0.5, 0.125]);
     let mut take = |fullness| {
         accounts.update(&[state(1, 0.5, 0), state(2, 0.125, 0)], u64::MAX, TENTH, 0);
-        accounts.request(1, limits[0]);
-        accounts.request(2, limits[1]);
+        accounts.request([(1, limits[0]), (2, limits[1])]);
         accounts.add_spare(fullness, TENTH, 0);
         limits = [1, 2].map(|class| accounts.limit(class).unwrap().0);
         (limits, accounts.are_boosted())
@@ -163,7 +182,7 @@ fn what_a_fall_has_forgiven_counts_again_after_a_rise() {
     let mut accounts = Accounts::default();
     let due = |due| ClassState { due, ..state(1, 2.0, 0) };
     accounts.update(&[due(8.0)], 2, TENTH, 0);
-    accounts.request(1, 2.0);
+    accounts.request([(1, 2.0)]);
     accounts.update(&[due(5.0)], 2, TENTH, 0);
     assert_eq!(accounts.limit(1).unwrap().0, 0.0, "a fall by less than half forgives nothing");
     accounts.update(&[due(8.0)], 2, TENTH, 0);

@@ -7,9 +7,6 @@ use tokio::time::Instant;
 /// How often a request is repeated that the store could not answer.
 const ATTEMPTS: u32 = 20;
 
-/// No number of an answer is larger: levels, debts and instants are exact in doubles.
-const MOST: u64 = 1 << 53;
-
 /// An answer, and the interval in which the store gave it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -41,20 +38,7 @@ pub(super) async fn try_ask(store: &dyn Store, ask: LeaseRequest) -> Result<Answ
 /// Sends a request that must be answered, with numbers that a store can mean: the cases calculate with them.
 pub(super) async fn ask(store: &dyn Store, ask: LeaseRequest) -> Result<Answer, String> {
     let answer = try_ask(store, ask).await.map_err(|error| format!("{ask:?} gets the error `{error}`"))?;
-    let grant = answer.grant;
-    let LeaseGrant { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms } =
-        grant;
-    ensure!(
-        [before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining]
-            .iter()
-            .all(|it| *it <= MOST),
-        "a number is larger than 2^53: {ask:?} gets {grant:?}"
-    );
-    let period = terms.unwrap_or(ask.terms).period();
-    ensure!(
-        promised == 0 || phase < period,
-        "the progress towards the next token is {phase}, the whole period of {period} or more: {ask:?} gets {grant:?}"
-    );
+    answer.grant.check(&ask)?;
     Ok(answer)
 }
 

@@ -13,7 +13,7 @@ use std::task::Waker;
 const SHARED: Quota = Quota::per_second(1_000).burst(512);
 const SHARE: Outage = Outage::Share(Quota::per_second(10).burst(3));
 
-/// A node of a line, without a refill task. All positions are counted from 0, all instants in nanoseconds.
+/// A node of a store, without a refill task. All positions are counted from 0, all instants in nanoseconds.
 struct Node {
     state: State,
     rovers: Rovers,
@@ -28,9 +28,9 @@ impl Node {
         Self { state, rovers: Rovers::new(0), places: Vec::new() }
     }
 
-    /// Has `bank` tokens, and may keep `hold` before the instant `until`.
-    fn keeping(mut self, bank: u64, hold: u64, until: u64) -> Self {
-        self.hold(hold, until);
+    /// Has `bank` tokens, and may keep `allowance` before the instant `until`.
+    fn keeping(mut self, bank: u64, allowance: u64, until: u64) -> Self {
+        self.allow(allowance, until);
         self.state.supply.quota_mut(0).head = bank;
         self
     }
@@ -52,9 +52,9 @@ impl Node {
         self
     }
 
-    fn hold(&mut self, hold: u64, until: u64) {
+    fn allow(&mut self, allowance: u64, until: u64) {
         let mut planner = self.state.take_planner().unwrap();
-        (planner.allowance, planner.until) = (hold, until);
+        (planner.allowance, planner.until) = (allowance, until);
         self.state.allow(&self.rovers, &planner, false);
         self.state.put_planner(planner);
     }
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// Serves its line up to `now`, and says how many still wait and how many tokens were burned.
+    /// Serves its queue up to `now`. Returns how many claims still wait, and how many tokens were lost.
     fn serve(&mut self, now: u64) -> (usize, u64) {
         _ = self.state.settle(&self.rovers, now, Reach::Now, &mut Wakes::default());
         (self.state.queue.len(), self.state.leases().take_spares())
@@ -120,7 +120,7 @@ fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
 }
 
 #[test]
-fn the_hold_ends_when_the_line_may_have_given_it_to_others() {
+fn the_allowance_ends_when_the_store_may_have_given_it_to_others() {
     let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
     let mut after = |now| {
         _ = node.state.plan(&node.rovers, now);
@@ -130,7 +130,7 @@ fn the_hold_ends_when_the_line_may_have_given_it_to_others() {
 }
 
 #[test]
-fn what_is_kept_beyond_its_time_is_burned_by_the_next_mint() {
+fn what_is_kept_beyond_its_time_is_lost_with_the_next_mint() {
     let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
     let mut after = |now| {
         node.state.supply.mint(now, None);
@@ -140,19 +140,19 @@ fn what_is_kept_beyond_its_time_is_burned_by_the_next_mint() {
 }
 
 #[test]
-fn who_may_keep_less_takes_back_what_is_published_and_shortens_the_stride() {
+fn a_smaller_allowance_takes_back_what_is_published_and_shortens_the_stride() {
     let mut node = Node::new(Outage::Wait).keeping(10, 128, u64::MAX);
     node.rovers.publish(8, 10);
     node.state.stride.tokens = 100;
-    node.hold(128, u64::MAX);
+    node.allow(128, u64::MAX);
     assert_eq!((node.rovers.tail(), node.head(), node.state.stride.tokens), (0, 10, 2));
-    node.hold(5, u64::MAX);
+    node.allow(5, u64::MAX);
     assert_eq!((node.rovers.tail(), node.head(), node.state.stride.tokens), (8, 13, 0));
     assert_eq!(node.rovers.try_claim(1), None);
 }
 
 #[test]
-fn who_waits_owes_or_was_promised_something_is_not_at_rest() {
+fn a_node_that_waits_owes_or_was_promised_something_is_not_at_rest() {
     let is_at_rest = |mut node: Node| node.state.is_at_rest(&node.rovers, 0);
     assert!(is_at_rest(Node::new(Outage::Wait)));
     let held_back = Node::new(Outage::Wait).keeping(3, 0, 0).waiting(&[3]);
@@ -178,7 +178,7 @@ fn an_answer_ends_what_the_node_allowed_itself_and_nothing_else() {
 }
 
 #[test]
-fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_said_again() {
+fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_repeated() {
     let pieces = |before, behind, once, later| {
         let mut node = Node::new(Outage::Wait);
         node.receive(0, 1, 0, &LeaseGrant { promised: 5, allowance: 20, ..LeaseGrant::default() });
@@ -207,7 +207,7 @@ fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_sai
 }
 
 #[test]
-fn of_an_answer_that_is_said_again_no_more_is_taken_than_may_be_held() {
+fn of_a_repeated_answer_no_more_is_taken_than_may_be_kept() {
     let taken = [0, 1, 4, 9].map(|bank| {
         let mut node = Node::new(Outage::Wait);
         // A second ago, in which all of it was minted.
@@ -220,7 +220,7 @@ fn of_an_answer_that_is_said_again_no_more_is_taken_than_may_be_held() {
 }
 
 #[test]
-fn who_loses_the_line_allows_itself_its_share_once() {
+fn a_node_that_loses_the_store_allows_itself_its_share_once() {
     let mut node = Node::new(SHARE);
     for now in [5, 6, 7] {
         node.state.lose(&node.rovers, now, None);

@@ -20,8 +20,8 @@ impl RefillPlanner {
     }
 
     /// The last request got nothing for the classes.
-    pub(crate) fn withdraw_class_requests(&mut self) {
-        self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
+    pub(crate) fn withdraw_class_request(&mut self) {
+        self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_last_request());
     }
 
     /// Tokens are left in the store for which no node asks: classes may take more, by their parts.

@@ -21,10 +21,11 @@ impl RefillPlanner {
     }
 
     /// The most tokens that a request is for if some of them are for callers to come: from 0 near the store to enough until
-    /// the answer to the next request, or this node's part of those minted in the time to prefetch.
+    /// the answer to the next request, or this node's part of those minted in the time to prefetch. Three sixteenths of the round
+    /// trip are for answers that take longer than others. If they were more, callers would wait longer: for a whole such time.
     fn forecast_size(&self) -> u64 {
-        let trip = self.round_trip;
-        let time = (trip + trip / 4).min(trip.saturating_sub(NEAR) / 2 * 5).max(self.prefetch);
+        let until_next = self.round_trip.min(self.round_trip.saturating_sub(NEAR) * 2);
+        let time = (until_next + until_next / 16 * 3).max(self.prefetch);
         self.terms.minted_in(time) / self.busy
     }
 
@@ -44,7 +45,7 @@ impl RefillPlanner {
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.
     pub(super) fn foresee(&mut self, view: &View, needs: &Needs) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
-        self.forecast.record(came, view.lost, self.forecast_size());
+        self.forecast.record(came, view.lost, self.forecast_size(), view.promised);
         // The last of these tokens may not complete a claim, if claims have several costs. Tokens of other nodes come before
         // the next ones, so these have to be kept until then: else they would be lost although a claim waits.
         if needs.largest > self.allowance + 1 {

@@ -12,15 +12,18 @@ pub(super) const SHARE: u64 = 100 * MILLIS;
 const GLANCE: u64 = 100 * MILLIS;
 
 impl RefillPlanner {
-    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
-    /// soon, or of half of those available.
+    /// The tokens that this node takes in one request while other nodes have waiters too.
     pub(crate) fn share(&self) -> u64 {
-        let soon = self.terms.minted_in(self.share_time());
         if self.acked == 0 {
             return 1;
         }
         let of_classes = self.accounts.as_ref().and_then(|accounts| accounts.share());
-        of_classes.unwrap_or(soon.max(self.left / 2) / self.busy).max(1)
+        of_classes.unwrap_or(self.equal_share()).max(1)
+    }
+
+    /// An equal part, for each node with waiters, of the tokens minted soon, or of half of those available.
+    pub(super) fn equal_share(&self) -> u64 {
+        self.terms.minted_in(self.share_time()).max(self.left / 2) / self.busy
     }
 
     pub(crate) fn share_time(&self) -> u64 {

@@ -22,6 +22,8 @@ pub(crate) struct View {
     pub(crate) banked: u64,
     /// The position beyond which no tokens are promised.
     pub(crate) covered: u64,
+    /// Tokens that are promised and have not come.
+    pub(crate) promised: u64,
     /// The instant at which the last promised token comes.
     pub(crate) ends: Option<u64>,
     /// No waiter passes before this instant.

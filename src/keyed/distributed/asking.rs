@@ -2,7 +2,9 @@
 //! limiter keeps only the cached reply.
 
 use super::map::DistributedMap;
-use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
+use crate::distributed::{
+    LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, note, random_node,
+};
 use crate::error::QuotaConflict;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
@@ -80,9 +82,9 @@ where
         }
         let ask = LeaseRequest { want: cost, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
-        let answered = store.ask(ask).await;
+        let answer = answered(store, ask).await;
         let (now, took) = (self.time.now(), sent.elapsed().as_nanos() as u64);
-        match answered {
+        match answer {
             Ok(answer) => {
                 if let Some(pause) = pause.filter(|pause| pause.load(Ordering::Relaxed) != 0) {
                     pause.store(0, Ordering::Release);

@@ -143,3 +143,21 @@ async fn a_far_node_that_pays_back_a_claim_keeps_its_lease() {
     let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest < LeaseRequest::LEASE_TIME - millis(300), "{longest:?}");
 }
+
+/// Nodes keep some tokens for callers to come. Those must neither be promised for later, on top of those for claims that wait, nor be
+/// all that is left: others would wait for them when the burst is used up.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_after_a_large_burst_does_not_wait_for_tokens_that_others_keep() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_second(1_000).burst(10_000);
+    let connection = Connection::new(&store, 1, 1);
+    let _nodes = [(); 4].map(|()| connection.node(quota, ("pages", 1), 200, 1));
+    for joins in [100, 150, 300, 1_000] {
+        sleep(millis(joins)).await;
+        let node = Limiter::builder().quota(quota).distributed(connection.clone()).classes().build().unwrap();
+        let began = Instant::now();
+        node.wait(1).await.unwrap();
+        // Twice the 1.25 shares of all nodes: just after the burst, nodes still count on parts of it.
+        assert!(began.elapsed() <= millis(250), "{:?} for a node that joins {joins} ms later", began.elapsed());
+    }
+}

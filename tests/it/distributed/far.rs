@@ -31,8 +31,9 @@ async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
         println!("{:30} {rate:>5.3} {trips:>6.1} {fairness:>8.2} {wait:>5.0} {wait_99:>5.0} {quiet:>6.0}", row.name);
         // A node that asks for callers to come may lose one token in 64, and some once. Other nodes do what they did.
         let foresees = row.fleet.prefetch > 0 || row.fleet.latencies.iter().any(|latency| *latency > 25);
-        let lost = if foresees { 0.018 } else { 0.0005 };
-        if rate < row.rate - lost || trips > row.trips + 0.1 || excess > 1e-6 {
+        // Among near nodes, a node that is far away asks a little more often.
+        let (lost, more) = if foresees { (0.018, row.trips / 100.0) } else { (0.0005, 0.0) };
+        if rate < row.rate - lost || trips > row.trips + more + 0.1 || excess > 1e-6 {
             wrong.push(format!("{} {figures:?}", row.name));
         }
     }
@@ -41,7 +42,8 @@ async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_far_from_its_store_reaches_the_rate_and_its_callers_wait_for_one_round_trip() {
-    for fleet in [FAR, Fleet { cost: 10, rate: 20_000, burst: 2_000, ..FAR }] {
+    let large = Fleet { latencies: &[100; 16], rate: 8_000, burst: 800, ..FAR };
+    for fleet in [FAR, Fleet { cost: 10, rate: 20_000, burst: 2_000, ..FAR }, large] {
         let figures = fleet.run().await;
         assert!(figures.rate >= 0.95 && figures.fairness >= 0.9, "{fleet:?} {figures:?}");
         assert!(figures.wait <= 240.0 && figures.excess <= 0.0, "{fleet:?} {figures:?}");

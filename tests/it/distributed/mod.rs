@@ -8,6 +8,7 @@ mod class_requests;
 mod classes;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod damaged;
 mod distant;
 mod far;
 mod fleet;

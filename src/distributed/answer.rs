@@ -1,0 +1,113 @@
+//! The answer of a store to a request, and what no store can mean.
+
+use super::{LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
+
+/// No number of an answer is larger: levels, debts and instants are exact in doubles.
+const MOST: u64 = 1 << 53;
+
+/// The store's answer to a [`LeaseRequest`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseGrant {
+    /// The number of the node's previous request known to the store; the number of this request if it is a repeat; 0 if
+    /// the store does not know the node. Any other number means that the store has lost its state of this node.
+    pub before: u64,
+    /// The time since this request was first answered, in microseconds.
+    pub age: u64,
+    /// Tokens that are available now.
+    pub now: u64,
+    /// Tokens that will be minted later.
+    pub promised: u64,
+    /// Tokens promised to other nodes that will be minted before those.
+    pub queued_before: u64,
+    /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
+    /// period began.
+    pub phase: u64,
+    /// The node's allowance: how many tokens it may keep unused.
+    pub allowance: u64,
+    /// The number of nodes known to the store.
+    pub nodes: u64,
+    /// How many of those nodes had waiters recently.
+    pub busy: u64,
+    /// Tokens that remain in the store.
+    pub remaining: u64,
+    /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
+    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
+    /// anew by this quota.
+    pub terms: Option<QuotaTerms>,
+}
+
+impl LeaseGrant {
+    /// Builds an answer from the numbers of the script's reply, in their order: ten, and six more if the store has another
+    /// quota than the request. `None` if these are no answer.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let (answer, terms) = numbers.split_first_chunk()?;
+        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = answer;
+        let terms = match terms {
+            [] => None,
+            terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
+        };
+        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms })
+    }
+
+    /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked for.
+    pub(crate) fn check(&self, ask: &LeaseRequest) -> Result<(), String> {
+        let &Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms } = self;
+        let numbers = [before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining];
+        if numbers.iter().any(|number| *number > MOST) {
+            return Err(format!("a number is larger than 2^53: {ask:?} gets {self:?}"));
+        }
+        let period = terms.unwrap_or(ask.terms).period();
+        if promised > 0 && phase >= period {
+            return Err(format!(
+                "the progress towards the next token is {phase}, the whole period of {period} or more: {ask:?} gets {self:?}"
+            ));
+        }
+        if now + promised > ask.want.saturating_add(ask.ahead) {
+            return Err(format!("more tokens than were asked for: {ask:?} gets {self:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// Sends a request to the store. An answer that no store can mean is an error, so the request is repeated: the limiter goes on
+/// when the store is repaired, and until then nothing of what it says is used.
+pub(crate) async fn answered(store: &dyn Store, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
+    let answer = store.ask(ask).await?;
+    match answer.check(&ask) {
+        Ok(()) => Ok(answer),
+        Err(message) => {
+            store.tally().count_error_reply(ReplyKind::Damaged);
+            Err(StoreError::Reply { kind: ReplyKind::Damaged, message })
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    /// The answer with these numbers to a request for 10 tokens, by a quota with a period of 1,000,000 us.
+    fn is_sound(numbers: [u64; 10]) -> bool {
+        let terms = QuotaTerms::of(&Quota::per_second(1), 0).unwrap();
+        let ask = LeaseRequest { want: 7, ahead: 3, ..LeaseRequest::new(1, 1, terms) };
+        LeaseGrant::from_numbers(&numbers).unwrap().check(&ask).is_ok()
+    }
+
+    #[test]
+    fn an_answer_is_sound_if_its_numbers_can_be_counted_with_and_its_tokens_were_asked_for() {
+        let sound = [MOST, MOST, 4, 6, MOST, 999_999, MOST, MOST, MOST, MOST];
+        assert!(is_sound(sound));
+        for at in 0..10 {
+            for number in [MOST + 1, u64::MAX] {
+                let mut numbers = sound;
+                numbers[at] = number;
+                assert!(!is_sound(numbers), "number {at}");
+            }
+        }
+        assert!(!is_sound([0, 0, 4, 7, 0, 0, 0, 0, 0, 0]) && !is_sound([0, 0, 11, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(!is_sound([0, 0, 0, 1, 0, 1_000_000, 0, 0, 0, 0]));
+        assert!(is_sound([0, 0, 0, 0, 0, 1_000_000, 0, 0, 0, 0]), "nothing is promised");
+    }
+}

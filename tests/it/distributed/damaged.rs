@@ -1,0 +1,138 @@
+//! Stores that panic, or answer what no store can mean, for a while: the limiter goes on afterwards.
+
+use super::nodes::millis;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::time::{Instant, timeout};
+use tollgate::distributed::{
+    ClassDemand, ClassReport, LeaseGrant, LeaseRequest, MemoryStore, ReplyKind, Reporting, Store, StoreCounters,
+    StoreError,
+};
+use tollgate::{Limiter, Quota, Share};
+
+/// What goes wrong in the first requests.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Panic,
+    /// This number of the answer, in the order of the script, is another one.
+    Number(usize, u64),
+    /// This number of each class in the answer to a report is another one.
+    ClassNumber(usize, u64),
+}
+
+/// A store that is damaged for so many requests or reports.
+#[derive(Clone, Debug)]
+struct Damaged {
+    store: MemoryStore,
+    damage: Damage,
+    left: Arc<AtomicU64>,
+}
+
+impl Damaged {
+    fn new(damage: Damage, requests: u64) -> Self {
+        let store = MemoryStore::new();
+        store.set_latency(millis(1));
+        Self { store, damage, left: Arc::new(AtomicU64::new(requests)) }
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Store for Damaged {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
+        Box::pin(async move {
+            let mut answer = self.store.ask(ask).await?;
+            match self.damage {
+                Damage::Panic if self.is_damaged() => {
+                    // Not `panic!`: the panic is intended, and its message would only clutter the output.
+                    std::panic::resume_unwind(Box::new("a store that fails"));
+                }
+                Damage::Number(at, number) if self.is_damaged() => {
+                    let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
+                    let LeaseGrant { allowance, nodes, busy, remaining, .. } = answer;
+                    let mut numbers =
+                        [before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining];
+                    numbers[at] = number;
+                    answer = LeaseGrant::from_numbers(&numbers).unwrap();
+                }
+                _ => {}
+            }
+            Ok(answer)
+        })
+    }
+
+    fn tally(&self) -> &StoreCounters {
+        self.store.tally()
+    }
+
+    fn shares_classes(&self) -> bool {
+        true
+    }
+
+    fn report(&self, report: ClassReport) -> Reporting<'_> {
+        Box::pin(async move {
+            let mut classes = self.store.report(report).await?;
+            if let Damage::ClassNumber(at, number) = self.damage
+                && self.is_damaged()
+            {
+                for class in &mut classes {
+                    let &mut ClassDemand { class: own, parent, weight, heavy, light, millis, .. } = class;
+                    let mut numbers = [own, parent, weight, heavy, light, millis];
+                    numbers[at] = number;
+                    *class = ClassDemand::from_numbers(numbers);
+                }
+            }
+            Ok(classes)
+        })
+    }
+}
+
+/// Ten claims, one after the other, and how long they took.
+async fn consume_ten(limiter: &Limiter, what: &str) -> std::time::Duration {
+    let began = Instant::now();
+    for _ in 0..10 {
+        timeout(millis(60_000), limiter.wait(7)).await.unwrap_or_else(|_| panic!("{what}: a claim hangs")).unwrap();
+    }
+    began.elapsed()
+}
+
+/// Waiters spawn the next refill task when one has panicked. If that went on without a pause, they would keep a processor busy
+/// for as long as the store panics.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_is_asked_again_after_a_pause() {
+    let store = Damaged::new(Damage::Panic, 3);
+    let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store).build().unwrap();
+    let took = consume_ten(&limiter, "a store that panics").await;
+    assert!(took >= millis(3 * 500), "three pauses, but {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_no_store_can_mean_are_errors_and_the_limiter_goes_on_after_them() {
+    for at in 0..10 {
+        for number in [u64::MAX, 1 << 63, (1 << 53) + 1] {
+            let damaged = Damaged::new(Damage::Number(at, number), 2);
+            let store = damaged.store.clone();
+            let quota = Quota::per_second(1_000).burst(10);
+            let limiter = Limiter::builder().quota(quota).distributed(damaged).build().unwrap();
+            consume_ten(&limiter, &format!("number {at} is {number}")).await;
+            assert_eq!(store.snapshot().error_replies(ReplyKind::Damaged), 2, "number {at} is {number}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn classes_go_on_after_numbers_that_no_store_can_mean() {
+    for at in 0..6 {
+        for number in [u64::MAX, 1 << 63, 0] {
+            let store = Damaged::new(Damage::ClassNumber(at, number), 3);
+            let quota = Quota::per_second(1_000).burst(10);
+            let limiter = Limiter::builder().quota(quota).distributed(store).classes().build().unwrap();
+            let _other = limiter.class("other", Share::weight(1)).unwrap();
+            consume_ten(&limiter, &format!("number {at} of classes is {number}")).await;
+        }
+    }
+}
