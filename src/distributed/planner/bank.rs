@@ -22,7 +22,7 @@ impl RefillPlanner {
     }
 
     /// The target number of banked tokens at this pace.
-    pub(super) fn cushion(&self, pace: u64) -> u64 {
+    pub(super) fn bank_at(&self, pace: u64) -> u64 {
         let soon = scale(pace, AHEAD.max(8 * self.round_trip));
         let is_idle = scale(pace, TTL) == 0;
         soon + u64::from(self.left > 0 && !is_idle)

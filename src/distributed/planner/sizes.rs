@@ -9,7 +9,7 @@ pub(super) const SECOND: u64 = 1_000 * MILLIS;
 /// longer than this.
 pub(super) const SHARE: u64 = 100 * MILLIS;
 /// The shortest time over which the pace is computed.
-const GLANCE: u64 = 100 * MILLIS;
+const SHORTEST_PACE: u64 = 100 * MILLIS;
 
 impl RefillPlanner {
     /// The tokens that this node takes in one request while other nodes have waiters too.
@@ -32,7 +32,7 @@ impl RefillPlanner {
 
     pub(super) fn pace_at(&self, view: &View) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
-        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
+        let elapsed = view.now.saturating_sub(self.asked_at).max(SHORTEST_PACE);
         let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
         now.max(self.pace / 2 + now / 2)
     }

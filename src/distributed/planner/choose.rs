@@ -1,0 +1,149 @@
+//! What the refill task does next: request tokens, or sleep.
+
+use super::view::Needs;
+use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Waiting};
+
+impl RefillPlanner {
+    /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
+    /// instant.
+    ///
+    /// `waiting` returns what waiters lack in whole claims, up to about a share. `counted_on` returns the part of the
+    /// allowance that waiters count on.
+    pub(crate) fn next(
+        &mut self,
+        view: &View,
+        waiting: impl FnOnce(u64) -> Waiting,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let mut plan = self.choose(view, waiting, counted_on);
+        if let Plan::Sleep(until) = &mut plan {
+            self.stuck = view.stuck;
+            if view.stuck.is_some() {
+                *until = (*until).min(view.now.saturating_add(self.share_time()).max(view.gate));
+            }
+            self.sleeps_until = *until;
+        }
+        plan
+    }
+
+    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Waiting, counted_on: impl FnOnce() -> u64) -> Plan {
+        self.low = None;
+        if view.lack > 0 {
+            self.choose_for_waiters(view, waiting, counted_on)
+        } else {
+            self.choose_alone(view, counted_on)
+        }
+    }
+
+    fn choose_for_waiters(
+        &mut self,
+        view: &View,
+        waiting: impl FnOnce(u64) -> Waiting,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let pace = self.pace_at(view);
+        let bank = self.bank_at(pace);
+        let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
+        let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
+        due = due.max(self.resumes_at());
+        if due <= view.now {
+            let share = self.share();
+            let Waiting { want, largest } = waiting(share);
+            if want > 0 {
+                let all = self.acked > 0 && want >= view.lack;
+                // The parts of classes are for claims that wait: for callers to come, each node would count on the same tokens.
+                let most = share.min(self.equal_share());
+                let ahead = if all { bank.min(most.saturating_sub(want)) } else { 0 };
+                let kept = ahead.min(self.fair_allowance());
+                let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
+                self.wanted_at = view.now;
+                return self.ask(view, pace, Needs { want, soon, largest, ahead, bank }, counted_on);
+            }
+            // Another bound delays the queue: even the front waiter could not use tokens now.
+            due = view.now.saturating_add(lead_time);
+        }
+        let renewal = if self.resumes_at() > view.now { self.looks_again_at() } else { self.renews_at() };
+        match self.allowance {
+            0 if self.accounts.is_none() => Plan::Sleep(due),
+            _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
+            _ => self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on),
+        }
+    }
+
+    /// The plan while no caller waits: tokens for callers to come, and reports.
+    fn choose_alone(&mut self, view: &View, counted_on: impl FnOnce() -> u64) -> Plan {
+        let pace = self.pace_at(view);
+        let bank = self.bank_at(pace);
+        let report_at = self.reports_at(view);
+        if report_at <= view.now {
+            return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
+        }
+        let target = bank.min(self.allowance).max(self.minimum);
+        let low = self.low_mark(target, pace);
+        let is_low = target.max(bank) > 0 && view.banked <= low;
+        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
+        if again <= view.now {
+            let bank = bank.max(self.minimum);
+            // Other nodes count on their shares of what is left.
+            let most = self.equal_share().max(self.minimum);
+            let ahead = bank.saturating_sub(view.banked).min(most);
+            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
+        }
+        let low = if is_low { 0 } else { low };
+        if self.allowance == 0 {
+            return self.sleep(view, low, again.min(report_at));
+        }
+        let renewal = self.renews_at();
+        if renewal > view.now {
+            return self.sleep(view, low, again.min(renewal).min(report_at));
+        }
+        if view.total == self.total && !view.is_waiting {
+            self.leave(view)
+        } else {
+            self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on)
+        }
+    }
+
+    /// When the node asks again to keep its allowance alive.
+    fn renews_at(&self) -> u64 {
+        self.asked_at.saturating_add(TTL / 3)
+    }
+
+    fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
+        self.low = Some(view.covered.wrapping_sub(low));
+        Plan::Sleep(until)
+    }
+
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
+        let wanted =
+            needs.bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+        // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
+        // waiters would need all its tokens promised again.
+        if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
+            self.allowance = self.allowance.min(wanted.max(counted_on()));
+        }
+        self.pace = pace;
+        let soon = self.foresee(view, &needs);
+        (self.total, self.asked_at) = (view.total, view.now);
+        self.number += 1;
+        self.is_asking = true;
+        Plan::Request(LeaseRequest {
+            want: needs.want + soon,
+            ahead: needs.ahead,
+            banked: view.banked,
+            allowance: wanted,
+            minimum: self.minimum,
+            held: self.allowance,
+            ..self.blank(self.number)
+        })
+    }
+
+    /// Plans the return of all tokens after a time without calls. The store may then forget this node.
+    fn leave(&mut self, view: &View) -> Plan {
+        self.pace = 0;
+        self.allowance = 0;
+        self.foresee(view, &Needs::default());
+        (self.total, self.asked_at) = (view.total, view.now);
+        Plan::Request(self.final_request())
+    }
+}
