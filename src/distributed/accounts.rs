@@ -153,14 +153,13 @@ impl Accounts {
     pub(crate) fn update(&mut self, classes: &[ClassState], outstanding: u64, share_time: u64, now: u64) {
         let elapsed = now.saturating_sub(self.updated_at) as f64 / share_time as f64;
         self.updated_at = self.updated_at.max(now);
-        let mut before = std::mem::take(&mut self.classes);
+        let mut removed = std::mem::take(&mut self.classes);
+        let known: Vec<_> = classes.iter().map(|class| removed.remove(&class.number)).collect();
         let mut unasked = 0.0;
-        for class in classes {
+        for (class, known) in classes.iter().zip(known) {
             let &ClassState { number, parent, part, due, served, is_waiting } = class;
-            let mut known = before.remove(&number).unwrap_or_else(|| {
-                let is_gone = |number| classes.iter().all(|class| class.number != number);
-                let debts = before.extract_if(|number, gone| parent != 0 && gone.parent == parent && is_gone(*number));
-                let credit = debts.map(|(_, gone)| gone.balance_in(elapsed).min(0.0)).sum();
+            let mut known = known.unwrap_or_else(|| {
+                let credit = take_debts(&mut removed, parent, elapsed);
                 Account { parent, credit, served, ..Account::default() }
             });
             // A class that was made anew counts from 0.
@@ -174,7 +173,7 @@ impl Accounts {
             known.add(elapsed, taken, part, self.boost);
             self.classes.insert(number, Account { served, ..known });
         }
-        self.keep_debts(before, elapsed);
+        self.keep_debts(removed, elapsed);
         self.write_off(outstanding as f64, unasked);
     }
 
@@ -298,6 +297,13 @@ impl Accounts {
             self.boost = (self.boost / 2.0).max(1.0);
         }
     }
+}
+
+/// What a new class inside the class `parent` owes: the debts of the removed classes there, which leave `removed`. Classes of the
+/// limiter itself, whose parent is 0, may belong to different users of it.
+fn take_debts(removed: &mut HashMap<u64, Account>, parent: u64, share_times: f64) -> f64 {
+    let siblings = removed.extract_if(|_, account| parent != 0 && account.parent == parent);
+    siblings.map(|(_, account)| account.balance_in(share_times).min(0.0)).sum()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

@@ -99,24 +99,24 @@ fn a_class_that_is_made_anew_pays_for_all_that_it_was_served_since() {
     assert_eq!(accounts.limit(1), Some((2.0 - 20.0 + 2.0 - 30.0, false)));
 }
 
-/// In the class that both are in. Classes of the limiter itself may belong to different tenants.
+/// In the class that both are in. Classes of the limiter itself may belong to different users of it.
 #[test]
 fn a_new_class_owes_what_a_removed_one_owed() {
     let mut accounts = Accounts::default();
     let within = |parent, number, served| ClassState { parent, ..state(number, 2.0, served) };
-    let tenants = [state(8, 2.0, 0), state(9, 2.0, 0)];
-    let with = |class: ClassState| [tenants[0], tenants[1], class];
+    let groups = [state(8, 2.0, 0), state(9, 2.0, 0)];
+    let with = |class: ClassState| [groups[0], groups[1], class];
     accounts.update(&with(within(9, 1, 0)), 0, TENTH, 0);
     accounts.update(&with(within(9, 1, 20)), 0, TENTH, 0);
     accounts.update(&with(within(8, 2, 0)), 0, TENTH, TENTH);
-    assert_eq!(accounts.limit(2), Some((2.0, true)), "the class of another tenant");
+    assert_eq!(accounts.limit(2), Some((2.0, true)), "a class in another class");
     accounts.update(&with(state(3, 2.0, 0)), 0, TENTH, TENTH);
     assert_eq!(accounts.limit(3), Some((2.0, true)), "a class of the limiter itself");
     accounts.update(&with(within(9, 4, 0)), 0, TENTH, 3 * TENTH);
     assert_eq!(accounts.limit(4), Some((2.0 - 20.0 + 6.0, false)));
-    accounts.update(&[tenants[0], tenants[1], within(9, 4, 0), within(9, 5, 0)], 0, TENTH, 3 * TENTH);
+    accounts.update(&[groups[0], groups[1], within(9, 4, 0), within(9, 5, 0)], 0, TENTH, 3 * TENTH);
     assert_eq!(accounts.limit(5), Some((2.0, true)), "the debt of a class that is there stays with it");
-    accounts.update(&[tenants[0], tenants[1], within(9, 5, 0), within(9, 1, 0)], 0, TENTH, 3 * TENTH);
+    accounts.update(&[groups[0], groups[1], within(9, 5, 0), within(9, 1, 0)], 0, TENTH, 3 * TENTH);
     assert_eq!(accounts.limit(1), Some((2.0 - 14.0, false)), "there is one debt");
 }
 

@@ -167,8 +167,8 @@ where
         }
     }
 
-    /// The fast path of a caller that may wait. If it does not grant, the caller passes its error, the key's live entry, on to
-    /// [`arrive`](Self::arrive).
+    /// The fast path of a caller that may wait. The error is the key's live entry, if it has one, for [`arrive`](Self::arrive),
+    /// which the caller calls next.
     #[inline]
     pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> Result<Left, Option<Arc<Core>>> {
         if cost > MAX_COST {
@@ -182,7 +182,7 @@ where
         }
     }
 
-    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry.
+    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry: of `live`, if that is given.
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,

@@ -2,7 +2,6 @@
 
 use super::class_fleet::Fleet;
 use super::nodes::millis;
-use std::sync::Arc;
 use tokio::time::{sleep, timeout};
 use tollgate::{Quota, Share};
 
@@ -13,16 +12,8 @@ async fn a_class_that_is_made_anew_for_each_claim_gets_no_more_than_its_share() 
     let _pages = fleet.node(&[("pages", 60)]);
     let node = fleet.node(&[]);
     node.classes["backup"].remove();
-    let (limiter, granted, ledger) = (node.limiter.clone(), Arc::clone(&fleet.granted), fleet.ledger.clone());
-    tokio::spawn(async move {
-        loop {
-            let class = limiter.class("backup", Share::weight(1)).unwrap();
-            class.wait(20).await.unwrap();
-            *granted.lock().unwrap().entry("backup").or_default() += 20;
-            ledger.note(20);
-            class.remove();
-        }
-    });
+    let limiter = node.limiter.clone();
+    fleet.claim_in_new_classes(move |_| limiter.class("backup", Share::weight(1)).unwrap());
     sleep(millis(2_000)).await;
     let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
     println!("{pages} to {backup}");
@@ -36,16 +27,8 @@ async fn a_tenant_with_a_new_class_for_each_claim_gets_no_more_than_its_share() 
     let fleet = Fleet::of_two();
     let _pages = fleet.node(&[("pages", 60)]);
     let node = fleet.node(&[]);
-    let (tenant, granted, ledger) = (node.classes["backup"].clone(), Arc::clone(&fleet.granted), fleet.ledger.clone());
-    tokio::spawn(async move {
-        for job in 0.. {
-            let class = tenant.class(format!("job-{job}"), Share::weight(1)).unwrap();
-            class.wait(20).await.unwrap();
-            *granted.lock().unwrap().entry("backup").or_default() += 20;
-            ledger.note(20);
-            class.remove();
-        }
-    });
+    let tenant = node.classes["backup"].clone();
+    fleet.claim_in_new_classes(move |job| tenant.class(format!("job-{job}"), Share::weight(1)).unwrap());
     sleep(millis(2_000)).await;
     let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
     println!("{pages} to {backup}");

@@ -105,3 +105,30 @@ impl Reason {
         }
     }
 }
+
+/// The totals of two reasons with one name would overwrite each other in the metrics.
+#[test]
+fn reasons_have_names_of_their_own() {
+    // Complete: a reason that is missing here does not compile.
+    let after = |reason: &Reason| match reason {
+        Reason::OwnQuota => Some(Reason::OwnQueue),
+        Reason::OwnQueue => Some(Reason::OwnInFlight),
+        Reason::OwnInFlight => Some(Reason::AllQuota),
+        Reason::AllQuota => Some(Reason::AllQueue),
+        Reason::AllQueue => Some(Reason::AllWait),
+        Reason::AllWait => Some(Reason::UnlistedQuota),
+        Reason::UnlistedQuota => Some(Reason::RuleQuota),
+        Reason::RuleQuota => Some(Reason::RuleQueue),
+        Reason::RuleQueue => Some(Reason::RuleWait),
+        Reason::RuleWait => Some(Reason::Blocked),
+        Reason::Blocked => Some(Reason::TooLarge),
+        Reason::TooLarge => Some(Reason::Store),
+        Reason::Store => Some(Reason::Ending),
+        Reason::Ending => Some(Reason::Unknown),
+        Reason::Unknown => Some(Reason::Invalid),
+        Reason::Invalid => None,
+    };
+    let all: Vec<Reason> = std::iter::successors(Some(Reason::OwnQuota), after).collect();
+    let names: std::collections::HashSet<_> = all.iter().map(|reason| reason.name()).collect();
+    assert_eq!((all.len(), names.len()), (16, 16));
+}

@@ -73,9 +73,11 @@ impl RequestLine {
 }
 
 fn shortened(method: &Method) -> Method {
-    let Some(first) = method.as_str().as_bytes().get(..MAX_METHOD) else { return method.clone() };
-    // Each part of a method is one.
-    Method::from_bytes(&[first, b"..."].concat()).unwrap_or_default()
+    match method.as_str().as_bytes().split_at_checked(MAX_METHOD) {
+        // The beginning of a method is a method.
+        Some((first, [_, ..])) => Method::from_bytes(&[first, b"..."].concat()).unwrap_or_default(),
+        _ => method.clone(),
+    }
 }
 
 /// A line, with the names of its fields in the JSON.
@@ -154,6 +156,7 @@ mod tests {
             RequestLine::new(&method, &Uri::from_static("/"), None).method.as_str().to_owned()
         };
         assert_eq!(method("UPDATEREDIRECTREF"), "UPDATEREDIRECTREF");
+        assert_eq!(method(&"X".repeat(32)), "X".repeat(32));
         assert_eq!(method(&"X".repeat(60_000)), format!("{}...", "X".repeat(32)));
     }
 

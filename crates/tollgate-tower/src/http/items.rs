@@ -115,6 +115,6 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// Converts, limited to the largest number that a field can carry.
-pub(super) fn integer(number: u64) -> u64 {
-    number.min(MOST)
+pub(super) fn integer(number: u64) -> i64 {
+    number.min(MOST) as i64
 }

@@ -4,13 +4,27 @@ use super::items::whole_seconds;
 use super::limits::RateLimits;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use std::fmt::{self, Write};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
 
-/// Room for a problem that names a quota or two.
-const USUAL_LENGTH: usize = 256;
+/// What a client is told whose request can never pass.
+const TOO_LARGE: &str = "The request costs more tokens than the limit allows at once. Send a smaller one.";
+
+/// A problem document, in the alphabetical order of its members.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Document<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<Cow<'static, str>>,
+    status: u16,
+    title: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<Vec<&'a str>>,
+}
 
 /// A problem type of the draft, for `application/problem+json` of RFC 9457.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,32 +142,19 @@ impl Refusal {
 
     /// Returns the body of RFC 9457, without a line break. Its members are in alphabetical order.
     pub fn problem_json(&self) -> String {
-        let mut json = String::with_capacity(USUAL_LENGTH);
-        self.write_problem(&mut json).expect("a string takes everything");
-        json
-    }
-
-    /// Writes the text itself, and not through a tree of values: a refusal must cost less than what it refuses. Only the
-    /// names of quotas may have characters that JSON escapes.
-    fn write_problem(&self, json: &mut String) -> fmt::Result {
-        json.push('{');
-        if let Some(seconds) = self.retry_after {
-            write!(json, r#""detail":"Retry after {seconds} s.","#)?;
-        } else if self.status == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "The request costs more tokens than the limit allows at once. Send a smaller one.";
-            write!(json, r#""detail":"{detail}","#)?;
-        }
-        write!(json, r#""status":{},"title":"{}""#, self.status.as_u16(), self.title())?;
-        if let Some(problem) = self.problem {
-            write!(json, r#","type":"{}","violated-policies":["#, problem.uri())?;
-            for (index, name) in self.violated.iter().enumerate() {
-                json.push_str(if index > 0 { "," } else { "" });
-                json.push_str(&serde_json::to_string(&**name).map_err(|_| fmt::Error)?);
-            }
-            json.push(']');
-        }
-        json.push('}');
-        Ok(())
+        let detail = match self.retry_after {
+            Some(seconds) => Some(Cow::Owned(format!("Retry after {seconds} s."))),
+            None if self.status == StatusCode::PAYLOAD_TOO_LARGE => Some(Cow::Borrowed(TOO_LARGE)),
+            None => None,
+        };
+        let document = Document {
+            detail,
+            status: self.status.as_u16(),
+            title: self.title(),
+            r#type: self.problem.map(|problem| problem.uri()),
+            violated_policies: self.problem.map(|_| self.violated.iter().map(|name| &**name).collect()),
+        };
+        serde_json::to_string(&document).expect("text and numbers are valid JSON")
     }
 
     /// Returns the same content as a line of text.

@@ -4,9 +4,8 @@ use super::format::Unit;
 use super::items::{MOST_ITEMS, QuotaPolicy, ServiceLimit, integer};
 use super::limits::RateLimits;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{BareItem, Item, ItemSerializer, List, ListEntry, Parser, RefBareItem, StringRef};
+use sfv::{BareItem, Integer, Item, List, ListEntry, ListSerializer, Parser, StringRef, key_ref};
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::sync::Arc;
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -17,53 +16,39 @@ const USUAL_LENGTH: usize = 96;
 
 /// Appends one list to each of the two fields.
 pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
-    let mut list = String::with_capacity(USUAL_LENGTH);
-    for QuotaPolicy { name, quota, unit, window, partition_key, burst } in &rate_limits.policies {
-        write_name(&mut list, name);
-        write_number(&mut list, ";q=", *quota);
-        if *unit != Unit::Requests {
-            list.push_str(";qu=");
-            write_bare_item(&mut list, string(&plain(unit.as_str())));
+    let mut text = String::with_capacity(USUAL_LENGTH);
+    let mut policies = ListSerializer::with_buffer(&mut text);
+    for policy in &rate_limits.policies {
+        let mut item = policies.bare_item(string(&plain(&policy.name)));
+        item = item.parameter(key_ref("q"), number(policy.quota));
+        if policy.unit != Unit::Requests {
+            item = item.parameter(key_ref("qu"), string(&plain(policy.unit.as_str())));
         }
-        window.iter().for_each(|window| write_number(&mut list, ";w=", (*window).max(1)));
-        write_partition_key(&mut list, partition_key.as_deref());
-        burst.iter().for_each(|burst| write_number(&mut list, ";tollgate-burst=", *burst));
+        if let Some(window) = policy.window {
+            item = item.parameter(key_ref("w"), number(window.max(1)));
+        }
+        if let Some(key) = &policy.partition_key {
+            item = item.parameter(key_ref("pk"), &**key);
+        }
+        if let Some(burst) = policy.burst {
+            item.parameter(key_ref("tollgate-burst"), number(burst));
+        }
     }
-    append(headers, POLICY, &list);
+    append(headers, POLICY, &text);
 
-    list.clear();
-    for ServiceLimit { name, available, window, partition_key } in &rate_limits.limits {
-        write_name(&mut list, name);
-        write_number(&mut list, ";r=", *available);
-        window.iter().for_each(|window| write_number(&mut list, ";t=", *window));
-        write_partition_key(&mut list, partition_key.as_deref());
+    text.clear();
+    let mut limits = ListSerializer::with_buffer(&mut text);
+    for limit in &rate_limits.limits {
+        let mut item = limits.bare_item(string(&plain(&limit.name)));
+        item = item.parameter(key_ref("r"), number(limit.available));
+        if let Some(window) = limit.window {
+            item = item.parameter(key_ref("t"), number(window));
+        }
+        if let Some(key) = &limit.partition_key {
+            item.parameter(key_ref("pk"), &**key);
+        }
     }
-    append(headers, LIMIT, &list);
-}
-
-/// Begins an item, after those that the list has.
-fn write_name(list: &mut String, name: &str) {
-    if !list.is_empty() {
-        list.push_str(", ");
-    }
-    write_bare_item(list, string(&plain(name)));
-}
-
-/// Writes a parameter: most of a list are numbers, so they do not pass through the serializer.
-fn write_number(list: &mut String, key: &'static str, number: u64) {
-    list.push_str(key);
-    write!(list, "{}", integer(number)).expect("a string takes everything");
-}
-
-fn write_partition_key(list: &mut String, key: Option<&[u8]>) {
-    if let Some(key) = key {
-        list.push_str(";pk=");
-        write_bare_item(list, key);
-    }
-}
-
-fn write_bare_item<'a>(list: &mut String, item: impl Into<RefBareItem<'a>>) {
-    ItemSerializer::with_buffer(list).bare_item(item);
+    append(headers, LIMIT, &text);
 }
 
 /// Appends `list` as a field. A list without members is not written.
@@ -71,6 +56,10 @@ fn append(headers: &mut HeaderMap, name: HeaderName, list: &str) {
     if !list.is_empty() {
         headers.append(name, HeaderValue::from_str(list).expect("structured fields are printable ASCII"));
     }
+}
+
+fn number(number: u64) -> Integer {
+    Integer::try_from(integer(number)).expect("no more than 15 digits")
 }
 
 /// Escapes a name: a string of RFC 9651 holds printable ASCII only, and a name may contain anything.

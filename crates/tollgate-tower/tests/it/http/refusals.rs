@@ -140,7 +140,6 @@ fn problems_are_those_of_the_draft() {
     }
 }
 
-/// The text is written without a serializer.
 #[test]
 fn a_problem_is_json_whatever_the_names_of_quotas_contain() {
     let names = ["a \"b\" \\ c\n", "\u{7}größe"];

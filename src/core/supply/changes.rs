@@ -1,0 +1,69 @@
+//! Changes of the rules: the cap, the pause and the quotas.
+
+use super::Supply;
+use crate::Quota;
+use crate::core::schedule::Schedule;
+
+impl Supply {
+    /// Removes the in-flight cap, on a copy that no grant is made from.
+    pub(crate) fn uncap(&mut self) {
+        self.ceiling = None;
+    }
+
+    /// Moves the ceiling from `old` tokens in flight to `new` tokens in flight.
+    pub(crate) fn change_cap(&mut self, old: u64, new: u64) {
+        self.raise_ceiling(new.wrapping_sub(old));
+    }
+
+    pub(crate) fn pause_until(&mut self, gate: u64) {
+        if gate > self.gate {
+            self.gate = gate;
+            self.note_change();
+        }
+    }
+
+    /// Ends a pause at the instant up to which the queue has been served.
+    pub(crate) fn end_pause(&mut self) {
+        if self.is_paused() {
+            self.gate = self.synced;
+            self.note_change();
+        }
+    }
+
+    pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
+        self.note_change();
+        self.quotas[index].become_quota(quota, self.synced);
+        self.cut(front);
+    }
+
+    /// Replaces a quota by one that holds back no claim: it is in dry run.
+    pub(crate) fn open_quota(&mut self, index: usize) {
+        self.note_change();
+        let quota = &mut self.quotas[index];
+        *quota = Schedule::open(quota.quota, self.claimed);
+    }
+
+    /// Enforces a quota that was in dry run from now on, with its level.
+    pub(crate) fn enforce_quota(&mut self, index: usize, schedule: Schedule, front: Option<u64>) {
+        self.note_change();
+        self.quotas[index] = schedule;
+        self.cut(front);
+    }
+
+    /// Replaces all quotas, in their order: each keeps its tokens, as with [`set_quota`](Self::set_quota). A quota that
+    /// is new starts full; one that is not among `quotas` is gone.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, front: Option<u64>) {
+        self.note_change();
+        let (now, claimed) = (self.synced, self.claimed);
+        let mut old = self.quotas.iter().cloned();
+        let replaced = quotas.map(|quota| match old.next() {
+            Some(mut schedule) => {
+                schedule.become_quota(quota, now);
+                schedule
+            }
+            None => Schedule::new(quota, claimed, now),
+        });
+        self.quotas = replaced.collect();
+        self.cut(front);
+    }
+}
