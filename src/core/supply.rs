@@ -79,7 +79,12 @@ impl Supply {
     }
 
     /// Creates a supply with these quotas, minted up to `at`, when everything claimed so far ends at `claimed`.
-    pub(crate) fn resume(schedules: impl Iterator<Item = Schedule>, cap: Option<u64>, claimed: u64, at: u64) -> Self {
+    pub(crate) fn from_schedules(
+        schedules: impl Iterator<Item = Schedule>,
+        cap: Option<u64>,
+        claimed: u64,
+        at: u64,
+    ) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
         Self { quotas: schedules.collect(), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }

@@ -2,7 +2,8 @@
 
 use super::{LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
 
-/// No number of an answer is larger: levels, debts and instants are exact in doubles.
+/// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within this
+/// bound, of the tokens promised before for example, is believed: debts may be that large.
 const MOST: u64 = 1 << 53;
 
 /// The store's answer to a [`LeaseRequest`].

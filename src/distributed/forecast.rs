@@ -16,7 +16,7 @@ const MOST: u64 = 1 << 48;
 pub(crate) struct Forecast {
     /// Credits: below 0 after a loss.
     credit: i64,
-    /// The most tokens to ask for, as far as experience tells. A loss lowers it to those that were used. It rises again
+    /// The most tokens to ask for, rounded up to whole claims, as far as experience tells. A loss lowers it to those that were used. It rises again
     /// request by request, and slowly near `ceiling`, where tokens were lost before.
     limit: u64,
     ceiling: u64,

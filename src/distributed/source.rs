@@ -53,6 +53,10 @@ impl Source for Leases {
         self.planner.iter_mut().for_each(|planner| planner.miss(cost));
     }
 
+    fn wake_task(&mut self) {
+        self.planner.iter_mut().for_each(|planner| planner.call());
+    }
+
     fn cut_off(&self) -> Option<CutOff> {
         self.planner.as_deref().and_then(RefillPlanner::cut_off)
     }

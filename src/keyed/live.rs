@@ -65,7 +65,7 @@ impl LiveTemplate {
             Schedule::resume(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
         });
         let cap = self.cap();
-        let mut supply = Supply::resume(schedules, cap, 0, levels.at);
+        let mut supply = Supply::from_schedules(schedules, cap, 0, levels.at);
         if levels.is_paused() {
             supply.pause_until(levels.gate);
         }

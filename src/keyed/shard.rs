@@ -64,6 +64,7 @@ use super::rates::{Levels, Rates};
 use super::top::{self, KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
 use entry_state::EntryState;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
@@ -237,7 +238,8 @@ impl<K: Clone + Eq> Shard<K> {
     /// Counts `events` of a key, if keys are ranked. Returns a key to be dropped after releasing the lock.
     #[inline]
     pub(super) fn count_rank(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
-        self.ranks()?.count(rank, key, hash, events, now)
+        let ranks = self.ranks()?;
+        uncounted_if_it_panics(|| ranks.count(rank, key, hash, events, now))?
     }
 
     /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
@@ -249,7 +251,8 @@ impl<K: Clone + Eq> Shard<K> {
 
     #[inline(never)]
     fn rank_sample(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
-        let (sampling, lost) = self.ranks()?.count_grant(key, hash, cost, now);
+        let ranks = self.ranks()?;
+        let (sampling, lost) = uncounted_if_it_panics(|| ranks.count_grant(key, hash, cost, now))?;
         self.sampling = sampling;
         lost
     }
@@ -260,6 +263,13 @@ impl<K: Clone + Eq> Shard<K> {
             ranks.add_to(top, now);
         }
     }
+}
+
+/// Counts in the ranks. If `Eq` or `Clone` of a key panics there, the event is not counted: its tokens are taken already, and
+/// would be lost.
+#[inline]
+fn uncounted_if_it_panics<R>(count: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(count)).ok()
 }
 
 impl<K> Shard<K> {

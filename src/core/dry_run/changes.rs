@@ -36,7 +36,7 @@ impl DryRun {
     }
 
     pub(crate) fn end_pause(&mut self, now: u64) {
-        self.change(now, |supply, _| supply.end_pause());
+        self.change(now, |supply, _| _ = supply.end_pause());
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {

@@ -209,6 +209,16 @@ impl Parts {
         self.alarms.first().copied()
     }
 
+    /// Moves all alarms to `at`. Takes time in proportion to the number of parts.
+    pub(crate) fn move_alarms(&mut self, at: u64) {
+        let alarmed = self.all.iter_mut().filter(|(_, part)| matches!(part.stage, PartStage::Alarm(_)));
+        let moved = alarmed.map(|(number, part)| {
+            part.stage = PartStage::Alarm(at);
+            (at, *number)
+        });
+        self.alarms = moved.collect();
+    }
+
     /// Moves a part, which must not be held, to another stage.
     pub(crate) fn move_to(&mut self, number: u64, stage: PartStage) {
         let Some(part) = self.all.get_mut(&number) else { return };

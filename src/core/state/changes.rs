@@ -159,7 +159,16 @@ impl State {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.end_pause(now);
         }
-        self.supply.end_pause();
+        if !self.supply.end_pause() {
+            return;
+        }
+        // What was planned for the end of the pause is due now: the requests of a source, and the parts that wait aside.
+        if let Some(source) = self.supply.source_mut() {
+            source.wake_task();
+        }
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.move_alarms(self.supply.synced());
+        }
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {

@@ -21,7 +21,8 @@
 //! The details:
 //!
 //! - When its due instant changes, a queue sends an *update* to all queues of the claim, and each decides anew. A part that
-//!   is held too early for the new joint due instant goes aside again.
+//!   is held too early for the new joint due instant goes aside again. The end of a pause makes instants earlier: the queue
+//!   then looks at all parts that wait aside for an instant.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
@@ -61,7 +62,8 @@
 //! to mint the part's cost; and if the joint due instant changes while the part is held, also for the time up to that
 //! change.
 //!
-//! A part costs O(log n) for n parts in the queue each time it changes its stage, and one serving pass looks at no part
+//! A part costs O(log n) for n parts in the queue each time it changes its stage, and once O(1) when a pause ends early. One
+//! serving pass looks at no part
 //! that is neither due nor next.
 
 use super::{ServeResult, Served, State};

@@ -51,7 +51,7 @@ impl Supply {
             schedule
         };
         let schedules = quotas.iter().enumerate().map(restored);
-        let mut supply = Self::resume(schedules, cap, start, 0);
+        let mut supply = Self::from_schedules(schedules, cap, start, 0);
         supply.pause_until(saved.paused_for.saturating_sub(offline));
         supply
     }

@@ -22,12 +22,14 @@ impl Supply {
         }
     }
 
-    /// Ends a pause at the instant up to which the queue has been served.
-    pub(crate) fn end_pause(&mut self) {
-        if self.is_paused() {
+    /// Ends a pause at the instant up to which the queue has been served. Returns whether there was one.
+    pub(crate) fn end_pause(&mut self) -> bool {
+        let was_paused = self.is_paused();
+        if was_paused {
             self.gate = self.synced;
             self.note_change();
         }
+        was_paused
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {

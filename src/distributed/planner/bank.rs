@@ -35,14 +35,15 @@ impl RefillPlanner {
         (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(used))
     }
 
-    /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
+    /// When to ask for tokens to be kept unused. If the store gave less than wanted, or this node's share is no
+    /// whole token, the request is not repeated at once.
     ///
     /// While a store owes tokens it gives none. If it is far away, such a request would keep the node from asking for
     /// waiters for long. If nodes ask ahead, the store owes tokens most of the time. So the request waits until the tokens have
     /// come that the store owes. But a store that has lost its data owes none, and the node has to notice that before long.
     pub(super) fn may_bank_at(&self, view: &View) -> u64 {
         let again = self.asked_at.saturating_add(SHARE);
-        let is_vain = if self.minimum > 0 { self.vain } else { self.short };
+        let is_vain = if self.minimum > 0 { self.vain } else { self.short || self.equal_share() == 0 };
         let again = if is_vain { again } else { 0 };
         if self.minimum > 0 || !self.foresees() {
             return again;

@@ -21,7 +21,8 @@ impl RefillPlanner {
         of_classes.unwrap_or(self.equal_share()).max(1)
     }
 
-    /// An equal part, for each node with waiters, of the tokens minted soon, or of half of those available.
+    /// An equal part, for each node with waiters, of the tokens minted soon, or of half of those available; 0 if that is no
+    /// whole token.
     pub(super) fn equal_share(&self) -> u64 {
         self.terms.minted_in(self.share_time()).max(self.left / 2) / self.busy
     }

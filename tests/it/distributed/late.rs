@@ -31,6 +31,25 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
     assert!(ledger.excess(10, 1) <= 0.01, "{} tokens above the law", ledger.excess(10, 1));
 }
 
+/// The refill task sleeps until the end of a pause.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_pause_wakes_the_refill_task() {
+    for used in [0, 3, 10] {
+        let limiter = limiter(&MemoryStore::new(), Quota::per_second(10));
+        for _ in 0..used {
+            limiter.wait(1).await.unwrap();
+        }
+        limiter.pause_for(millis(600_000));
+        let waiter = tokio::spawn({
+            let limiter = limiter.clone();
+            async move { limiter.wait(1).await }
+        });
+        sleep(millis(5_000)).await;
+        limiter.resume();
+        timeout(millis(200), waiter).await.expect("the tokens are there").unwrap().unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_unclaimed_tokens_is_served() {
     let line = MemoryStore::new();

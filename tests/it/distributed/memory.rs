@@ -154,6 +154,20 @@ async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
     assert!(line.asks() <= asks + 4, "an idle node sends no requests");
 }
 
+/// Half of what is left is no whole token.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_share_is_nothing_does_not_ask_for_it_again_and_again() {
+    let store = MemoryStore::new();
+    store.set_latency(millis(5));
+    let node = limiter(&store, Quota::per_minute(6).burst(1_000));
+    for _ in 0..999 {
+        node.wait(1).await.unwrap();
+    }
+    let asks = store.asks();
+    sleep(millis(90)).await;
+    assert!(store.asks() <= asks + 2, "{} requests", store.asks() - asks);
+}
+
 /// The fast path's tokens are taken back first: callers could take them without reading the clock.
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_grant_returned_tokens_on_its_fast_path() {

@@ -52,6 +52,23 @@ fn a_pause_of_the_slower_queue_delays_both() {
 }
 
 #[test]
+fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
+    for paused in [0, 1] {
+        let clock = ManualClock::new();
+        let limiters = [full(&clock, 90), full(&clock, 90)];
+        let [a, b] = &limiters;
+        limiters[paused].pause_for(600 * Duration::from_secs(1));
+        let mut claims: Vec<_> = (0..80).map(|_| spawn(join([(a, 1), (b, 1)]))).collect();
+        claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        pass(5, &clock, &[a, b]);
+        limiters[paused].resume();
+        pass(1, &clock, &[a, b]);
+        assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 80, "limiter {paused}");
+        claims.iter_mut().for_each(|claim| assert_eq!(costs(claim), [1, 1]));
+    }
+}
+
+#[test]
 fn a_pause_after_the_grant_takes_nothing_back() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), by_hand(&clock));

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 /// All keys collide.
 #[derive(Default)]
@@ -131,10 +131,16 @@ fn harm(act: impl Fn()) -> i64 {
 
 #[test]
 fn keys_that_panic_leave_the_map_unchanged() {
+    let builder = || KeyedLimiter::builder().quota(Quota::per_second(1).burst(3));
+    unchanged_by_panics(builder());
+    // Ranks compare and clone keys too.
+    unchanged_by_panics(builder().top(Duration::from_secs(60)));
+}
+
+fn unchanged_by_panics(builder: KeyedBuilder<Touchy>) {
     let clock = ManualClock::new();
     // One shard, so that all keys interfere with each other, and tables are rebuilt with all of them.
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
-    let keyed: KeyedLimiter<Touchy> = builder.build().unwrap();
+    let keyed: KeyedLimiter<Touchy> = builder.clock(clock.clone()).shards(1).build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     let mut harmed = 0;
     for number in 0..300 {
