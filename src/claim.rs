@@ -8,6 +8,7 @@ use crate::core::claims::FirstPoll;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::core::limiter_ref::LimiterRef;
 use crate::core::queue::Place;
+use crate::core::state::MAX_COST;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::ConsumeError;
@@ -153,6 +154,20 @@ impl<S: LimiterRef> Claim<S> {
         };
         let answer = self.as_mut().give_up(waited);
         ControlFlow::Break(self.finish(answer))
+    }
+
+    /// Takes the tokens if that needs no more than the lock, for a claim that was never polled.
+    #[inline]
+    pub(crate) fn try_now(mut self) -> Result<Permit<S>, Self> {
+        if let State::Fresh { core: slot, .. } = &mut self.state
+            && let Some(core) = slot
+            && self.cost <= MAX_COST
+            && let Some(remaining) = core.admit_now(core.flags(), self.cost, core.sample())
+            && let Some(core) = slot.take()
+        {
+            return Ok(Permit::new(core, self.cost, remaining));
+        }
+        Err(self)
     }
 
     /// The fast path of the first poll.

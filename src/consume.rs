@@ -72,6 +72,39 @@ impl<'a, L: Handle> Consume<'a, L> {
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
     }
+
+    /// Takes the tokens if they are there and no claim waits, without polling: for callers that do something before they
+    /// wait, such as counting.
+    ///
+    /// A claim that comes back has done nothing: it holds no place in the queue, and no observer is told of a refusal, as
+    /// it would be of that of a [`try_acquire`](crate::Limiter::try_acquire). It may come back although the tokens are
+    /// there: from a class under a ceiling, for example, or from a limiter in dry run. Awaiting it then grants at once. A
+    /// grant costs no unit of the task's budget.
+    ///
+    /// # Errors
+    ///
+    /// The error is this future, which has claimed nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(5))?;
+    /// let grant = match limiter.consume(3).try_now() {
+    ///     Ok(grant) => grant,
+    ///     Err(claim) => {
+    ///         println!("waiting");
+    ///         claim.await?
+    ///     }
+    /// };
+    /// assert_eq!(grant.cost(), 3);
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn try_now(self) -> Result<Grant<'a, L>, Self> {
+        self.claim.try_now().map(Grant::new).map_err(|claim| Self { claim })
+    }
 }
 
 impl<'a, L: Handle> Future for Consume<'a, L> {
@@ -109,6 +142,16 @@ impl<L: Handle> ConsumeOwned<L> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
+    }
+
+    /// Takes the tokens if they are there and no claim waits, without polling; see [`Consume::try_now`].
+    ///
+    /// # Errors
+    ///
+    /// The error is this future, which has claimed nothing.
+    #[inline]
+    pub fn try_now(self) -> Result<OwnedGrant<L>, Self> {
+        self.claim.try_now().map(OwnedGrant::new).map_err(|claim| Self { claim })
     }
 }
 

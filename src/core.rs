@@ -40,7 +40,7 @@ use crate::core::state::{Sample, State};
 use crate::core::wakes::{Wakes, wake_each};
 use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
-use crate::sync::{AtomicU64, Mutex};
+use crate::sync::Mutex;
 use crate::which::Which;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,8 +77,6 @@ pub struct Core {
     weak: Weak<Core>,
     /// The observers of waits and refusals. Takes no space in builds without observers.
     observers: Observers,
-    /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
-    owed: AtomicU64,
 }
 
 impl fmt::Debug for Core {
@@ -140,7 +138,6 @@ impl Core {
             link: None,
             weak,
             observers,
-            owed: AtomicU64::new(0),
         }
     }
 
@@ -263,6 +260,6 @@ mod tests {
     fn the_rovers_share_no_cache_line_with_their_neighbours() {
         let rovers = offset_of!(Core, rovers);
         assert!(rovers >= 64);
-        assert!(offset_of!(Core, owed) >= rovers + size_of::<Rovers>() + 64);
+        assert!(size_of::<Core>() >= rovers + size_of::<Rovers>() + 64);
     }
 }

@@ -1,7 +1,7 @@
 //! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
 
 use super::{Core, drop_quietly};
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
@@ -9,7 +9,6 @@ use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, ConsumeError, ReleaseError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
-use crate::sync::Ordering;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -89,6 +88,20 @@ impl Core {
             return None;
         }
         self.state.lock().fast_admit(&self.rovers, cost, sample)
+    }
+
+    /// Grants `cost` tokens at once, in the class with these flags or in none, and returns how many remain; or changes
+    /// nothing. `None` does not mean that the tokens are not there.
+    pub(crate) fn admit_now(&self, class: Option<&ClassFlags>, cost: u64, sample: Sample) -> Option<u64> {
+        let Some(flags) = class else {
+            return self.try_claim(cost).or_else(|| self.fast_admit(cost, sample));
+        };
+        if !flags.is_fast() {
+            return None;
+        }
+        // The flags are written under the lock only, so they cannot change before the tokens are taken.
+        let mut state = self.state.lock();
+        if flags.is_fast() { state.fast_admit(&self.rovers, cost, sample) } else { None }
     }
 
     /// True if more is claimed than is published: a claim waits, or tokens are owed.
@@ -366,7 +379,7 @@ impl Core {
     }
 
     pub(crate) fn forget(&self, cost: u64) {
-        self.owed.fetch_add(cost, Ordering::AcqRel);
+        self.rovers.owe(cost);
     }
 
     pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
@@ -380,14 +393,7 @@ impl Core {
         if !self.capped {
             return Err(ReleaseError::NotCapped);
         }
-        let mut owed = self.owed.load(Ordering::Acquire);
-        loop {
-            let left = owed.checked_sub(asked).ok_or(ReleaseError::TooMuch { asked, owed })?;
-            match self.owed.compare_exchange_weak(owed, left, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(()),
-                Err(now) => owed = now,
-            }
-        }
+        self.rovers.take_owed(asked).map_err(|owed| ReleaseError::TooMuch { asked, owed })
     }
 
     /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.

@@ -22,6 +22,12 @@ pub(crate) trait LimiterRef: Deref<Target = Core> {
         self.try_claim(cost)
     }
 
+    /// The flags of that class; `None` for the limiter itself.
+    #[inline]
+    fn flags(&self) -> Option<&ClassFlags> {
+        None
+    }
+
     /// How observers name the class in which claims are made.
     #[inline]
     fn label(&self) -> Option<&ClassLabel> {
@@ -113,6 +119,11 @@ impl<P: Deref<Target: ClaimScope>> LimiterRef for ScopeRef<P> {
     #[inline(always)]
     fn claim_fast(&self, cost: u64) -> Option<u64> {
         self.0.claim_fast(cost)
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> Option<&ClassFlags> {
+        self.0.flags().map(|flags| &**flags)
     }
 
     #[inline(always)]

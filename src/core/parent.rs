@@ -64,10 +64,7 @@ impl Parent {
     /// cost that `try_acquire` can take is allowed: the limit on a single claim is checked by the key.
     #[inline]
     pub(crate) fn admit_now(&self, cost: u64, sample: Sample) -> bool {
-        match &self.flags {
-            None => self.limiter.admit_now(cost, sample),
-            Some(flags) => self.limiter.admit_now_in(flags, cost, sample),
-        }
+        self.limiter.admit_now(self.flags.as_deref(), cost, sample).is_some()
     }
 
     /// The tokens that a key could get now.
@@ -243,21 +240,6 @@ impl Core {
         {
             link.weight.store(weight(), Ordering::Relaxed);
         }
-    }
-
-    /// See [`Parent::admit_now`].
-    fn admit_now(&self, cost: u64, sample: Sample) -> bool {
-        self.rovers.try_claim(cost).is_some() || self.fast_admit(cost, sample).is_some()
-    }
-
-    /// The same in a class. The flags are written under the lock only, so they cannot change before the tokens are
-    /// taken.
-    fn admit_now_in(&self, flags: &ClassFlags, cost: u64, sample: Sample) -> bool {
-        if !flags.is_fast() {
-            return false;
-        }
-        let mut state = self.state.lock();
-        flags.is_fast() && state.fast_admit(&self.rovers, cost, sample).is_some()
     }
 }
 

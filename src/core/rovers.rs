@@ -65,10 +65,12 @@ struct Claims {
     /// [subtracted](Rovers::tokens_between). The number of tokens in flight, which bounds the number of unread
     /// releases, is below 2^63: the largest cap is 2^61, and debts exceed it by at most 2^62.
     released: AtomicU64,
+    /// Tokens of forgotten grants: the amount that may be released by hand.
+    owed: AtomicU64,
 }
 
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(16))]
 struct Supply {
     /// Published too: the denial for a caller that finds nothing to claim.
     denial: LastDenial,
@@ -81,7 +83,7 @@ struct Supply {
 impl Rovers {
     pub(crate) fn new(at: u64) -> Self {
         Self {
-            claims: Claims { tail: AtomicU64::new(at), released: AtomicU64::new(0) },
+            claims: Claims { tail: AtomicU64::new(at), released: AtomicU64::new(0), owed: AtomicU64::new(0) },
             supply: Supply { denial: LastDenial::new(), published: AtomicU64::new(at), limit: AtomicU64::new(at) },
         }
     }
@@ -202,6 +204,23 @@ impl Rovers {
     #[inline]
     pub(crate) fn release(&self, n: u64) -> bool {
         self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
+    }
+
+    /// Counts `n` tokens that the caller owes a release for.
+    pub(crate) fn owe(&self, n: u64) {
+        self.claims.owed.fetch_add(n, Ordering::AcqRel);
+    }
+
+    /// Takes `n` tokens off that count. The error is the count, if it is smaller.
+    pub(crate) fn take_owed(&self, n: u64) -> Result<(), u64> {
+        let mut owed = self.claims.owed.load(Ordering::Acquire);
+        loop {
+            let left = owed.checked_sub(n).ok_or(owed)?;
+            match self.claims.owed.compare_exchange_weak(owed, left, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(()),
+                Err(now) => owed = now,
+            }
+        }
     }
 
     /// The count of all releases, without the flag.

@@ -145,9 +145,9 @@ pub(crate) struct State {
     /// The version of the keyed map's quotas that this limiter applies.
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
-    pub(crate) drivers: Drivers,
-    pub(crate) supply: Supply,
     pub(crate) stride: Stride,
+    pub(crate) supply: Supply,
+    pub(crate) drivers: Drivers,
     pub(crate) totals: Totals,
     rare: Option<Box<Rare>>,
 }

@@ -11,7 +11,7 @@ use super::map::{Arrival, Taken};
 use super::top::Rank;
 use crate::claim::Claim;
 use crate::core::Core;
-use crate::core::coop::poll_paid;
+use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use pin_project::{pin_project, pinned_drop};
@@ -66,26 +66,93 @@ impl<H: KeyRef> KeyedClaim<H> {
         self
     }
 
+    /// Polls for one unit of the task's budget. A grant without waiting may be [free](count_free_grant).
+    // Inlined at every `.await`, and calls for the rest: a grant without waiting needs nothing else.
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
-        poll_paid(cx, |cx| self.poll_unpaid(cx))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+        let is_free = matches!(self.stage, Stage::Idle) && count_free_grant();
+        let mut live = None;
+        if is_free {
+            let this = self.as_mut().project();
+            match Self::take_at_once(this.key_ref, this.hash, *this.cost) {
+                Ok(pass) => return Poll::Ready(Ok(pass)),
+                Err(found) => live = found,
+            }
+        }
+        self.pay(cx, is_free, live)
     }
 
-    fn poll_unpaid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+    /// The fast path alone, for a claim that was never polled.
+    #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
+    #[inline]
+    fn try_now(mut self) -> Result<Pass<H>, Self> {
+        match Self::take_at_once(&mut self.key_ref, &mut self.hash, self.cost) {
+            Ok(pass) => Ok(pass),
+            Err(live) => {
+                self.let_go(live);
+                Err(self)
+            }
+        }
+    }
+
+    /// Drops a live entry that the fast path has found.
+    #[inline]
+    fn let_go(&self, live: Option<Arc<Core>>) {
+        if let (Some(live), Some(key_ref)) = (live, &self.key_ref) {
+            key_ref.let_go(self.hash, live);
+        }
+    }
+
+    /// The fast path of the first poll. The error is the key's live entry, if it has one.
+    #[inline(always)]
+    fn take_at_once(slot: &mut Option<H>, hash: &mut u64, cost: u64) -> Result<Pass<H>, Option<Arc<Core>>> {
+        let key_ref = slot.as_ref().expect("a keyed claim was polled after it had completed");
+        let Keys::Local(map) = key_ref.keys() else { return Err(None) };
+        *hash = map.hash(key_ref.key());
+        let left = map.take_at_once(key_ref.key(), *hash, cost)?;
+        let key_ref = slot.take().expect("the key is present: it was just used");
+        Ok(Pass::new(key_ref, *hash, cost, Taken::Level { left }))
+    }
+
+    /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live entry, if
+    /// there is one.
+    #[inline(never)]
+    fn pay(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        is_tried: bool,
+        mut live: Option<Arc<Core>>,
+    ) -> Poll<Result<Pass<H>, ConsumeError>> {
+        if is_tried {
+            uncount_free_grant();
+        }
+        let answer = poll_paid(cx, |cx| {
+            if !is_tried && matches!(self.stage, Stage::Idle) {
+                let this = self.as_mut().project();
+                match Self::take_at_once(this.key_ref, this.hash, *this.cost) {
+                    Ok(pass) => return Poll::Ready(Ok(pass)),
+                    Err(found) => live = found,
+                }
+            }
+            self.as_mut().poll_wait(cx, live.take())
+        });
+        // Still there if no budget was left. The next poll looks again.
+        self.let_go(live);
+        answer
+    }
+
+    /// All of a poll but the fast path, which found no tokens but this live entry, if there is one.
+    fn poll_wait(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        live: Option<Arc<Core>>,
+    ) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
         let Keys::Local(map) = key_ref.keys() else { return self.poll_distributed(cx) };
         let (key, cost) = (key_ref.key(), *this.cost);
         if let Stage::Idle = *this.stage {
-            let hash = map.hash(key);
-            *this.hash = hash;
-            let live = match map.take_at_once(key, hash, cost) {
-                Ok(left) => {
-                    let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-                    return Poll::Ready(Ok(Pass::new(key_ref, hash, cost, Taken::Level { left })));
-                }
-                Err(live) => live,
-            };
+            let hash = *this.hash;
             let answer = match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
                 Arrival::Wait(live) => {
                     this.stage.set(Stage::queued(live, cost, *this.allowed));
@@ -238,6 +305,39 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
     }
+
+    /// Takes the tokens if they are there and no claim on the key waits, without polling; see
+    /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if tokens of the key are in flight, and
+    /// always comes back from a distributed limiter.
+    ///
+    /// # Errors
+    ///
+    /// The error is this future, which has claimed nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
+    /// let mut waits = 0;
+    /// for _ in 0..3 {
+    ///     let _grant = match users.consume(&17, 1).try_now() {
+    ///         Ok(grant) => grant,
+    ///         Err(claim) => {
+    ///             waits += 1;
+    ///             claim.await?
+    ///         }
+    ///     };
+    /// }
+    /// assert_eq!(waits, 2);
+    /// # Ok(()) }
+    /// ```
+    #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
+    #[inline]
+    pub fn try_now(self) -> Result<KeyedGrant<'a, K, S>, Self> {
+        self.claim.try_now().map(KeyedGrant).map_err(|claim| Self { claim })
+    }
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S> {
@@ -274,6 +374,17 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     /// Limits the wait to `allowed`; see [`KeyedConsume::within`].
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
+    }
+
+    /// Takes the tokens if they are there and no claim on the key waits, without polling; see [`KeyedConsume::try_now`].
+    ///
+    /// # Errors
+    ///
+    /// The error is this future, which has claimed nothing.
+    #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
+    #[inline]
+    pub fn try_now(self) -> Result<OwnedKeyedGrant<K, S>, Self> {
+        self.claim.try_now().map(OwnedKeyedGrant).map_err(|claim| Self { claim })
     }
 }
 

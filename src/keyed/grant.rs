@@ -27,7 +27,8 @@ pub(super) struct Pass<H: KeyRef> {
 }
 
 impl<H: KeyRef> Pass<H> {
-    #[inline]
+    // Inlined always: it is a part of every grant without waiting.
+    #[inline(always)]
     pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
         let has_parent = matches!(key_ref.keys(), Keys::Local(map) if map.parent.is_some());
         let parent = if has_parent { cost } else { 0 };
@@ -65,6 +66,7 @@ impl<H: KeyRef> Pass<H> {
         }
     }
 
+    #[inline]
     fn forget(mut self) {
         if let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped) {
             parent.forget(std::mem::take(&mut self.parent));
@@ -168,6 +170,7 @@ macro_rules! grant_methods {
 
         /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
         /// its cost. Without an in-flight cap, the same as dropping it.
+        #[inline]
         pub fn forget(self) {
             self.0.forget();
         }

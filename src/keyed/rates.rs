@@ -7,7 +7,7 @@
 //! are packed into two words. Every function here that is generic over `N`, the number of words, works on the packed
 //! levels of a key with `N` quotas.
 
-use super::quotas::{MAX_QUOTAS, Quotas};
+use super::quotas::{MAX_QUOTAS, Quotas, boundless};
 use super::rate::{Left, Level, Rate};
 use crate::error::Bound;
 use crate::name::{QuotaNames, quota_names};
@@ -23,6 +23,8 @@ pub(super) struct Rates {
     others: Box<[Rate]>,
     /// The shortest window of all quotas; `None` if levels cannot be packed.
     window: Option<u64>,
+    /// Whether these are the rates of [no quota](boundless): a key owes nothing, so its level is not stored.
+    pub(super) are_boundless: bool,
     pub(super) quotas: Quotas,
     pub(super) names: QuotaNames,
 }
@@ -77,7 +79,8 @@ impl Rates {
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
         let names = quota_names(quotas.named().map(|(name, _)| name));
-        Self { window: window.flatten(), first, others, quotas, names }
+        let are_boundless = quotas.iter().eq([boundless()]);
+        Self { window: window.flatten(), first, others, are_boundless, quotas, names }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -4,7 +4,7 @@ use super::KeyedBuilder;
 use crate::Quota;
 use crate::clock::Time;
 use crate::core::limiter_ref::ClaimScope;
-use crate::core::state::{ChildLimiter, MAX_COST};
+use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
@@ -18,7 +18,7 @@ use crate::keyed::live::LiveTemplate;
 use crate::keyed::map::{Map, MapParts};
 #[cfg(feature = "distributed")]
 use crate::keyed::map::{QuotaBy, QuotasBy};
-use crate::keyed::quotas::Quotas;
+use crate::keyed::quotas::{Quotas, boundless};
 use crate::keyed::rates::Rates;
 use crate::observe::Observers;
 use crate::quota::check_cap;
@@ -177,13 +177,6 @@ where
         let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
         Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
-}
-
-/// A quota that refuses nothing: its burst is the largest claim that there is, and after a claim of any usual cost the
-/// bucket is full again within a nanosecond. A higher rate would have no packed levels, and each call would take the
-/// slow path.
-fn boundless() -> Quota {
-    Quota::new(1 << 24, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
 /// The number of shards for this setting of `max_keys`. The default bound does not change it, because most limiters

@@ -4,6 +4,7 @@ use super::{
     CustomEntry, DeferredDrops, EntryRequest, EntryState, Left, Levels, Quick, Rates, Shard, ShardContext, Stop,
 };
 use crate::core::Core;
+use crate::core::state::MAX_COST;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -41,6 +42,14 @@ impl<K: Clone + Eq> Shard<K> {
                 return self.take_from_pair(key, hash, cost, now, also);
             }
             Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rates, .. }) => (&**rates, packed),
+            None if self.rates.are_boundless => {
+                let left = Left::whole(MAX_COST.checked_sub(cost)?);
+                if !also() {
+                    return None;
+                }
+                self.count_quick(cost, now);
+                return Some(Quick::Taken(left));
+            }
             None => match self.packed_levels.find_mut(hash, key) {
                 Some(packed) => (&*self.rates, packed),
                 None => return self.take_from_pair(key, hash, cost, now, also),
@@ -139,6 +148,9 @@ impl<K: Clone + Eq> Shard<K> {
         levels.gate = 0;
         if rates.is_full(&levels) {
             return Ok(result);
+        }
+        if rates.are_boundless {
+            return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
         let newcomer = self.prepare(request, rates, levels, context, deferred)?;
         match confirm(result) {

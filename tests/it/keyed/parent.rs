@@ -56,6 +56,29 @@ fn a_grant_takes_from_both_and_a_refusal_from_neither() {
 }
 
 #[test]
+fn without_a_quota_a_key_that_does_not_wait_takes_no_memory() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(1_000));
+    let keyed = KeyedLimiter::builder().clock(clock.clone()).parent(&global).max_keys(2).build().unwrap();
+    for key in 0..500 {
+        assert_eq!(keyed.try_acquire(&key, 1).unwrap().remaining(), (1 << 48) - 1);
+        drop(keyed.consume(&key, 1).now_or_never().unwrap().unwrap());
+    }
+    assert_eq!((keyed.snapshot().keys, keyed.snapshot().granted, global.available()), (0, 1_000, 0));
+    assert_eq!(denied(keyed.try_acquire(&1, 1)).by, Bound::Parent);
+    // No claim is too large for a key without a quota: the parent decides.
+    assert!(keyed.try_acquire(&1, 1 << 48).is_err() && keyed.try_acquire(&1, (1 << 48) + 1).is_err());
+    // A key that waits has its queue as ever.
+    let claims: Vec<_> = (0..2).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+    let mut claims = claims.into_iter().map(|mut claim| (claim.poll().is_pending(), claim));
+    let (mut first, mut second) = (claims.next().unwrap(), claims.next().unwrap());
+    assert!(first.0 && second.0 && keyed.snapshot().keys == 1);
+    clock.advance(100 * MILLI);
+    global.tick();
+    assert!(first.1.poll().is_ready() && second.1.poll().is_pending());
+}
+
+#[test]
 fn a_refusal_tells_what_of_the_parent_refused() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(2).clock(clock.clone());

@@ -372,3 +372,23 @@ async fn steps_during_a_wait_are_counted_from_the_origin_too() {
     clock.advance(MILLI);
     assert!(by_hand.poll().is_pending() && waiting.poll().is_ready());
 }
+
+#[test]
+fn try_now_grants_what_a_key_has_and_otherwise_does_nothing() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(3)).clock(clock.clone()).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    assert_eq!(keyed.consume(&1, 1).try_now().unwrap().remaining(), 1);
+    let before = keyed.snapshot();
+    let mut second = task::spawn(keyed.consume(&1, 2).try_now().unwrap_err());
+    assert_eq!(keyed.snapshot(), before, "it is not counted as a refusal");
+    assert!(second.poll().is_pending());
+    // Nothing passes a claim that waits.
+    assert!(keyed.clone().consume_owned(1, 1).try_now().is_err());
+    clock.advance(100 * MILLI);
+    keyed.tick();
+    assert!(second.is_woken() && second.poll().is_ready());
+    clock.advance(100 * MILLI);
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    assert!(keyed.clone().consume_owned(1, 1).try_now().is_err());
+}

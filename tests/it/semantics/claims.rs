@@ -2,7 +2,7 @@
 
 use super::*;
 use tokio_test::assert_ready_err;
-use tollgate::ConsumeError;
+use tollgate::{ConsumeError, Share};
 
 #[test]
 fn cost_zero_is_granted_at_once_and_touches_nothing() {
@@ -162,4 +162,48 @@ fn refused_requests_consume_nothing() {
     let after = fixture.limiter.snapshot();
     assert_eq!((after.granted, after.in_flight, after.refused), (0, Some(0), 3_000));
     let _all = fixture.limiter.try_acquire(3).unwrap();
+}
+
+#[test]
+fn try_now_grants_what_is_there_and_otherwise_does_nothing() {
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(6).initial(6)).max_in_flight(4));
+    let grant = fixture.limiter.consume(3).try_now().unwrap();
+    assert_eq!((grant.cost(), grant.remaining(), fixture.limiter.snapshot().in_flight), (3, 1, Some(3)));
+    let before = fixture.limiter.snapshot();
+    let claim = fixture.limiter.consume(2).try_now().unwrap_err();
+    assert_eq!(fixture.limiter.snapshot(), before);
+    let mut second = spawn(claim);
+    waits(&mut second);
+    // Nothing passes a claim that waits.
+    assert!(fixture.limiter.clone().consume_owned(1).try_now().is_err());
+    drop(grant);
+    let _second = served(&mut second);
+    let _third = fixture.limiter.clone().consume_owned(1).try_now().unwrap();
+    fixture.limiter.close();
+    let mut closed = spawn(fixture.limiter.consume(1).try_now().unwrap_err());
+    assert_eq!(assert_ready_err!(closed.poll()), ConsumeError::Closed);
+}
+
+#[test]
+fn try_now_refuses_what_no_claim_can_take() {
+    let fixture = Fixture::new(one_per_milli(5).initial(5));
+    for cost in [6, 1 << 48, (1 << 48) + 1, u64::MAX] {
+        assert!(fixture.limiter.consume(cost).try_now().is_err(), "{cost}");
+    }
+    assert_eq!(fixture.limiter.available(), 5);
+}
+
+#[test]
+fn try_now_in_a_class_takes_its_tokens_from_the_limiter() {
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(5)).classes());
+    let plain = fixture.limiter.class("plain", Share::weight(1)).unwrap();
+    let under_a_ceiling = Share::weight(1).ceiling(one_per_milli(1).initial(1));
+    let slow = fixture.limiter.class("slow", under_a_ceiling).unwrap();
+    drop(plain.consume(2).try_now().unwrap());
+    assert_eq!(fixture.limiter.available(), 3);
+    // It comes back although the tokens are there, and is granted at once.
+    let claim = slow.consume(1).try_now().unwrap_err();
+    assert_eq!(fixture.limiter.available(), 3);
+    drop(assert_ready_ok!(spawn(claim).poll()));
+    assert_eq!(fixture.limiter.available(), 2);
 }

@@ -76,6 +76,11 @@ fn claims_of_keys_let_other_tasks_run() {
     yields(PAID, async || drop(users.consume(&1, 1).within(Duration::ZERO).await.unwrap()));
     yields(PAID, async || drop(users.clone().consume_owned(1, 1).await.unwrap()));
     yields(PAID, async || _ = users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err());
+    // On the fast path.
+    let users = tollgate::KeyedLimiter::<u64>::new(Quota::per_second(1 << 20)).unwrap();
+    drop(users.try_acquire(&1, 1).unwrap());
+    yields(MOSTLY_FREE, async || drop(users.consume(&1, 1).await.unwrap()));
+    yields(MOSTLY_FREE, async || drop(users.clone().consume_owned(1, 1).await.unwrap()));
 }
 
 #[cfg(all(feature = "keyed", feature = "distributed"))]
