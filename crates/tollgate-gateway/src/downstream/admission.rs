@@ -16,7 +16,7 @@ use tollgate::{Bound, ConsumeError, Denied};
 
 use super::connection::Connection;
 use crate::limits::Limits;
-use crate::limits::builders::KeyedGrant;
+use crate::limits::builders::{KeyedConsume, KeyedGrant};
 use crate::limits::distributed::DistributedGrants;
 use crate::limits::refusing_limit::RefusingLimit;
 use crate::limits::rule_grants::RuleGrants;
@@ -39,10 +39,6 @@ pub(crate) struct Admission {
     pub(crate) max_wait: Duration,
     /// How many bytes of its body are read before.
     pub(crate) body_buffer: usize,
-    /// The longest pause in its body.
-    pub(crate) client_timeout: Duration,
-    /// Whether it may open a WebSocket.
-    pub(crate) websockets: bool,
 }
 
 /// The tokens in flight of a request, which are released when this is dropped.
@@ -99,6 +95,11 @@ impl Rejected {
     fn refused_by(refused_by: RefusingLimit, why: Refused) -> Box<Self> {
         Box::new(Self { by: refused_by.outcome(), refused_by: Some(refused_by), why })
     }
+
+    /// Whether there is no space for a bucket of the client.
+    fn has_no_bucket(&self) -> bool {
+        self.by == Outcome::RefusedEach && matches!(self.why, Refused::InLine(ConsumeError::TooManyKeys { .. }))
+    }
 }
 
 impl Admission {
@@ -146,46 +147,83 @@ impl Admission {
         check_estimate(Some(wait), self.max_wait).map_err(|why| Rejected::refused_by(refused_by, why))
     }
 
-    /// Waits in all queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
-    /// unlisted client for which there is no space becomes the one that they share. Also returns how long it waited.
-    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> (Result<Admitted, Box<Rejected>>, Duration) {
-        let mut left = TimeLeft::new(self.max_wait);
-        let mut passed = self.pass(connection, &mut left).await;
-        let has_no_bucket = |rejected: &Rejected| {
-            rejected.by == Outcome::RefusedEach
-                && matches!(rejected.why, Refused::InLine(ConsumeError::TooManyKeys { .. }))
-        };
-        if passed.as_ref().is_err_and(|rejected| has_no_bucket(rejected)) {
-            self.client = Client::Overflow;
-            passed = self.pass(connection, &mut left).await;
+    /// Waits in all queues, and subtracts the wait from `left`. If the future is dropped, the request leaves the queue and
+    /// its tokens are given back. An unlisted client for which there is no space becomes the one that they share.
+    pub(crate) async fn admit(
+        &mut self,
+        connection: &Arc<Connection>,
+        left: &mut TimeLeft,
+    ) -> Result<Admitted, Box<Rejected>> {
+        loop {
+            match self.pass(connection, left).await {
+                Err(rejected) if rejected.has_no_bucket() && self.client != Client::Overflow => {
+                    self.client = Client::Overflow;
+                }
+                passed => return passed,
+            }
         }
-        (passed, left.spent())
     }
 
     async fn pass(&self, connection: &Arc<Connection>, left: &mut TimeLeft) -> Result<Admitted, Box<Rejected>> {
-        let Self { client, cost, charges, estimate, .. } = self;
+        let Self { client, cost, .. } = self;
         let limits = &*connection.limits;
-        let own = {
-            let claim = pin!(limits.clients.of(client).consume(client, *cost).within(left.get()));
-            left.spend(claim).await.map_err(|why| Rejected::by_own(as_own_refusal(why)))?
+        let own = match limits.clients.of(client).consume(client, *cost).within(left.get()).try_now() {
+            Ok(granted) => granted,
+            // Waits are in boxes, so that the futures of most requests, and the code for them, are small.
+            Err(claim) => {
+                let granted = async { left.spend(pin!(claim)).await }.boxed().await;
+                granted.map_err(|why| Rejected::by_own(as_own_refusal(why)))?
+            }
         };
         let own = RefundOnDrop(Some(own));
-        let others = if estimate.is_some() || !charges.is_empty() || limits.distributed.is_used() {
-            // In a box, so that the futures of requests that need none of it are small.
-            Some(Box::pin(self.take_others(limits, left)).await?)
-        } else {
-            None
-        };
-        let all = {
-            let claim = pin!(limits.fair_queue.admit(client, *cost, left.get()));
-            left.spend(claim).await.map_err(Rejected::by_all)?
-        };
+        // Most requests need no more, and find the tokens.
+        if !self.has_others(limits)
+            && let Ok(all) = self.claim_all(limits, left)?.try_now()
+        {
+            return Ok(self.admitted(connection, own, all, None));
+        }
+        self.pass_others(connection, own, left).boxed().await
+    }
+
+    /// Waits in the queues after that of the client, whose tokens are `own`.
+    async fn pass_others<'a>(
+        &'a self,
+        connection: &'a Arc<Connection>,
+        own: RefundOnDrop<'a>,
+        left: &mut TimeLeft,
+    ) -> Result<Admitted, Box<Rejected>> {
+        let limits = &*connection.limits;
+        let others = if self.has_others(limits) { Some(self.take_others(limits, left).await?) } else { None };
+        let claim = limits.fair_queue.wait(&self.client, self.claim_all(limits, left)?);
+        let all = left.spend(pin!(claim)).await.map_err(Rejected::by_all)?;
+        Ok(self.admitted(connection, own, all, others))
+    }
+
+    /// Whether it takes tokens between those of the client and those of all.
+    fn has_others(&self, limits: &Limits) -> bool {
+        self.estimate.is_some() || !self.charges.is_empty() || limits.distributed.is_used()
+    }
+
+    /// A claim on the limit of all.
+    fn claim_all<'a>(&'a self, limits: &'a Limits, left: &TimeLeft) -> Result<KeyedConsume<'a, Client>, Box<Rejected>> {
+        limits.fair_queue.claim(&self.client, self.cost, left.get()).map_err(Rejected::by_all)
+    }
+
+    /// The tokens of the request, which has all of them.
+    fn admitted(
+        &self,
+        connection: &Arc<Connection>,
+        own: RefundOnDrop<'_>,
+        all: KeyedGrant<'_, Client>,
+        others: Option<OtherGrants>,
+    ) -> Admitted {
+        let Self { client, cost, .. } = *self;
         let (rules, model) = others.map_or((None, None), OtherGrants::used);
-        let in_flight = InFlight { connection: Arc::clone(connection), client: *client, cost: *cost, rules };
+        let in_flight = InFlight { connection: Arc::clone(connection), client, cost, rules };
         // From here on `in_flight` releases them.
         own.used().forget();
         all.forget();
-        Ok(Admitted { in_flight, model })
+        Admitted { in_flight, model }
     }
 
     /// Waits for the tokens between those of the client and those of all.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
+use futures::FutureExt;
 use tokio::time::Instant;
 use tollgate::Refused;
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
@@ -19,13 +20,14 @@ use super::admission::{Admission, Admitted, InFlight, ModelGrants, Rejected};
 use super::connection::Connection;
 use super::follow_upstream::{follow_upstream, restore_expired};
 use super::http_service::HttpService;
-use crate::body::upload::{Upload, UploadError};
+use crate::body::upload::Upload;
 use crate::config::Config;
 use crate::http::conformance;
 use crate::http::grpc;
 use crate::http::local_reply;
 use crate::limits::limit::Limit;
 use crate::limits::reason::Reason;
+use crate::limits::time_left::TimeLeft;
 use crate::llm::Llm;
 use crate::llm::estimate::Estimate;
 use crate::proxy::settling_body::settle;
@@ -145,6 +147,7 @@ struct LocalReply {
 }
 
 impl LocalReply {
+    #[cold]
     fn new(outcome: Outcome, response: Response<Body>) -> Box<Self> {
         Box::new(Self { outcome, response, refused: None, limit: None })
     }
@@ -170,52 +173,67 @@ async fn admit(
 ) -> Result<(Upload, Option<Admitted>), Box<LocalReply>> {
     let (mut admission, llm) = admission(connection, request)?;
     (record.client, record.cost) = (Some(admission.client), Some(admission.cost));
-    if !admission.websockets {
-        UpgradeRequest::forbid(request.extensions_mut());
-    }
     let upload = if request.body().is_end_stream() {
         Upload::default()
     } else {
-        // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
-        admission.check_wait(connection).map_err(|rejected| refusal(connection, &admission, *rejected))?;
-        let Admission { body_buffer, client_timeout, .. } = admission;
         let body = std::mem::take(request.body_mut());
         // In a box, so that the futures of requests without a body are small.
-        Box::pin(Upload::read(body, body_buffer, client_timeout)).await.map_err(upload_failed)?
+        let upload = read_body(connection, &admission, body).boxed().await?;
+        // A request without a body generates nothing. Its response may have the usage of an earlier one.
+        if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
+            estimate(connection, request, record, &mut admission, &llm, &upload)?;
+        }
+        upload
     };
-    // A request without a body generates nothing. Its response may have the usage of an earlier one.
-    if let Some(llm) = llm.filter(|_| !upload.is_end_stream()) {
-        let estimate = Estimate::of(&llm, request.uri().path(), request.headers(), &upload);
-        let estimate =
-            estimate.map_err(|(status, why)| LocalReply::new(Outcome::Invalid, local_reply::problem(status, &why)))?;
-        record.tokens = Some(estimate.tokens);
-        restore_expired(&connection.limits, &estimate);
-        admission.charges.splice(0..0, estimate.request_charge(admission.client));
-        admission.estimate = Some(Box::new(estimate));
-        // The usage of a compressed response could not be read.
-        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    }
-    let (admitted, waited) = admission.admit(connection).await;
+    let mut left = TimeLeft::new(admission.max_wait);
+    let admitted = admission.admit(connection, &mut left).await;
     // A client without a bucket of its own has become the one that such clients share.
-    (record.client, record.waited) = (Some(admission.client), Some(waited));
+    (record.client, record.waited) = (Some(admission.client), Some(left.spent()));
     let admitted = admitted.map_err(|rejected| refusal(connection, &admission, *rejected))?;
-    connection.stats.waits.note(waited);
+    connection.stats.waits.note(left.spent());
     Ok((upload, Some(admitted)))
 }
 
-fn upload_failed(error: UploadError) -> Box<LocalReply> {
-    LocalReply::new(error.outcome(), error.response())
+/// Reads as much of the body as is buffered. The body of a request that would be refused is not read, and not asked for by
+/// `100 Continue`.
+async fn read_body(connection: &Connection, admission: &Admission, body: Body) -> Result<Upload, Box<LocalReply>> {
+    admission.check_wait(connection).map_err(|rejected| refusal(connection, admission, *rejected))?;
+    let client_timeout = connection.limits.config().timeouts.client;
+    let upload = Upload::read(body, admission.body_buffer, client_timeout).await;
+    upload.map_err(|error| LocalReply::new(error.outcome(), error.response()))
+}
+
+/// Adds what a request to a language model is estimated to take.
+#[inline(never)]
+fn estimate(
+    connection: &Connection,
+    request: &mut Request<Body>,
+    record: &mut Record,
+    admission: &mut Admission,
+    llm: &Arc<Llm>,
+    upload: &Upload,
+) -> Result<(), Box<LocalReply>> {
+    let estimate = Estimate::of(llm, request.uri().path(), request.headers(), upload);
+    let estimate =
+        estimate.map_err(|(status, why)| LocalReply::new(Outcome::Invalid, local_reply::problem(status, &why)))?;
+    record.tokens = Some(estimate.tokens);
+    restore_expired(&connection.limits, &estimate);
+    admission.charges.splice(0..0, estimate.request_charge(admission.client));
+    admission.estimate = Some(Box::new(estimate));
+    // The usage of a compressed response could not be read.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Ok(())
 }
 
 /// The admission of `request`, and the settings if it is for a language model; or the response to a request that needs no
 /// admission. A request that waits later does not keep an old configuration alive.
 fn admission(
     connection: &Connection,
-    request: &Request<Body>,
+    request: &mut Request<Body>,
 ) -> Result<(Admission, Option<Arc<Llm>>), Box<LocalReply>> {
     check_request(request)?;
     let config = connection.limits.config();
-    let block = block(&config, request, connection)?;
+    let block = if config.networks.is_empty() { None } else { block(&config, request, connection)? };
     let client = config.keys.client(request.headers(), request.uri(), connection.peer).map_err(|ambiguous| {
         LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, ambiguous.hint()))
     })?;
@@ -232,32 +250,31 @@ fn admission(
         return Err(LocalReply::new(Outcome::Failed, unavailable(wait)));
     }
     let policy = config.routes.policy(request.method(), request.headers(), request.uri().path());
-    let RoutePolicy { cost, body_buffer, rules, is_llm, websockets } = policy.map_err(|BadEscape| {
+    let policy = policy.map_err(|BadEscape| {
         let why = "the path has a percent sign that begins no escape: write %25";
         LocalReply::new(Outcome::Invalid, local_reply::problem(StatusCode::BAD_REQUEST, why))
     })?;
+    let RoutePolicy { cost, body_buffer, ref rules, is_llm, websockets } = *policy;
     let of_block = block.map(|(rule, address)| Charge { rule, client: Client::Address(address), cost });
     let charges = if rules.is_empty() && of_block.is_none() {
         Vec::new()
     } else {
-        rules.into_iter().map(|rule| Charge { rule, client, cost }).chain(of_block).collect()
+        rules.iter().map(|rule| Charge { rule: *rule, client, cost }).chain(of_block).collect()
     };
-    let client_timeout = config.timeouts.client;
-    let max_wait = config.max_wait;
-    let admission =
-        Admission { client, cost, charges, estimate: None, max_wait, body_buffer, client_timeout, websockets };
+    if !websockets {
+        UpgradeRequest::forbid(request.extensions_mut());
+    }
+    let admission = Admission { client, cost, charges, estimate: None, max_wait: config.max_wait, body_buffer };
     Ok((admission, config.llm.clone().filter(|_| is_llm)))
 }
 
 /// The limits of the request's block of addresses, if it has any, and the address.
+#[inline(never)]
 fn block(
     config: &Config,
     request: &Request<Body>,
     connection: &Connection,
 ) -> Result<Option<(Name, IpAddr)>, Box<LocalReply>> {
-    if config.networks.is_empty() {
-        return Ok(None);
-    }
     let address = config.keys.proxies.client(request.headers(), connection.peer.ip());
     match config.networks.of(address) {
         Block::Limited(rule) => Ok(Some((rule, ClientAddress::from(address).into()))),
@@ -283,6 +300,7 @@ fn rate_limits(connection: &Connection, client: &Client) -> RateLimits {
     RateLimits::of_key(connection.limits.clients.of(client), client, terms)
 }
 
+#[inline(never)]
 fn refusal(connection: &Connection, admission: &Admission, rejected: Rejected) -> Box<LocalReply> {
     let mut limits = rate_limits(connection, &admission.client);
     // The state of a limit that several clients share is reported only to a client that it refused.

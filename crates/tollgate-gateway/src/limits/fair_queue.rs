@@ -5,7 +5,7 @@
 //! its group: clients are served by weight, whatever the number of their requests, and the requests of one client in
 //! order.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use futures::poll;
 use tollgate::{Class, ConfigError, ConsumeError, Limiter, ReleaseError, Share};
 
-use super::builders::{KeyedBuilder, KeyedGrant, KeyedLimiter, OwnedKeyedGrant};
+use super::builders::{KeyedBuilder, KeyedConsume, KeyedLimiter, OwnedKeyedGrant};
 use crate::config::Config;
 use crate::request::client::Client;
 use crate::request::keys::Keys;
@@ -80,39 +80,34 @@ impl FairQueue {
     ///
     /// `QueueFull` if too many requests wait: of listed keys for a listed key, which unlisted clients can therefore not
     /// lock out; of all clients for an unlisted one.
-    pub(crate) async fn admit_owned(
+    pub(crate) async fn admit(
         &self,
         client: &Client,
         cost: u64,
         max_wait: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
-        let claim = pin!(self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait));
-        self.wait(client, cost, claim).await
+        self.check_full(client, cost)?;
+        self.wait(client, self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait)).await
     }
 
-    /// The same, with a grant that is for the caller alone.
-    pub(crate) async fn admit<'a>(
+    /// A claim on `cost` tokens, to be awaited by [`wait`](Self::wait). The errors are those of [`admit`](Self::admit).
+    pub(crate) fn claim<'a>(
         &'a self,
         client: &'a Client,
         cost: u64,
         max_wait: Duration,
-    ) -> Result<KeyedGrant<'a, Client>, ConsumeError> {
-        let claim = pin!(self.of(client).clients.consume(client, cost).within(max_wait));
-        self.wait(client, cost, claim).await
+    ) -> Result<KeyedConsume<'a, Client>, ConsumeError> {
+        self.check_full(client, cost)?;
+        Ok(self.of(client).clients.consume(client, cost).within(max_wait))
     }
 
-    /// Releases the tokens of a grant that was [forgotten](KeyedGrant::forget).
-    pub(crate) fn release(&self, client: &Client, cost: u64) -> Result<(), ReleaseError> {
-        self.of(client).clients.release(client, cost)
-    }
-
-    async fn wait<T>(
+    /// Waits for a claim of `client`.
+    pub(crate) async fn wait<T>(
         &self,
         client: &Client,
-        cost: u64,
-        mut claim: Pin<&mut impl Future<Output = Result<T, ConsumeError>>>,
+        claim: impl Future<Output = Result<T, ConsumeError>>,
     ) -> Result<T, ConsumeError> {
-        self.check_full(client, cost)?;
+        let mut claim = pin!(claim);
         if let Poll::Ready(granted) = poll!(claim.as_mut()) {
             return granted;
         }
@@ -121,6 +116,11 @@ impl FairQueue {
         }
         let _waits = Waits::of(&self.of(client).waiting);
         claim.await
+    }
+
+    /// Releases the tokens of a grant that was [forgotten](tollgate::KeyedGrant::forget).
+    pub(crate) fn release(&self, client: &Client, cost: u64) -> Result<(), ReleaseError> {
+        self.of(client).clients.release(client, cost)
     }
 
     /// Refuses a request that finds too many others, which it could not pass. One that costs nothing does not wait.

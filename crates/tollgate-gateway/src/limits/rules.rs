@@ -81,7 +81,7 @@ impl Rules {
         for charge in charges {
             let Some(shared) = self.shared(charge.rule) else { continue };
             let max_wait = left.get();
-            let granted = left.spend(pin!(shared.fair_queue.admit_owned(client, charge.cost, max_wait))).await;
+            let granted = left.spend(pin!(shared.fair_queue.admit(client, charge.cost, max_wait))).await;
             grants.shared.push(granted.map_err(|why| (RefusingLimit::Rule(charge.rule), why))?);
         }
         grants.dry_runs = self.dry_runs.note(own, left.get());

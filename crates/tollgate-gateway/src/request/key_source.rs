@@ -149,8 +149,9 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str
 
 /// The value of a field, without the scheme and the spaces after it.
 fn bare(value: &str) -> &str {
-    // HTTP/2 leaves spaces around the value, and HTTP/1.1, in which it is forwarded, does not.
-    let value = value.trim_matches(SPACES);
+    // HTTP/2 leaves spaces around the value, and HTTP/1.1, in which it is forwarded, does not. A value has no other ASCII
+    // spaces than these.
+    let value = value.trim_ascii();
     let split = value.split_at_checked(SCHEME.len());
     let is_scheme = |(scheme, key): &(&str, &str)| scheme.eq_ignore_ascii_case(SCHEME) && key.starts_with(SPACES);
     split.filter(is_scheme).map_or(value, |(_, key)| key.trim_start_matches(SPACES))

@@ -1,5 +1,6 @@
 //! The policy of a request, by its path and its method.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use axum::http::{HeaderMap, Method};
@@ -13,6 +14,8 @@ use crate::http::path_variants::{self, PathVariants, is_escaped_rightly, is_unam
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     segments: Vec<Segment>,
+    /// Its segments with slashes between them.
+    path: Box<[u8]>,
     /// Empty if the route matches any method.
     methods: Vec<Method>,
     pub(crate) cost: u64,
@@ -65,12 +68,20 @@ impl Route {
         let path: Vec<u8> = percent_decode_str(path).collect();
         let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty()).collect();
         let segment = |text: &[u8]| Segment { text: text.into(), normalized: normalize(text).into() };
-        let segments = path_variants::resolve(&segments).into_iter().map(segment).collect();
-        Self { segments, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
+        let segments = path_variants::resolve(&segments);
+        let path = segments.join(&b'/').into();
+        let segments = segments.into_iter().map(segment).collect();
+        Self { segments, path, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
     }
 
     fn is_of(&self, method: &str) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|own| own.as_str().eq_ignore_ascii_case(method))
+    }
+
+    /// The same as [`matches`](Self::matches) of the segments of `path`, which is unambiguous.
+    fn matches_plain(&self, path: &[u8]) -> bool {
+        let below = path.strip_prefix(b"/").unwrap_or(path).strip_prefix(&*self.path);
+        self.path.is_empty() || below.is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     }
 
     fn matches<'a>(&self, mut path: impl Iterator<Item = &'a [u8]>) -> bool {
@@ -83,6 +94,17 @@ impl Route {
         self.segments.len() <= path.len() && self.segments.iter().zip(path).all(is_same)
     }
 
+    fn policy(&self, body_buffer: usize) -> RoutePolicy {
+        let buffer = body_buffer.max(if self.is_llm { LLM_BUFFER } else { 0 });
+        RoutePolicy {
+            cost: self.cost,
+            body_buffer: self.body_buffer.unwrap_or(buffer),
+            rules: self.rule.into_iter().collect(),
+            is_llm: self.is_llm,
+            websockets: self.websockets,
+        }
+    }
+
     fn is_normalized(&self) -> bool {
         self.segments.iter().all(|segment| *segment.text == *segment.normalized.as_bytes())
     }
@@ -91,7 +113,8 @@ impl Route {
 /// All routes. The route with the longest path decides; of several, the first in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
-    routes: Vec<Route>,
+    /// With their policies.
+    routes: Vec<(Route, RoutePolicy)>,
     /// The policy of a request without a route.
     base: RoutePolicy,
     /// Whether all segments of all routes are the same [loosely](normalize).
@@ -111,27 +134,37 @@ impl Routes {
         let are_normalized = routes.iter().all(Route::is_normalized);
         let methods: HashSet<Method> = routes.iter().flat_map(|route| route.methods.iter().cloned()).collect();
         let base = RoutePolicy { cost: 1, body_buffer, rules: Vec::new(), is_llm: false, websockets: false };
+        let with_policy = |route: Route| {
+            let policy = route.policy(body_buffer);
+            (route, policy)
+        };
+        let routes = routes.into_iter().map(with_policy).collect();
         Self { routes, base, are_normalized, methods: methods.into_iter().collect() }
     }
 
     /// The highest policy of all that the request may mean to the upstream.
-    pub(crate) fn policy(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<RoutePolicy, BadEscape> {
+    pub(crate) fn policy(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Cow<'_, RoutePolicy>, BadEscape> {
         if self.routes.is_empty() {
-            return Ok(self.base.clone());
+            return Ok(Cow::Borrowed(&self.base));
         }
         let is_unambiguous = is_unambiguous(path);
         if !is_unambiguous && !is_escaped_rightly(path) {
             return Err(BadEscape);
         }
         let own = method.as_str();
-        if self.methods.is_empty() {
-            return Ok(self.policy_of(&[own], path, is_unambiguous));
-        }
         let mut others = others(method, headers).peekable();
-        if others.peek().is_none() {
-            return Ok(self.policy_of(&[own], path, is_unambiguous));
+        if !self.methods.is_empty() && others.peek().is_some() {
+            return Ok(self.policy_of(&self.distinct(own, others), path, is_unambiguous));
         }
-        Ok(self.policy_of(&self.distinct(own, others), path, is_unambiguous))
+        if self.are_normalized && is_unambiguous {
+            return Ok(Cow::Borrowed(self.first(own, |route| route.matches_plain(path.as_bytes()))));
+        }
+        Ok(self.policy_of(&[own], path, is_unambiguous))
     }
 
     /// Those of the methods that routes tell apart. A client may name hundreds.
@@ -147,43 +180,40 @@ impl Routes {
     }
 
     /// The highest policy of a request that may have any of these methods.
-    fn policy_of(&self, methods: &[&str], path: &str, is_unambiguous: bool) -> RoutePolicy {
+    fn policy_of(&self, methods: &[&str], path: &str, is_unambiguous: bool) -> Cow<'_, RoutePolicy> {
         if self.are_normalized && is_unambiguous {
-            return self.policy_by(methods, |route| route.matches(path_variants::segments(path.as_bytes())));
+            return self.policy_by(methods, |route| route.matches_plain(path.as_bytes()));
         }
         let Some(readings) = PathVariants::of(path) else {
-            let is_of = |route: &&Route| methods.iter().any(|method| route.is_of(method));
-            let all = self.routes.iter().filter(is_of).map(|route| self.policy_at(route));
-            return all.fold(self.base.clone(), RoutePolicy::max);
+            let is_of = |(route, _): &&(Route, _)| methods.iter().any(|method| route.is_of(method));
+            let all = self.routes.iter().filter(is_of).map(|(_, policy)| Cow::Borrowed(policy));
+            return all.fold(Cow::Borrowed(&self.base), max);
         };
         let policy = |path: path_variants::Segments<'_>| {
             let exact = self.policy_by(methods, |route| route.matches(path.iter().copied()));
             // The longest route is the first.
-            let longest = self.routes.first().map_or(0, |route| route.segments.len());
+            let longest = self.routes.first().map_or(0, |(route, _)| route.segments.len());
             let normalized: Vec<String> = path.iter().take(longest).map(|segment| normalize(segment)).collect();
-            exact.max(self.policy_by(methods, |route| route.matches_normalized(&normalized)))
+            max(exact, self.policy_by(methods, |route| route.matches_normalized(&normalized)))
         };
-        readings.paths().map(policy).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
+        readings.paths().map(policy).reduce(max).unwrap_or(Cow::Borrowed(&self.base))
     }
 
-    fn policy_by(&self, methods: &[&str], matches: impl Fn(&Route) -> bool) -> RoutePolicy {
-        let of = |method: &&str| {
-            let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
-            found.map_or_else(|| self.base.clone(), |route| self.policy_at(route))
-        };
-        methods.iter().map(of).reduce(RoutePolicy::max).unwrap_or_else(|| self.base.clone())
+    fn policy_by(&self, methods: &[&str], matches: impl Fn(&Route) -> bool) -> Cow<'_, RoutePolicy> {
+        let of = |method: &&str| Cow::Borrowed(self.first(method, &matches));
+        methods.iter().map(of).reduce(max).unwrap_or(Cow::Borrowed(&self.base))
     }
 
-    fn policy_at(&self, route: &Route) -> RoutePolicy {
-        let buffer = self.base.body_buffer.max(if route.is_llm { LLM_BUFFER } else { 0 });
-        RoutePolicy {
-            cost: route.cost,
-            body_buffer: route.body_buffer.unwrap_or(buffer),
-            rules: route.rule.into_iter().collect(),
-            is_llm: route.is_llm,
-            websockets: route.websockets,
-        }
+    /// The policy of the first route that matches.
+    fn first(&self, method: &str, matches: impl Fn(&Route) -> bool) -> &RoutePolicy {
+        let found = self.routes.iter().find(|(route, _)| matches(route) && route.is_of(method));
+        found.map_or(&self.base, |(_, policy)| policy)
     }
+}
+
+/// The highest policy of a request that may have either.
+fn max<'a>(one: Cow<'a, RoutePolicy>, other: Cow<'a, RoutePolicy>) -> Cow<'a, RoutePolicy> {
+    if one == other { one } else { Cow::Owned(one.into_owned().max(other.into_owned())) }
 }
 
 /// The other methods that the upstream may take a request for.
@@ -191,6 +221,18 @@ fn others<'a>(method: &Method, headers: &'a HeaderMap) -> impl Iterator<Item = &
     // To most upstreams HEAD is as much work as GET.
     let get = (method == Method::HEAD).then_some("GET");
     get.into_iter().chain(forwarding::methods(headers))
+}
+
+#[test]
+fn a_plain_path_is_matched_as_its_segments_are() {
+    let plain = ["/", "*", "", "/a", "/a/", "/ab", "/a/b", "/a/b/", "/a/bc", "/b", "/b/a", "/a-b/c", "a", "a/b"];
+    for route in plain {
+        let route = Route::new(route, Vec::new(), 1, None);
+        for path in plain {
+            let expected = route.matches(path_variants::segments(path.as_bytes()));
+            assert_eq!(route.matches_plain(path.as_bytes()), expected, "{route:?} {path}");
+        }
+    }
 }
 
 /// The work for a path is done once for each method that is left.

@@ -4,6 +4,7 @@ use super::app::config::Config;
 use super::app::downstream::admission::Admission;
 use super::app::downstream::connection::Connection;
 use super::app::limits::Limits;
+use super::app::limits::time_left::TimeLeft;
 use super::app::proxy::UpstreamClients;
 use super::app::request::client::Client;
 use super::app::request::name::Name;
@@ -54,18 +55,10 @@ pub(super) fn connection(keys: &str) -> Connection {
 
 /// Waits for the limits, and for the upstream. Returns whether it was served.
 async fn ask(connection: &Arc<Connection>, client: Client) -> bool {
-    let (max_wait, client_timeout) = (2 * SECOND, SECOND);
-    let mut claim = Admission {
-        client,
-        cost: 1,
-        charges: Vec::new(),
-        estimate: None,
-        max_wait,
-        body_buffer: 0,
-        client_timeout,
-        websockets: false,
-    };
-    let (Ok(pass), _) = claim.admit(connection).await else { return false };
+    let mut claim =
+        Admission { client, cost: 1, charges: Vec::new(), estimate: None, max_wait: 2 * SECOND, body_buffer: 0 };
+    let mut left = TimeLeft::new(claim.max_wait);
+    let Ok(pass) = claim.admit(connection, &mut left).await else { return false };
     tokio::time::sleep(UPSTREAM).await;
     drop(pass);
     true

@@ -77,7 +77,7 @@ impl KeysTable {
         check_cap(source, self.in_flight.as_ref())?;
         let listed_weight = check_weight(source, "listed_weight", &self.listed_weight)?;
         let proxies = check_proxies(source, self.proxies_before, self.trusted_proxies)?;
-        let (mut names, mut quotas, mut weights) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut names, mut quotas, mut weights) = (HashMap::default(), BTreeMap::new(), BTreeMap::new());
         for (name, Listed { key, quota, weight }) in self.listed {
             let name = Name::new(&name);
             let bare = check_key(source, &key_source, name, &key)?;
