@@ -42,8 +42,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Release),
         6 => (1_u64..30).prop_map(Op::Pass),
         2 => (0_usize..QUEUES, 1_u64..30).prop_map(|(line, span)| Op::Glance(line, span)),
-        1 => (0_usize..QUEUES, 1_u64..20).prop_map(|(line, span)| Op::Pause(line, span)),
-        1 => (0_usize..QUEUES).prop_map(Op::Resume),
+        1 => (0_usize..QUEUES, 1_u64..60).prop_map(|(line, span)| Op::Pause(line, span)),
+        2 => (0_usize..QUEUES).prop_map(Op::Resume),
         1 => (0_usize..QUEUES, 5_u64..9).prop_map(|(line, cap)| Op::SetCap(line, cap)),
     ]
 }
