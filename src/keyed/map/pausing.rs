@@ -27,8 +27,8 @@ where
     /// Ends the pause of a key.
     pub(in crate::keyed) fn resume(&self, key: &K) {
         let hash = self.hash(key);
-        let entered =
-            self.enter(key, hash, true, |shard, request, context, deferred| shard.resume_key(request, context, deferred));
+        let entered = self
+            .enter(key, hash, true, |shard, request, context, deferred| shard.resume_key(request, context, deferred));
         if let Entered::Live(live) = entered {
             live::resume(&live);
             self.let_go(hash, live);
@@ -38,10 +38,7 @@ where
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
         let (now, ends) = (self.now(), self.pause_ends.load(Ordering::Acquire));
-        self.visit_all(
-            |shard| shard.pause_all(now, nanos, ends),
-            |live| live::pause_in_common(live, now, nanos, ends),
-        );
+        self.visit_all(|shard| shard.pause_all(now, nanos, ends), |live| live::pause_in_common(live, now, nanos, ends));
     }
 
     /// Ends the pause of all keys.

@@ -129,8 +129,7 @@ impl<K> Shard<K> {
         let last = rare_fields.pending.last().map(|change| &*change.rates);
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
         let mut is_full = |live: &Arc<Core>, rates: &Rates| {
-            let idle =
-                live::look_at_idle(live, rates, synced).filter(|idle| rates.is_full_or_above(&idle.levels));
+            let idle = live::look_at_idle(live, rates, synced).filter(|idle| rates.is_full_or_above(&idle.levels));
             idle.map(|Idle { levels, granted, refunded }| {
                 totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
                 synced = synced.max(levels.at);

@@ -41,9 +41,7 @@ impl<K: Clone + Eq> Shard<K> {
         if let Some(live) = self.find_live(request) {
             return Ok(live);
         }
-        let new = |rates: &Rates, levels: Levels| {
-            context.template.live(rates, &levels, shard_state, request.hash)
-        };
+        let new = |rates: &Rates, levels: Levels| context.template.live(rates, &levels, shard_state, request.hash);
         if let Some(CustomEntry { key, hash, rates, entry_state, pinned }) = self.take_custom(request) {
             let live = entry_state.levels(&rates, now).map_or_else(Arc::clone, |levels| new(&rates, levels));
             self.push_live(CustomEntry { key, hash, rates, entry_state: EntryState::Live(Arc::clone(&live)), pinned });

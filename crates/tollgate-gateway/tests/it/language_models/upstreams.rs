@@ -195,8 +195,7 @@ async fn a_late_refusal_counts_if_the_file_still_names_its_upstream() {
     let ((a, at_a), (b, at_b)) = (Provider::start().await, Provider::start().await);
     answer_all(&b, 200, &[]);
     let silent: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let unfollowed =
-        |text: String| text.replace("follow_upstream_limits = true", "follow_upstream_limits = false");
+    let unfollowed = |text: String| text.replace("follow_upstream_limits = true", "follow_upstream_limits = false");
     let cases = [
         ("replaced", vec![at_a], text(&[at_b], ""), false),
         ("replaced by two", vec![at_a], text(&[silent, at_b], ""), false),
