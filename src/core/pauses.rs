@@ -34,7 +34,6 @@ impl CommonPause {
     }
 
     /// The number with which a pause that begins now is announced; the next end has the number after it.
-    #[cfg(feature = "distributed")]
     pub(crate) fn ends(&self) -> u64 {
         self.ends
     }
