@@ -1,7 +1,7 @@
 //! The state under the limiter's lock: the queue of waiters, the supply of tokens, and the rest of a limiter's data.
 //!
 //! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in `claims.rs`,
-//! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
+//! cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue that is behind in `deferred.rs`, estimates
 //! in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in `joint.rs`, external tokens in `source.rs`, the
 //! link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the
 //! levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in
@@ -26,6 +26,7 @@ mod forecast;
 mod joint;
 mod keys;
 mod parent;
+mod pausing;
 mod publish;
 pub(crate) mod saved;
 mod serving;
@@ -48,6 +49,7 @@ use serving::Served;
 use crate::core::classes::{ClassId, Classes};
 use crate::core::drivers::Drivers;
 use crate::core::dry_run::DryRun;
+use crate::core::pauses::Pauses;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
@@ -162,6 +164,8 @@ pub(crate) struct Rare {
     forecast: Option<Forecast>,
     /// Present if the limiter was built with classes; see `state/classes.rs`.
     classes: Option<Box<Classes>>,
+    /// The pauses whose later end the supply keeps.
+    pauses: Pauses,
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
@@ -197,7 +201,8 @@ pub(crate) struct Totals {
 
 impl State {
     pub(crate) fn new(supply: Supply, cap: Option<u64>, origin: u64) -> Self {
-        Self {
+        let own = supply.gate();
+        let mut state = Self {
             queue: Queue::new(),
             last_due: u64::MAX,
             last_served: 0,
@@ -212,7 +217,11 @@ impl State {
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
             rare: None,
+        };
+        if own > 0 {
+            state.rare().pauses.own = own;
         }
+        state
     }
 
     /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
@@ -223,6 +232,10 @@ impl State {
     /// Makes this the queue of a child: nothing is granted here that the parent does not grant.
     pub(crate) fn set_parent(&mut self) {
         self.role.add(Role::CHILD);
+    }
+
+    pub(crate) fn pauses(&self) -> Pauses {
+        self.rare.as_ref().map_or_else(Pauses::default, |rare| rare.pauses)
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

@@ -94,6 +94,8 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
 
     fn pause_for(&self, key: &K, duration: Duration);
     fn pause_all_for(&self, duration: Duration);
+    fn resume(&self, key: &K);
+    fn resume_all(&self);
     fn replenish(&self, key: &K, tokens: u64);
     fn entries(&self) -> Vec<KeyedEntry<K>>;
     fn snapshot(&self) -> KeyedSnapshot<K>;

@@ -251,9 +251,9 @@ where
     /// bytes, for as long as a handle to its limiter exists.
     ///
     /// Changes that are made through the handle hold for this key. A pause lasts until its end, as with
-    /// [`pause_for`](Self::pause_for). `set_quota`, `close`, and a `resume` from a pause of all keys are undone some time after the last handle was dropped
-    /// and the key has neither waiters nor tokens in flight. For a lasting quota, use
-    /// [`set_one_quota_for`](Self::set_one_quota_for).
+    /// [`pause_for`](Self::pause_for), and `resume` ends the pause of the key and not that of all keys. `set_quota` and
+    /// `close` are undone some time after the last handle was dropped and the key has neither waiters nor tokens in
+    /// flight. For a lasting quota, use [`set_one_quota_for`](Self::set_one_quota_for).
     ///
     /// The limiter of a key of a distributed limiter is an ordinary node of the key's store.
     ///

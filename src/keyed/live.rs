@@ -17,6 +17,7 @@ use super::rates::{Levels, Rates};
 use crate::clock::Time;
 use crate::core::classes::KeyName;
 use crate::core::parent::Parent;
+use crate::core::pauses::CommonPause;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::schedule::Schedule;
 use crate::core::state::State;
@@ -58,8 +59,14 @@ impl LiveTemplate {
     }
 
     /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change
-    /// that `rates` includes.
-    pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
+    /// that `rates` includes; `common_pause` is that of all keys.
+    pub(super) fn live(
+        &self,
+        rates: &Rates,
+        levels: &Levels,
+        (quota_version, common_pause): (u32, Option<CommonPause>),
+        hash: u64,
+    ) -> Arc<Core> {
         let schedules = rates.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);
             Schedule::resume(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
@@ -67,7 +74,7 @@ impl LiveTemplate {
         let cap = self.cap();
         let mut supply = Supply::from_schedules(schedules, cap, 0, levels.at);
         if levels.is_paused() {
-            supply.pause_until(levels.gate);
+            supply.set_gate(levels.gate);
         }
         let mut state = State::new(supply, cap, 0);
         state.queue.limit_to(self.max_waiting);
@@ -75,6 +82,9 @@ impl LiveTemplate {
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
         state.quota_version = quota_version;
+        if let Some(common_pause) = common_pause {
+            state.begin_in_common(common_pause);
+        }
         state.name_quotas(Arc::clone(&rates.names));
         let rovers = Rovers::new(0);
         if self.dry_run.is_on() {
@@ -136,7 +146,7 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
         let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect());
         rates.adopt(&own, &levels_of(&own))
     };
-    levels.gate = supply.gate();
+    levels.gate = state.pauses().own;
     Some(Idle { levels, granted: state.granted(&live.rovers), refunded: state.totals.refunded })
 }
 
@@ -178,6 +188,21 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
 /// Pauses `live` for `nanos` from `now`, or until the later instant to which it is paused already.
 pub(super) fn pause_for(live: &Core, now: u64, nanos: u64) {
     live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
+}
+
+/// Ends the pause of `live` by itself.
+pub(super) fn resume(live: &Core) {
+    live.with(|state, rovers, _| state.end_pause(rovers));
+}
+
+/// Pauses `live` with all other keys, for `nanos` from `now`; see [`CommonPause`].
+pub(super) fn pause_in_common(live: &Core, now: u64, nanos: u64, ends: u64) {
+    live.with(|state, rovers, _| state.pause_in_common(rovers, now, nanos, ends));
+}
+
+/// Ends the pause of all keys for `live`.
+pub(super) fn end_common_pause(live: &Core, ends: u64) {
+    live.with(|state, rovers, _| state.end_common_pause(rovers, ends));
 }
 
 /// Puts `live` in dry run, or not, as `template` says now: see [`refresh_cap`].

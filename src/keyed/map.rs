@@ -77,6 +77,8 @@ pub(super) struct Map<K, S> {
     weight_by: Option<WeightBy<K>>,
     /// The version of the common quotas: how many times they were set.
     versions: AtomicU64,
+    /// How often a pause of all keys was ended; see [`CommonPause`](crate::core::pauses::CommonPause).
+    pause_ends: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
@@ -149,7 +151,7 @@ impl<K, S> Map<K, S> {
         let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
-            template.live(&rates, &levels.unwrap_or(rates.full(0)), 0, 0)
+            template.live(&rates, &levels.unwrap_or(rates.full(0)), (0, None), 0)
         };
         let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
         let now = template.time.now();
@@ -173,6 +175,7 @@ impl<K, S> Map<K, S> {
             known: Mutex::new(Default::default()),
             pool,
             versions: AtomicU64::new(0),
+            pause_ends: AtomicU64::new(0),
             most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
             has_extras,
             is_ranked: top.is_some(),

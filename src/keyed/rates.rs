@@ -35,7 +35,7 @@ pub(super) struct Levels {
     /// One level for each quota, in units; the rest is 0.
     units: [i128; MAX_QUOTAS],
     pub(super) at: u64,
-    /// The key is paused: no call takes tokens before this instant.
+    /// The key is paused by itself: no call takes tokens before this instant.
     pub(super) gate: u64,
 }
 
@@ -51,14 +51,14 @@ impl Levels {
         Self { at, gate, ..self }
     }
 
-    /// The same levels, without a pause that ends at `gate` or before.
-    pub(super) fn paused_beyond(self, gate: u64) -> Self {
-        if self.gate <= gate { Self { gate: 0, ..self } } else { self }
-    }
-
     /// The same levels, paused until `gate` at least.
     pub(super) fn paused_until(self, gate: u64) -> Self {
         Self { gate: self.gate.max(gate), ..self }
+    }
+
+    /// The same levels, not paused.
+    pub(super) fn resumed(self) -> Self {
+        Self { gate: 0, ..self }
     }
 
     pub(super) fn is_paused(&self) -> bool {

@@ -62,6 +62,7 @@ use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::top::{self, KeyedTop, Rank, Ranks};
+use crate::core::pauses::CommonPause;
 use crate::core::{Core, drop_quietly};
 use entry_state::EntryState;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,8 +119,7 @@ struct RareFields<K> {
     /// Used instead of `packed_levels` if there are two common quotas.
     packed_pairs: PackedPairs<K>,
     custom_entries: Groups<CustomEntry<K>, CUSTOM_PER_GROUP>,
-    /// The instant until which all keys are paused.
-    gate: u64,
+    common_pause: CommonPause,
     /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
     /// delivers them.
     quota_version: u32,
@@ -310,7 +310,7 @@ impl<K> Shard<K> {
             Box::new(RareFields {
                 packed_pairs: PackedPairs::new(),
                 custom_entries: Groups::new(),
-                gate: 0,
+                common_pause: CommonPause::default(),
                 quota_version: 0,
                 version: 0,
                 pending: Vec::new(),

@@ -339,6 +339,52 @@ fn all_keys_are_paused_while_a_caller_comes_to_wait() {
     });
 }
 
+/// The pause of all keys ends while a claim begins to wait: whichever comes first, the claim is served when its token is
+/// there.
+///
+/// Plant `waiters_are_not_told_of_the_end_of_a_pause_of_all`: the keys with waiters stay paused.
+#[test]
+fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
+    explore(|race| {
+        let (keyed, clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        keyed.pause_all_for(3 * SECOND);
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        let come = actor(race, move || {
+            assert!(waiting.poll().is_pending());
+            waiting
+        });
+        let operator = keyed.clone();
+        let resume = actor(race, move || operator.resume_all());
+        let mut waiting = come.join().unwrap();
+        resume.join().unwrap();
+        clock.advance(SECOND);
+        keyed.tick();
+        assert!(waiting.is_woken() && waiting.poll().is_ready(), "not paused, and its token is there");
+    });
+}
+
+/// All keys are paused while another thread ends a pause: in the end a key with a waiter and one without are both paused, or
+/// neither.
+///
+/// Plant `pause_of_all_and_its_end_are_applied_in_the_order_of_arrival`.
+#[test]
+fn all_keys_are_paused_and_resumed_at_once() {
+    explore(|race| {
+        let (keyed, _clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(waiting.poll().is_pending());
+        let (one, other) = (keyed.clone(), keyed.clone());
+        let pause = actor(race, move || one.pause_all_for(9 * SECOND));
+        let resume = actor(race, move || other.resume_all());
+        pause.join().unwrap();
+        resume.join().unwrap();
+        let is_paused = [1, 2].map(|key| keyed.estimate(&key, 1) >= Some(9 * SECOND));
+        assert!(is_paused[0] == is_paused[1], "{is_paused:?}");
+    });
+}
+
 /// The in-flight cap is changed while the first grant of a key is made: whichever comes first, the key has the new cap.
 ///
 /// Plant `cap_is_changed_after_the_visit`: an entry that is created between the visit and the change keeps the old cap.

@@ -96,6 +96,11 @@ impl Config {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
+    /// Whether the limits of models follow what the upstreams say.
+    pub(crate) fn follows_upstreams(&self) -> bool {
+        self.llm.as_ref().is_some_and(|llm| llm.follows)
+    }
+
     /// What the upstreams speak.
     pub(crate) fn upstream_protocol(&self) -> UpstreamProtocol {
         if self.fixed.upstream_http2.value { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 }

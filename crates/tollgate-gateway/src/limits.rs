@@ -20,7 +20,7 @@ pub(crate) mod state_keys;
 pub(crate) mod time_left;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
@@ -35,13 +35,16 @@ use client_limits::ClientLimits;
 use distributed::version::check_version;
 use distributed::{BuildError, Distributed};
 use fair_queue::FairQueue;
-use model_pauses::change_pauses;
+use model_pauses::{change_pauses, end_saved_pauses};
 use rules::Rules;
 use state::{RuleStates, State};
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
 /// set later, and so that the tokens in flight are counted.
 pub(crate) const UNCAPPED: u64 = 1 << 48;
+
+/// The lock of the limits that follow the upstreams.
+pub(crate) type Following<'a> = MutexGuard<'a, ()>;
 
 pub(crate) struct Limits {
     /// All requests together.
@@ -60,8 +63,9 @@ pub(crate) struct Limits {
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
-    /// Locked while the pause of a model is changed.
-    pauses: Mutex<()>,
+    /// Locked while limits follow what upstreams said, and while a change of the configuration ends that: what is read then
+    /// is not older than what another task has applied.
+    following: Mutex<()>,
     /// Notified after each change, for the task that checks the upstreams.
     changed: Notify,
 }
@@ -76,12 +80,13 @@ impl Limits {
         state.use_secret();
         let now = SystemTime::now();
         let rules = state.take_rules(now);
-        let State { all, listed, unlisted, .. } = state;
+        let State { all, listed, unlisted, upstreams, .. } = state;
         let all = Limiter::builder().restore(all, now);
         let builders = Builders::default();
         let each = [listed, unlisted].map(|each| builders.keyed().restore(each, now));
         let limits = Self::of(config, all, each, rules, &builders)?;
         limits.clients.forget_removed_quotas(&limits.config());
+        end_saved_pauses(&limits, upstreams.as_deref());
         Ok(limits)
     }
 
@@ -109,8 +114,8 @@ impl Limits {
         let fair_queue = FairQueue::new(&all, &config, [(); 2].map(|()| builders.keyed()))?;
         let distributed = Arc::new(Distributed::new(&config, builders)?);
         let rules = Rules::new(&config, builders, &distributed, rule_states)?;
-        let (changes, pauses, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        Ok(Self { all, clients, reports_always, fair_queue, rules, distributed, config, changes, pauses, changed })
+        let (changes, following, changed) = (Mutex::default(), Mutex::default(), Notify::new());
+        Ok(Self { all, clients, reports_always, fair_queue, rules, distributed, config, changes, following, changed })
     }
 
     /// The current configuration. Do not keep the guard.
@@ -137,13 +142,20 @@ impl Limits {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
         new.upstreams.adopt(&old.upstreams);
+        let following = self.follow();
         self.rules.change(&old, &new);
         self.config.store(Arc::new(new));
         self.rules.renew();
         self.distributed.renew(&old);
-        change_pauses(self, &old);
+        change_pauses(self, &old, &following);
+        drop(following);
         self.changed.notify_one();
         Ok(())
+    }
+
+    /// Locks what follows the upstreams. The configuration that is read meanwhile stays in force.
+    pub(crate) fn follow(&self) -> Following<'_> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a change since the last call. Only one task may wait.

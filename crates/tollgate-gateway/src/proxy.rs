@@ -52,7 +52,7 @@ pub(crate) struct UpstreamClients {
     for_tunnels: HttpClient,
 }
 
-/// In a response whose limits are followed: the upstream that it is from, if there are several.
+/// In a response whose limits are followed: the upstream that it is from.
 #[derive(Clone)]
 pub(crate) struct AnsweredBy(pub(crate) Arc<Backend>);
 
@@ -93,13 +93,12 @@ impl Proxy {
             return unavailable(config.upstreams.outage().unwrap_or_default());
         };
         let target = selected.target(&config.upstreams);
+        let first = model.map(|_| Arc::clone(selected.backend_in(&config.upstreams)));
         let Some(uri) = target.at(request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
         let upgrade = UpgradeRequest::of(&mut request);
         self.outward(&mut request, uri, target, &config);
-        // A single upstream has the limits of the model itself.
-        let model = model.filter(|_| config.upstreams.all().len() > 1);
         drop(config);
         let client = if upgrade.is_some() {
             UpgradeRequest::write(request.headers_mut());
@@ -121,7 +120,7 @@ impl Proxy {
                     switched(upgrade, response, timeouts.websocket_idle, selected)
                 }
                 _ => {
-                    let answered_by = model.and(selected.backend()).cloned().map(AnsweredBy);
+                    let answered_by = first.map(|first| AnsweredBy(selected.backend().cloned().unwrap_or(first)));
                     let mut response = self.accept(response, timeouts.upstream_idle, selected);
                     answered_by.map(|answered_by| response.extensions_mut().insert(answered_by));
                     response

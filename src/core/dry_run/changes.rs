@@ -31,12 +31,9 @@ impl DryRun {
         self.quotas().iter().any(Schedule::is_manual)
     }
 
-    pub(crate) fn pause_until(&mut self, gate: u64, now: u64) {
-        self.change(now, |supply, _| supply.pause_until(gate));
-    }
-
-    pub(crate) fn end_pause(&mut self, now: u64) {
-        self.change(now, |supply, _| _ = supply.end_pause());
+    /// Sets the end of the pause, later or earlier than before.
+    pub(crate) fn set_gate(&mut self, gate: u64, now: u64) {
+        self.change(now, |supply, _| _ = supply.set_gate(gate));
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {

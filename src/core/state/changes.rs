@@ -143,34 +143,6 @@ impl State {
         self.closed = true;
     }
 
-    /// Pauses for `nanos` from `now`, or from the instant up to which the queue is served if that is later: the clock may
-    /// have stepped back.
-    pub(crate) fn pause_for(&mut self, rovers: &Rovers, now: u64, nanos: u64) {
-        self.retract(rovers);
-        let gate = now.max(self.supply.synced()).saturating_add(nanos);
-        if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.pause_until(gate, now);
-        }
-        self.supply.pause_until(gate);
-    }
-
-    pub(crate) fn end_pause(&mut self, rovers: &Rovers) {
-        self.retract(rovers);
-        if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.end_pause(now);
-        }
-        if !self.supply.end_pause() {
-            return;
-        }
-        // What was planned for the end of the pause is due now: the requests of a source, and the parts that wait aside.
-        if let Some(source) = self.supply.source_mut() {
-            source.wake_task();
-        }
-        if let Some(parts) = self.queue.parts_mut() {
-            parts.move_alarms(self.supply.synced());
-        }
-    }
-
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
         quota.check(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;

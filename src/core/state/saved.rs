@@ -12,7 +12,7 @@ use crate::quota::Quota;
 pub(crate) struct Saved {
     /// Each quota and its level.
     pub(crate) quotas: Vec<(Quota, SavedLevel)>,
-    /// The rest of a pause, in nanoseconds.
+    /// The rest of a pause, in nanoseconds. The pause of all keys is not a part of it.
     pub(crate) paused_for: u64,
 }
 
@@ -32,7 +32,7 @@ impl State {
             SavedLevel { tokens: level.tokens.saturating_sub_unsigned(debts), ..level }
         };
         let quotas = supply.quotas().iter().map(|schedule| (schedule.quota, level(schedule)));
-        Some(Saved { quotas: quotas.collect(), paused_for: supply.gate().saturating_sub(now) })
+        Some(Saved { quotas: quotas.collect(), paused_for: self.pauses().own.saturating_sub(now) })
     }
 }
 
@@ -52,7 +52,7 @@ impl Supply {
         };
         let schedules = quotas.iter().enumerate().map(restored);
         let mut supply = Self::from_schedules(schedules, cap, start, 0);
-        supply.pause_until(saved.paused_for.saturating_sub(offline));
+        supply.set_gate(saved.paused_for.saturating_sub(offline));
         supply
     }
 }

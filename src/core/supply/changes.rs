@@ -15,21 +15,14 @@ impl Supply {
         self.raise_ceiling(new.wrapping_sub(old));
     }
 
-    pub(crate) fn pause_until(&mut self, gate: u64) {
-        if gate > self.gate {
-            self.gate = gate;
+    /// Sets the end of the pause, later or earlier than before. Returns whether the queue's pause now ends earlier.
+    pub(crate) fn set_gate(&mut self, gate: u64) -> bool {
+        let (old, new) = (self.gate.max(self.synced), gate.max(self.synced));
+        self.gate = gate;
+        if new != old {
             self.note_change();
         }
-    }
-
-    /// Ends a pause at the instant up to which the queue has been served. Returns whether there was one.
-    pub(crate) fn end_pause(&mut self) -> bool {
-        let was_paused = self.is_paused();
-        if was_paused {
-            self.gate = self.synced;
-            self.note_change();
-        }
-        was_paused
+        new < old
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {

@@ -132,10 +132,37 @@ where
     }
 
     fn pause_all_for(&self, duration: Duration) {
-        let until = self.time.now().saturating_add(whole_nanos(duration));
+        let nanos = whole_nanos(duration);
         // First, so that a limiter that is created meanwhile is paused too.
-        self.paused_until.fetch_max(until, Ordering::AcqRel);
-        self.shards.each_limiter(|limiter| limiter.pause_for(duration));
+        let ends = {
+            let mut pause = self.common_pause.lock();
+            let ends = pause.ends();
+            pause.pause_until(self.time.now().saturating_add(nanos), ends);
+            self.paused_until.store(pause.gate(), Ordering::Release);
+            ends
+        };
+        self.shards.each_limiter(|limiter| {
+            limiter.core().with(|state, rovers, sample| state.pause_in_common(rovers, sample.now, nanos, ends));
+        });
+    }
+
+    fn resume(&self, key: &K) {
+        if let Some(limiter) = self.limiter_here(key, self.hash(key)) {
+            limiter.resume();
+        }
+    }
+
+    fn resume_all(&self) {
+        let ends = {
+            let mut pause = self.common_pause.lock();
+            let ends = pause.ends() + 1;
+            pause.end(ends);
+            self.paused_until.store(pause.gate(), Ordering::Release);
+            ends
+        };
+        self.shards.each_limiter(|limiter| {
+            limiter.core().with(|state, rovers, _| state.end_common_pause(rovers, ends));
+        });
     }
 
     fn replenish(&self, key: &K, tokens: u64) {

@@ -47,6 +47,33 @@ where
         self.pause_for(key, instant.saturating_duration_since(Instant::now()));
     }
 
+    /// Ends the pause of a key now, for example because the host that the key names answers again. Does nothing if the key
+    /// is not paused.
+    ///
+    /// Callers that wait for the key are served from now on, by its levels and rates. A pause of all keys goes on, and
+    /// holds this key too: see [`resume_all`](Self::resume_all). A caller that was refused during the pause is not told. A
+    /// distributed limiter resumes the key on this node.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let hosts = KeyedLimiter::new(Quota::per_hour(1))?;
+    /// hosts.pause_for(&"a.example", Duration::from_secs(600));
+    /// assert!(hosts.try_acquire(&"a.example", 1).is_err());
+    /// hosts.resume(&"a.example");
+    /// let _grant = hosts.try_acquire(&"a.example", 1)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn resume(&self, key: &K) {
+        match &self.keys {
+            Keys::Local(map) => map.resume(key),
+            Keys::Distributed(keys) => keys.resume(key),
+        }
+    }
+
     /// Pauses all keys for `duration` from now: those in memory, those that come later, and the
     /// [overflow](crate::KeyedBuilder::overflow) bucket. See [`pause_for`](Self::pause_for).
     ///
@@ -75,6 +102,34 @@ where
     /// past does nothing.
     pub fn pause_all_until(&self, instant: Instant) {
         self.pause_all_for(instant.saturating_duration_since(Instant::now()));
+    }
+
+    /// Ends the pause of all keys now. Does nothing if there is none.
+    ///
+    /// Callers that wait are served from now on, by the levels and rates of their keys. A key that was paused by itself
+    /// stays paused: see [`resume`](Self::resume).
+    ///
+    /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let hosts = KeyedLimiter::new(Quota::per_hour(10))?;
+    /// hosts.pause_for(&"a.example", Duration::from_secs(60));
+    /// hosts.pause_all_for(Duration::from_secs(600));
+    /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 0));
+    /// hosts.resume_all();
+    /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 10));
+    /// # Ok(()) }
+    /// ```
+    pub fn resume_all(&self) {
+        match &self.keys {
+            Keys::Local(map) => map.resume_all(),
+            Keys::Distributed(keys) => keys.resume_all(),
+        }
     }
 
     /// Changes the in-flight cap of each key; see

@@ -24,10 +24,27 @@ where
         }
     }
 
+    /// Ends the pause of a key.
+    pub(in crate::keyed) fn resume(&self, key: &K) {
+        let hash = self.hash(key);
+        let entered = self
+            .enter(key, hash, true, |shard, request, context, deferred| shard.resume_key(request, context, deferred));
+        if let Entered::Live(live) = entered {
+            live::resume(&live);
+            self.let_go(hash, live);
+        }
+    }
+
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
-        let now = self.now();
-        self.visit_all(|shard| shard.pause_all(now, nanos), |live| live::pause_for(live, now, nanos));
+        let (now, ends) = (self.now(), self.pause_ends.load(Ordering::Acquire));
+        self.visit_all(|shard| shard.pause_all(now, nanos, ends), |live| live::pause_in_common(live, now, nanos, ends));
+    }
+
+    /// Ends the pause of all keys.
+    pub(in crate::keyed) fn resume_all(&self) {
+        let ends = self.pause_ends.fetch_add(1, Ordering::AcqRel) + 1;
+        self.visit_all(|shard| shard.resume_all(ends), |live| live::end_common_pause(live, ends));
     }
 
     /// Changes the in-flight cap of all keys to a checked number.
@@ -35,7 +52,7 @@ where
         let cap = self.template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
         // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
         cap.store(tokens, Ordering::Release);
-        self.visit_all(|_| {}, |live| live::refresh_cap(live, &self.template));
+        self.visit_all(|_| true, |live| live::refresh_cap(live, &self.template));
         Ok(())
     }
 

@@ -124,13 +124,12 @@ impl<K> Shard<K> {
     /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
     /// too, like a full key without a live entry.
     fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
-        let (had, gate) = (self.len(), self.gate());
+        let had = self.len();
         let Some(rare_fields) = &mut self.rare_fields else { return };
         let last = rare_fields.pending.last().map(|change| &*change.rates);
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
         let mut is_full = |live: &Arc<Core>, rates: &Rates| {
-            let idle = live::look_at_idle(live, rates, synced)
-                .filter(|idle| rates.is_full_or_above(&idle.levels.paused_beyond(gate)));
+            let idle = live::look_at_idle(live, rates, synced).filter(|idle| rates.is_full_or_above(&idle.levels));
             idle.map(|Idle { levels, granted, refunded }| {
                 totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
                 synced = synced.max(levels.at);
@@ -183,7 +182,7 @@ impl<K> Shard<K> {
     fn adopt_pending(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
         let Some(changes) = self.rare_fields.as_ref().map(|rare_fields| rare_fields.pending.clone()) else { return };
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
-        let (had, old, rates, gate) = (self.len(), Arc::clone(&self.rates), &last.rates, self.gate());
+        let (had, old, rates) = (self.len(), Arc::clone(&self.rates), &last.rates);
         // Packed levels cannot be read after the window, but levels that were read at its end can be advanced.
         let readable = first.at.min(self.swept.saturating_add(self.window));
         let history = History { old: &old, readable, changes: &changes };
@@ -195,7 +194,7 @@ impl<K> Shard<K> {
         let mut moved = of_levels.apply(&mut self.packed_levels, &mut deferred.keys);
         if let Some((rare_fields, of_pairs)) = self.rare_fields.as_deref_mut().zip(of_pairs) {
             moved.extend(of_pairs.apply(&mut rare_fields.packed_pairs, &mut deferred.keys));
-            let is_full = |custom: &mut CustomEntry<K>| custom.catch_up(readable, gate, &changes);
+            let is_full = |custom: &mut CustomEntry<K>| custom.catch_up(readable, &changes);
             rare_fields.custom_entries.extract(is_full, |custom| deferred.keys.push(custom.key));
             rare_fields.pending = Vec::new();
         }
@@ -300,11 +299,10 @@ fn advance_through(rates: &Rates, mut levels: Levels, changes: &[Change]) -> Opt
 
 impl<K> CustomEntry<K> {
     /// Advances the entry to the last of `changes`; returns true if it can be forgotten. `readable` is the last instant
-    /// at which its packed levels can be read, and all keys are paused until `gate`.
-    fn catch_up(&mut self, readable: u64, gate: u64, changes: &[Change]) -> bool {
+    /// at which its packed levels can be read.
+    fn catch_up(&mut self, readable: u64, changes: &[Change]) -> bool {
         let Some(last) = changes.last() else { return false };
-        let levels = self.entry_state.levels_by(&self.rates, readable);
-        let levels = match levels.map(|levels| levels.paused_beyond(gate)) {
+        let levels = match self.entry_state.levels_by(&self.rates, readable) {
             // The entry keeps its own quotas. Its packed levels may have to be written anew to stay readable.
             Some(levels) if self.pinned => self.rates.advance(&levels, last.at),
             Some(levels) => match advance_through(&self.rates, levels, changes) {

@@ -37,13 +37,11 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Core>, Stop> {
         let now = self.advance_to(request.now, context, deferred);
-        let (quota_version, gate) = (self.quota_version(), self.gate());
+        let shard_state = (self.quota_version(), self.common_pause());
         if let Some(live) = self.find_live(request) {
             return Ok(live);
         }
-        let new = |rates: &Rates, levels: Levels| {
-            context.template.live(rates, &levels.paused_until(gate), quota_version, request.hash)
-        };
+        let new = |rates: &Rates, levels: Levels| context.template.live(rates, &levels, shard_state, request.hash);
         if let Some(CustomEntry { key, hash, rates, entry_state, pinned }) = self.take_custom(request) {
             let live = entry_state.levels(&rates, now).map_or_else(Arc::clone, |levels| new(&rates, levels));
             self.push_live(CustomEntry { key, hash, rates, entry_state: EntryState::Live(Arc::clone(&live)), pinned });

@@ -2,9 +2,10 @@
 //!
 //! The pause of a key is a part of its [levels](super::Levels), or of its core. A key that is paused is not full, so it
 //! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast
-//! path; a key that is paused no longer than all keys counts as not paused by itself.
+//! path. It is independent of the pauses of single keys: the end of one leaves the others.
 
 use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Shard, ShardContext, Stop};
+use crate::core::pauses::CommonPause;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -21,7 +22,7 @@ impl<K: Clone + Eq> Shard<K> {
             return Err(Stop::Live(live));
         }
         let gate = now.saturating_add(nanos);
-        if gate <= now.max(self.gate()) {
+        if gate <= now {
             return Ok(());
         }
         let rare_fields = self.rare_fields();
@@ -46,20 +47,58 @@ impl<K: Clone + Eq> Shard<K> {
         self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
         Ok(())
     }
+
+    /// Ends the pause of a key without a live entry.
+    pub(in crate::keyed) fn resume_key(
+        &mut self,
+        request: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut DeferredDrops<K>,
+    ) -> Result<(), Stop> {
+        let now = self.advance_to(request.now, context, deferred);
+        if let Some(live) = self.find_live(request) {
+            return Err(Stop::Live(live));
+        }
+        // A key that is paused is a custom entry. One that is full now is forgotten by a sweep.
+        let Some(rare_fields) = &mut self.rare_fields else { return Ok(()) };
+        let custom = rare_fields.custom_entries.find_mut(request.hash, |custom| custom.key == *request.key);
+        if let Some(custom) = custom
+            && let Ok(levels) = custom.entry_state.levels(&custom.rates, now)
+        {
+            let levels = levels.resumed();
+            context.key_limit.idle_no_later_than(context.number, || Some(custom.rates.full_at(&levels)));
+            custom.entry_state = EntryState::of(&custom.rates, &levels);
+        }
+        Ok(())
+    }
 }
 
 impl<K> Shard<K> {
-    /// Pauses all keys for `nanos` from `now`, except those with a live entry, which the caller pauses.
-    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64) {
+    /// Pauses all keys for `nanos` from `now`, except those with a live entry. Returns whether the caller has to pause
+    /// those: not if the pause, which began after end number `ends`, was ended meanwhile.
+    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64, ends: u64) -> bool {
         // The clock may have stepped back.
         let gate = now.max(self.synced).saturating_add(nanos);
-        let rare_fields = self.rare_fields();
-        rare_fields.gate = rare_fields.gate.max(gate);
+        let is_next = self.rare_fields().common_pause.pause_until(gate, ends);
         self.is_fast_path_closed = true;
+        is_next
+    }
+
+    /// Ends the pause of all keys, except those with a live entry. Returns whether the caller has to end it for those:
+    /// not if a later call was here before.
+    pub(in crate::keyed) fn resume_all(&mut self, ends: u64) -> bool {
+        // `advance_to` opens the fast path.
+        self.rare_fields().common_pause.end(ends)
+    }
+
+    /// The pause of all keys, if they are paused.
+    pub(super) fn common_pause(&self) -> Option<CommonPause> {
+        let rare_fields = self.rare_fields.as_ref().filter(|_| self.is_fast_path_closed)?;
+        Some(rare_fields.common_pause).filter(|pause| self.synced < pause.gate())
     }
 
     /// The instant until which all keys are paused; 0 if they are not.
     pub(super) fn gate(&self) -> u64 {
-        if self.is_fast_path_closed { self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.gate) } else { 0 }
+        self.common_pause().map_or(0, |pause| pause.gate())
     }
 }

@@ -32,7 +32,7 @@ impl<K> Shard<K> {
         let retired = self.retire_idle_entries(deferred);
         // Packed levels cannot be read after the window, but levels that were read at its end can be advanced.
         let readable = self.synced.min(self.swept.saturating_add(self.window));
-        let (synced, rates, gate) = (self.synced, &self.rates, self.gate());
+        let (synced, rates) = (self.synced, &self.rates);
         let mut sweep = Sweep { rates, readable, synced, next: u64::MAX, gone: &mut deferred.keys };
         sweep.packed_levels(&mut self.packed_levels);
         if let Some(rare_fields) = &mut self.rare_fields {
@@ -43,7 +43,7 @@ impl<K> Shard<K> {
         let is_full = |custom: &mut CustomEntry<K>| {
             let rates = &custom.rates;
             if let Some(levels) = custom.entry_state.levels_by(rates, readable) {
-                let levels = rates.advance(&levels, synced).paused_beyond(gate);
+                let levels = rates.advance(&levels, synced);
                 if rates.is_full(&levels) && !custom.pinned {
                     return true;
                 }
@@ -58,7 +58,7 @@ impl<K> Shard<K> {
         }
         (self.swept, self.window) = (synced, window);
         for (key, hash, levels) in retired {
-            let levels = self.rates.advance(&levels, synced).paused_beyond(gate);
+            let levels = self.rates.advance(&levels, synced);
             if self.rates.is_full(&levels) {
                 deferred.keys.push(key);
             } else {
@@ -137,7 +137,6 @@ impl<K> Shard<K> {
             return false;
         };
         self.synced = self.synced.max(levels.at);
-        let levels = levels.paused_beyond(self.gate());
         if self.synced - self.swept > self.window {
             // There was no call for so long that no packed level can be read: the sweep retires this live entry with
             // all others.

@@ -246,8 +246,9 @@ impl World {
 
     fn change(&mut self, random: &mut Rng) {
         let limiter = random.usize(0..LIMITERS);
-        match random.u8(0..5) {
+        match random.u8(0..6) {
             0 => self.limiters[limiter].pause_for(random.u32(1..20) * MS),
+            5 => self.limiters[limiter].resume(),
             1 => {
                 let rule = Rule::random(random);
                 // Refused if floors could not be kept below the ceiling.

@@ -25,6 +25,7 @@ enum Op {
     /// Time passes, and only one queue is served.
     Glance(usize, u64),
     Pause(usize, u64),
+    Resume(usize),
     SetCap(usize, u64),
 }
 
@@ -41,7 +42,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Release),
         6 => (1_u64..30).prop_map(Op::Pass),
         2 => (0_usize..QUEUES, 1_u64..30).prop_map(|(line, span)| Op::Glance(line, span)),
-        1 => (0_usize..QUEUES, 1_u64..20).prop_map(|(line, span)| Op::Pause(line, span)),
+        1 => (0_usize..QUEUES, 1_u64..60).prop_map(|(line, span)| Op::Pause(line, span)),
+        2 => (0_usize..QUEUES).prop_map(Op::Resume),
         1 => (0_usize..QUEUES, 5_u64..9).prop_map(|(line, cap)| Op::SetCap(line, cap)),
     ]
 }
@@ -126,6 +128,10 @@ fn step(world: &mut World<'_>, oracle: &mut Oracle, op: Op) -> Result<(), TestCa
             world.limiters[line].pause_for(Duration::from_nanos(span));
             oracle.pause(line, span);
         }
+        Op::Resume(line) => {
+            world.limiters[line].resume();
+            oracle.resume(line);
+        }
         Op::SetCap(line, cap) => {
             if world.limiters[line].set_max_in_flight(cap).is_ok() {
                 oracle.set_cap(line, cap);
@@ -205,7 +211,7 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
                 seen.now += span;
                 limiters[line].tick();
             }
-            Op::Release | Op::Pause(..) | Op::SetCap(..) => {}
+            Op::Release | Op::Pause(..) | Op::Resume(_) | Op::SetCap(..) => {}
         }
         seen.note(&world);
     }

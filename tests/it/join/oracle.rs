@@ -566,6 +566,17 @@ impl Oracle {
         self.run();
     }
 
+    /// The parts that wait aside for an instant, which may have been set by the end of the pause, are looked at now.
+    pub(crate) fn resume(&mut self, queue: usize) {
+        let bucket = &mut self.buckets[queue];
+        if bucket.at < bucket.paused_until {
+            bucket.paused_until = bucket.at;
+            bucket.alarms = bucket.alarms.iter().map(|(_, number)| (bucket.at, *number)).collect();
+        }
+        self.serve(queue);
+        self.run();
+    }
+
     pub(crate) fn set_cap(&mut self, queue: usize, cap: u64) {
         self.buckets[queue].rule.cap = Some(cap);
         self.serve(queue);

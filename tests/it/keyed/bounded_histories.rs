@@ -86,7 +86,9 @@ impl World<'_> {
                 _ => match dice.below(8) {
                     0 => self.keyed.pause_for(key, Duration::from_millis(dice.below(2_000))),
                     1 => self.keyed.pause_all_for(Duration::from_millis(dice.below(2_000))),
-                    2 => self.keyed.renew_quotas(),
+                    2 => self.keyed.resume(key),
+                    3 => self.keyed.resume_all(),
+                    4 => self.keyed.renew_quotas(),
                     _ => _ = self.keyed.release(key, cost),
                 },
             },

@@ -98,6 +98,7 @@ impl<'a> Executor<'a> {
             Op::Heed(cost) => return self.heed(key, cost),
             Op::Replenish(tokens) => self.keyed.replenish(&key, unsigned(tokens)),
             Op::Pause(span) => self.keyed.pause_for(&key, nanoseconds(span)),
+            Op::Resume => self.keyed.resume(&key),
             other => panic!("{other:?} is not about one key"),
         }
         Seen::Nothing

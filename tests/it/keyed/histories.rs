@@ -101,7 +101,7 @@ struct Both<'a> {
     /// The quotas of all other keys.
     common: Vec<Rule>,
     now: Int,
-    /// The instants until which each key, and all keys, are paused.
+    /// The instants until which each key is paused by itself, and all keys are.
     gates: ([Int; KEYS as usize], Int),
     capped: bool,
     watched: bool,
@@ -139,8 +139,6 @@ impl Both<'_> {
         match op {
             // The clocks of unused keys advance independently.
             Op::Back(_) => return Ok(()),
-            // Keys have no such call.
-            Op::Resume => return Ok(()),
             Op::Pass(span) => self.pass(span),
             Op::Pause(span) if place.is_multiple_of(3) => {
                 self.keyed.pause_all_for(nanoseconds(span));
@@ -150,6 +148,18 @@ impl Both<'_> {
             Op::Pause(span) => {
                 self.gates.0[own] = self.gates.0[own].max(self.now + span);
                 prop_assert_eq!(self.executor.apply(key, op), self.models[own].apply(op));
+            }
+            Op::Resume if place.is_multiple_of(3) => {
+                self.keyed.resume_all();
+                self.gates.1 = 0;
+                for (model, gate) in self.models.iter_mut().zip(self.gates.0) {
+                    model.resume_until(gate);
+                }
+            }
+            Op::Resume => {
+                self.executor.apply(key, op);
+                self.gates.0[own] = 0;
+                self.models[own].resume_until(self.gates.1);
             }
             Op::SetMax(most) => {
                 let is_set = self.keyed.set_max_in_flight(unsigned(most)).is_ok();
@@ -287,7 +297,7 @@ impl Both<'_> {
         let view = self.models[own].view();
         let lacks = view.levels.iter().zip(&self.rules[own]).any(|(level, rule)| *level < rule.burst);
         let holds = self.executor.waiting(key) > 0 || self.capped && self.executor.grants(key) > 0;
-        let is_paused = self.gates.0[own] > self.now.max(self.gates.1);
+        let is_paused = self.gates.0[own] > self.now;
         lacks || view.in_flight.is_some_and(|tokens| tokens > 0) || holds || is_paused
     }
 

@@ -46,6 +46,13 @@ enum Op {
     TryAbove(u64),
     ConsumeAbove(u64),
     Pause(u64),
+    Resume,
+    PauseKey(usize, u64),
+    ResumeKey(usize),
+    /// Pauses of all keys reach them in the order in which they are stored, and what that means for the parent's queue is
+    /// not in the model.
+    PauseAll(u64),
+    ResumeAll,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -53,7 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0_u64..9).prop_map(Op::Pass),
         3 => (key.clone(), 0_u64..5).prop_map(|(key, cost)| Op::Try(key, cost)),
-        8 => (key, 1_u64..5).prop_map(|(key, cost)| Op::Consume(key, cost)),
+        8 => (key.clone(), 1_u64..5).prop_map(|(key, cost)| Op::Consume(key, cost)),
         2 => (0_usize..9).prop_map(Op::Cancel),
         3 => (0_usize..9).prop_map(Op::Poll),
         2 => ((0_usize..9), 0_u64..8).prop_map(|(grant, actual)| Op::Settle(grant, actual)),
@@ -61,6 +68,11 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0_u64..5).prop_map(Op::TryAbove),
         2 => (1_u64..5).prop_map(Op::ConsumeAbove),
         1 => (0_u64..9).prop_map(Op::Pause),
+        1 => Just(Op::Resume),
+        1 => (key.clone(), 0_u64..9).prop_map(|(key, span)| Op::PauseKey(key, span)),
+        1 => key.prop_map(Op::ResumeKey),
+        1 => (0_u64..9).prop_map(Op::PauseAll),
+        1 => Just(Op::ResumeAll),
     ]
 }
 
@@ -159,6 +171,7 @@ impl<'a> Both<'a> {
         for op in ops {
             match *op {
                 Op::TryAbove(_) | Op::ConsumeAbove(_) if !others => {}
+                Op::PauseAll(_) | Op::ResumeAll if self.watched => {}
                 op => self.apply(op)?,
             }
             self.look(op)?;
@@ -203,6 +216,20 @@ impl<'a> Both<'a> {
                 self.global.pause_for(Duration::from_nanos(span));
                 self.page.pause_above(span);
             }
+            Op::Resume => {
+                self.global.resume();
+                self.page.resume_above();
+            }
+            Op::PauseKey(key, span) => {
+                self.keyed.pause_for(&NAMES[key], Duration::from_nanos(span));
+                self.page.pause(key, span);
+            }
+            Op::ResumeKey(key) => {
+                self.keyed.resume(&NAMES[key]);
+                self.page.resume(key);
+            }
+            Op::PauseAll(span) => self.keyed.pause_all_for(Duration::from_nanos(span)),
+            Op::ResumeAll => self.keyed.resume_all(),
         }
         Ok(())
     }
@@ -406,34 +433,4 @@ impl<'a> Both<'a> {
         };
         i128::from((debt + 1) * rule.period)
     }
-}
-
-#[test]
-fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(1_000).initial(0);
-    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(10).clock(clock.clone());
-    let keyed = builder.parent(&global).build().unwrap();
-    clock.advance(Duration::from_millis(1));
-    let _seated = keyed.try_acquire(&1, 1).unwrap();
-    let mut crowd: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
-    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_pending()));
-    clock.advance(Duration::from_millis(101));
-    assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
-    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_ready()));
-}
-
-#[test]
-fn claims_of_closed_keys_leave_no_place_in_the_parent() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(1).initial(0);
-    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
-    let keyed = builder.parent(&global).build().unwrap();
-    let mut waiting: Vec<_> = (0..6).map(|key| spawn(keyed.clone().consume_owned(key % 3, 1))).collect();
-    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
-    assert_eq!(global.snapshot().waiting_tasks, 3);
-    keyed.close();
-    assert_eq!(global.snapshot().waiting_tasks, 0);
 }

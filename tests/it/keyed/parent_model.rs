@@ -344,6 +344,23 @@ impl ParentModel {
         self.above.paused = self.above.paused.max(self.now + span);
     }
 
+    pub(crate) fn resume_above(&mut self) {
+        self.above.paused = 0;
+        self.serve();
+    }
+
+    /// A parent ticket of a key that is paused is withdrawn.
+    pub(crate) fn pause(&mut self, key: usize, span: u64) {
+        let paused = &mut self.keys[key].paused;
+        *paused = (*paused).max(self.now + span);
+        self.climb(key);
+    }
+
+    pub(crate) fn resume(&mut self, key: usize) {
+        self.keys[key].paused = 0;
+        self.climb(key);
+    }
+
     // ---- observations
     // ------------------------------------------------------------------------------------------------
 

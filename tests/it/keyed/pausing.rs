@@ -120,6 +120,173 @@ fn a_paused_key_under_a_parent_takes_none_of_its_tokens() {
 }
 
 #[test]
+fn the_end_of_a_pause_serves_the_waiters_of_its_key_and_of_no_other() {
+    let (keyed, _clock) = manual(Quota::per_second(10));
+    let mut waiting = [1, 2].map(|key| {
+        keyed.pause_for(&key, 9 * SECOND);
+        let mut claim = task::spawn(keyed.clone().consume_owned(key, 1));
+        assert_pending!(claim.poll());
+        claim
+    });
+    keyed.resume(&1);
+    assert_eq!(waiting.each_ref().map(|claim| claim.is_woken()), [true, false]);
+    assert!(assert_ready!(waiting[0].poll()).is_ok());
+    assert_eq!((keyed.available(&1), keyed.available(&2)), (9, 0));
+    keyed.resume(&1);
+    assert_eq!(keyed.available(&1), 9, "a second end changes nothing");
+}
+
+#[test]
+fn a_key_whose_pause_has_ended_is_forgotten_when_it_is_full() {
+    let (keyed, _clock) = manual(Quota::per_second(10));
+    keyed.pause_for(&1, 9 * SECOND);
+    keyed.set_quota_for(&2, Quota::per_second(7)).unwrap();
+    keyed.pause_for(&2, 9 * SECOND);
+    [1, 2, 3].iter().for_each(|key| keyed.resume(key));
+    assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [10, 7, 10]);
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 1, "the key with a quota of its own is kept");
+}
+
+/// A new key finds the place of one whose pause has ended.
+#[test]
+fn a_key_whose_pause_has_ended_frees_its_place_in_a_full_map() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).shards(1).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    keyed.pause_for(&1, 9 * SECOND);
+    assert!(matches!(keyed.try_acquire(&2, 1), Err(TryAcquireError::TooManyKeys { .. })));
+    keyed.resume(&1);
+    assert!(keyed.try_acquire(&2, 1).is_ok());
+}
+
+#[test]
+fn the_end_of_a_pause_asks_no_quota_of_a_key_that_is_not_stored() {
+    let builder = KeyedLimiter::builder().quota_by(|_: &u8| -> Quota { panic!("asked for a quota") });
+    let keyed = builder.clock(ManualClock::new()).build().unwrap();
+    keyed.resume(&1);
+    keyed.resume_all();
+    assert_eq!(keyed.snapshot().keys, 0);
+}
+
+/// A key that is stored as nothing, as packed levels, as a custom entry, as a live entry and in the overflow bucket.
+#[test]
+fn the_end_of_a_pause_of_all_resumes_keys_of_every_kind() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).overflow(Quota::per_second(3)).max_keys(3);
+    let keyed = builder.clock(clock.clone()).shards(1).build().unwrap();
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
+    let mut waiting = task::spawn(keyed.consume(&3, 12));
+    assert_pending!(waiting.poll());
+    keyed.pause_all_for(9 * SECOND);
+    clock.advance(SECOND);
+    let mut overflowing = task::spawn(keyed.consume(&4, 1));
+    assert_pending!(overflowing.poll());
+    keyed.tick();
+    assert!(!waiting.is_woken() && !overflowing.is_woken());
+    keyed.resume_all();
+    assert!(assert_ready!(waiting.poll()).is_ok() && assert_ready!(overflowing.poll()).is_ok());
+    assert_eq!([1, 2].map(|key| keyed.available(&key)), [10, 7]);
+    assert!(keyed.try_acquire(&5, 2).is_ok());
+}
+
+/// Each key is paused by itself, with and without a waiter, and all of them are paused for longer.
+#[test]
+fn the_pauses_of_a_key_and_of_all_keys_end_independently() {
+    let (keyed, clock) = manual(Quota::per_second(10));
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    [1, 2].iter().for_each(|key| keyed.pause_for(key, 3 * SECOND));
+    assert_pending!(waiting.poll());
+    keyed.pause_all_for(9 * SECOND);
+    let estimates = || [1, 2, 3].map(|key| keyed.estimate(&key, 1).unwrap().as_secs());
+    assert_eq!(estimates(), [9, 9, 9]);
+    keyed.resume_all();
+    assert!(!waiting.is_woken());
+    assert_eq!(estimates(), [3, 3, 0]);
+    keyed.pause_all_for(9 * SECOND);
+    [1, 2].iter().for_each(|key| keyed.resume(key));
+    assert_eq!(estimates(), [9, 9, 9]);
+    clock.advance(5 * SECOND);
+    keyed.resume_all();
+    assert_eq!(estimates(), [0, 0, 0]);
+    assert!(assert_ready!(waiting.poll()).is_ok());
+}
+
+/// The entry of a key is retired, and created again, while all keys are paused.
+#[test]
+fn a_key_that_waits_and_leaves_during_a_pause_of_all_is_not_paused_by_itself() {
+    let (keyed, _clock) = manual(Quota::per_second(10));
+    keyed.pause_all_for(9 * SECOND);
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    drop(waiting);
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 0);
+    keyed.pause_for(&1, 3 * SECOND);
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    drop(waiting);
+    keyed.tick();
+    keyed.resume_all();
+    assert_eq!(keyed.estimate(&1, 1), Some(3 * SECOND));
+}
+
+#[test]
+fn a_handle_ends_the_pause_of_its_key_and_not_that_of_all_keys() {
+    let (keyed, _clock) = manual(Quota::per_second(10));
+    let limiter = keyed.limiter(&1).unwrap();
+    limiter.pause_for(3 * SECOND);
+    keyed.pause_all_for(2 * SECOND);
+    limiter.resume();
+    assert_eq!(limiter.estimate(1), Some(2 * SECOND));
+    keyed.resume_all();
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
+#[test]
+fn the_end_of_a_pause_of_a_key_leaves_its_parent_paused() {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).parent(&parent);
+    let keyed = keyed.build().unwrap();
+    parent.pause_for(9 * SECOND);
+    keyed.pause_for(&1, 9 * SECOND);
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    keyed.resume(&1);
+    assert!(!waiting.is_woken());
+    parent.resume();
+    assert!(assert_ready!(waiting.poll()).is_ok());
+    assert_eq!((parent.available(), keyed.available(&1)), (4, 4));
+}
+
+/// The background task had its timer set to the end of the pause.
+#[tokio::test(start_paused = true)]
+async fn waiters_are_timed_anew_when_a_pause_ends_early() {
+    let keyed = KeyedLimiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let start = tokio::time::Instant::now();
+    keyed.pause_for(&"ann", 60 * SECOND);
+    keyed.pause_all_for(90 * SECOND);
+    let claims = ["ann", "bob"].map(|key| {
+        let keyed = keyed.clone();
+        tokio::spawn(async move {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            drop(keyed.consume(&key, 1).await.unwrap());
+        })
+    });
+    tokio::time::sleep(5 * SECOND).await;
+    keyed.resume_all();
+    tokio::time::sleep(5 * SECOND).await;
+    keyed.resume(&"ann");
+    for (claim, due) in claims.into_iter().rev().zip([6_000, 11_000]) {
+        claim.await.unwrap();
+        let waited = start.elapsed().as_millis();
+        assert!((due..=due + 5_000).contains(&waited), "{waited} instead of {due} ms");
+    }
+}
+
+#[test]
 fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).max_in_flight(1).clock(clock.clone());

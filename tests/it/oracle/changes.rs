@@ -95,8 +95,13 @@ impl Oracle {
 
     /// A pause ends at the latest reading of the clock.
     pub(crate) fn resume(&mut self, now: Int) {
+        self.resume_until(now, 0);
+    }
+
+    /// One of two pauses ends at the latest reading of the clock; the other ends at `gate`.
+    pub(crate) fn resume_until(&mut self, now: Int, gate: Int) {
         self.advance(now);
-        self.gate = self.gate.min(self.last);
+        self.gate = self.gate.min(self.last.max(gate));
         self.advance(now);
     }
 

@@ -116,6 +116,12 @@ impl Model {
 }
 
 impl Model {
+    /// One of two pauses ends; the other ends at `gate`.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn resume_until(&mut self, gate: Int) {
+        self.oracle.resume_until(self.clock, gate);
+    }
+
     fn pass(&mut self, span: Int) {
         self.clock = (self.clock + span).min(END);
     }

@@ -47,14 +47,14 @@ impl World {
     }
 }
 
-/// One random caller of some node: it waits, cancels, is refused, tries, pauses.
+/// One random caller of some node: it waits, cancels, is refused, tries, pauses and resumes keys, rests.
 async fn behave(world: Arc<World>, seed: u64, most: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     while Instant::now() < world.end {
         let (node, key) = (world.some_node(&mut random), world.some_key(&mut random));
         let cost = random.u64(1..=most);
         let patience = Duration::from_micros(random.u64(..200_000));
-        match random.u32(..12) {
+        match random.u32(..13) {
             0..3 => {
                 if let Ok(mut grant) = node.consume(&key, cost).within(patience).await {
                     world.note(key, cost);
@@ -82,6 +82,12 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
                 }
                 sleep(Duration::from_micros(random.u64(..5_000))).await;
             }
+            10 => match random.u32(..4) {
+                0 => node.pause_for(&key, patience),
+                1 => node.pause_all_for(patience),
+                2 => node.resume(&key),
+                _ => node.resume_all(),
+            },
             _ => {
                 let tired = if random.u32(..20) == 0 { 3_000_000 } else { 50_000 };
                 sleep(Duration::from_micros(random.u64(..tired))).await;

@@ -377,6 +377,61 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
     assert!(began.elapsed() >= millis(2_000));
 }
 
+/// Keys 1 and 2 are paused by themselves, and all keys are. Key 3 comes during the pause of all.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    let began = Instant::now();
+    [1, 2].iter().for_each(|key| users.pause_for(key, millis(60_000)));
+    users.pause_all_for(millis(90_000));
+    let claims = [1, 2, 3].map(|key| {
+        let users = users.clone();
+        tokio::spawn(async move {
+            drop(users.consume(&key, 1).await.unwrap());
+            Instant::now()
+        })
+    });
+    sleep(millis(1_000)).await;
+    users.resume(&1);
+    users.resume(&4);
+    sleep(millis(1_000)).await;
+    users.resume_all();
+    users.resume_all();
+    assert!(users.try_acquire(&2, 1).is_err(), "it is paused by itself");
+    drop(users.consume(&5, 1).await.unwrap());
+    assert!(users.entries().all(|entry| entry.key < 4), "claims that need no limiter make none");
+    assert!(began.elapsed() < millis(3_000), "{:?}", began.elapsed());
+    sleep(millis(1_000)).await;
+    users.resume(&2);
+    for (claim, at) in claims.into_iter().zip([2_000, 3_000, 2_000]) {
+        let waited = (claim.await.unwrap() - began).as_millis();
+        assert!((at..at + 500).contains(&waited), "{waited} instead of {at} ms");
+    }
+}
+
+/// The pause of all keys is over for limiters that were there, and for those that come later.
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    let here = users.limiter(&1).unwrap();
+    users.pause_all_for(millis(90_000));
+    users.resume_all();
+    users.pause_all_for(millis(5_000));
+    let later = users.limiter(&2).unwrap();
+    for limiter in [&here, &later] {
+        assert!(limiter.consume(1).within(millis(1_000)).await.is_err());
+    }
+    users.resume_all();
+    let last = users.limiter(&3).unwrap();
+    let began = Instant::now();
+    for limiter in [here, later, last] {
+        drop(limiter.consume(1).await.unwrap());
+    }
+    assert!(began.elapsed() < millis(1_000), "{:?}", began.elapsed());
+}
+
 /// A thread waits in the queue of the key's limiter. The limiter's tasks run on the runtime on which the keyed limiter
 /// was built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

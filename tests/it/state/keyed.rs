@@ -65,6 +65,8 @@ fn step(random: &mut fastrand::Rng, common: &Quotas, fixtures: &mut [&mut Fixtur
         match kind {
             0..=2 => fixture.advance(by),
             3 if n == 0 => keyed.pause_all_for(by / 3),
+            3 if n == 1 => keyed.resume_all(),
+            3 if n == 2 => keyed.resume(&key),
             3 => keyed.pause_for(&key, by / 2),
             4 if n < 3 => keyed.set_quota_for(&key, own.clone()).unwrap(),
             4 => keyed.reset_quota_for(&key),
@@ -249,4 +251,21 @@ fn keys_in_dry_run_are_saved_within_their_bursts() {
     let state = saved.save();
     let restored = Fixture::new(builder().restore(state, saved.wall_clock), saved.wall_clock);
     assert!((0..KEYS).all(|key| restored.keyed.available(&key) <= 10));
+}
+
+/// Key 1 has a waiter, key 2 does not, and both are paused by themselves. Key 3 has a waiter and is not.
+#[test]
+fn the_pauses_of_a_key_and_of_all_keys_are_saved_apart() {
+    let builder = || KeyedLimiter::builder().quota(Quota::per_second(10));
+    let saved = Fixture::new(builder(), begin());
+    let seconds = Duration::from_secs;
+    [1, 2].iter().for_each(|key| saved.keyed.pause_for(key, seconds(3)));
+    saved.keyed.pause_all_for(seconds(9));
+    let mut waiting = [1, 3].map(|key| spawn(saved.keyed.clone().consume_owned(key, 1)));
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    let restored = Fixture::new(builder().restore(saved.save(), saved.wall_clock), saved.wall_clock);
+    let estimates = || [1, 2, 3].map(|key| restored.keyed.estimate(&key, 1).unwrap());
+    assert_eq!(estimates(), [seconds(9); 3]);
+    restored.keyed.resume_all();
+    assert_eq!(estimates(), [seconds(3), seconds(3), seconds(0)]);
 }

@@ -17,7 +17,7 @@ use crate::upstream::model_limits::{ModelLimits, follow_together};
 /// becomes faster than the file says. Without a limit of its own a model is not followed: it would slow down the others.
 ///
 /// Of several upstreams each has limits of its own. The limits of the model follow all of them together, once each has
-/// responded.
+/// responded. A response counts only while the file names its upstream: a change may have replaced it since the request.
 pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &Response<Body>) {
     let Some(model) = estimate.followed() else { return };
     // A refusal that says nothing about the limits may be about this request alone, and empties no bucket. As a failure
@@ -25,17 +25,20 @@ pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &R
     let (status, headers) = (response.status(), response.headers());
     let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let status = if is_refusal { StatusCode::INTERNAL_SERVER_ERROR } else { status };
+    let following = limits.follow();
     let config = limits.config();
+    let answered_by = response.extensions().get().filter(|AnsweredBy(backend)| config.upstreams.contain(backend));
+    let Some(AnsweredBy(backend)) = answered_by.filter(|_| config.follows_upstreams()) else { return };
     let fastest = config.rules.get(&model).and_then(|rule| rule.quota).unwrap_or_else(unlimited);
     let tokens = Heed::default().unit("tokens").follow(0, fastest);
     let requests = Heed::default().follow(0, unlimited());
     let shared = [model, requests_of(model)].map(|name| limits.rules.shared(name));
-    let Some(AnsweredBy(backend)) = response.extensions().get() else {
+    if config.upstreams.all().len() == 1 {
         for (shared, heed) in shared.iter().zip([tokens, requests]) {
             shared.iter().for_each(|shared| _ = heed.heed(&shared.limiter, status, headers));
         }
         return shared.iter().flatten().for_each(|shared| shared.followed());
-    };
+    }
     // The quota of the file was checked.
     let Ok(own) = backend.limits_to_follow(model, fastest) else { return };
     tokens.heed(&own.tokens, status, headers);
@@ -45,7 +48,7 @@ pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &R
     for (shared, (of, fastest)) in shared.iter().zip(of.into_iter().zip([fastest, unlimited()])) {
         shared.iter().for_each(|shared| follow_together(&shared.limiter, &all, of, fastest));
     }
-    pause_model(limits, model);
+    pause_model(limits, model, &following);
     shared.iter().flatten().for_each(|shared| shared.followed());
 }
 

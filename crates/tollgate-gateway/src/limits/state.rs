@@ -2,12 +2,13 @@
 //!
 //! The file has, in this order: the magic bytes and the version; the secret of the digests of keys; the state of the limit
 //! of all; those of listed keys and of unlisted clients; since version 2 also those of listed and unlisted clients within
-//! rules, and of each rule with its name.
+//! rules, and of each rule with its name. At the end, which may be missing in version 2, are the upstreams, because the
+//! limits of rules may pause for what they said.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::Hash;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -20,6 +21,7 @@ use super::rule_client_limits::{RuleKey, SavedClients};
 use super::saved_level::SavedLevel;
 use crate::request::client::{Client, SECRET, Secret, new_secret};
 use crate::request::name::Name;
+use crate::upstream::target::Target;
 
 const MAGIC: [u8; 8] = *b"tollgate";
 /// After the magic bytes of a limiter comes the version, which is 1. No state of a single limiter begins like this.
@@ -37,6 +39,8 @@ pub(crate) struct State {
     /// Of listed keys and of unlisted clients within rules; `None` in version 1.
     rule_clients: Option<[KeyedState<RuleKey>; 2]>,
     rules: Vec<(Name, LimiterState)>,
+    /// `None` if the file does not say.
+    pub(crate) upstreams: Option<Vec<Target>>,
 }
 
 /// The states of the limits of rules.
@@ -56,7 +60,7 @@ impl State {
         }
     }
 
-    fn of(from: &mut impl Read) -> Result<Self, StateError> {
+    fn of(from: &mut impl BufRead) -> Result<Self, StateError> {
         let (mut head, mut secrets) = ([0; 11], [[0; 16]; 2]);
         read(from, &mut head)?;
         let version = head[10];
@@ -73,12 +77,14 @@ impl State {
         let all = LimiterState::from_bytes(&bytes(from)?)?.convert();
         let listed = KeyedState::read_from(from)?.convert();
         let unlisted = KeyedState::read_from(from)?.convert();
-        let mut state = Self { secret: secrets[0], all, listed, unlisted, rule_clients: None, rules: Vec::new() };
+        let (rule_clients, rules, upstreams) = (None, Vec::new(), None);
+        let mut state = Self { secret: secrets[0], all, listed, unlisted, rule_clients, rules, upstreams };
         if version > 1 {
             state.rule_clients = Some([KeyedState::read_from(from)?, KeyedState::read_from(from)?]);
             let mut count = [0; 4];
             read(from, &mut count)?;
             state.rules = (0..u32::from_le_bytes(count)).map(|_| read_rule(from)).collect::<Result<_, _>>()?;
+            state.upstreams = read_upstreams(from)?;
         }
         Ok(state)
     }
@@ -113,6 +119,21 @@ fn read_rule(from: &mut impl Read) -> Result<(Name, LimiterState), StateError> {
     }
     let name = std::str::from_utf8(&name).map_err(|_| damaged)?;
     Ok((Name::new(name), LimiterState::from_bytes(&state)?))
+}
+
+/// Reads the upstreams, if the file goes on.
+fn read_upstreams(from: &mut impl BufRead) -> Result<Option<Vec<Target>>, StateError> {
+    if from.fill_buf().map_err(|error| unreadable(&error))?.is_empty() {
+        return Ok(None);
+    }
+    let (urls, mut sum) = (bytes(from)?, [0; 8]);
+    read(from, &mut sum)?;
+    let damaged = || StateError::Damaged { part: "the upstreams" };
+    if u64::from_le_bytes(sum) != checksum(&urls) {
+        return Err(damaged());
+    }
+    let urls = str::from_utf8(&urls).map_err(|_| damaged())?;
+    urls.lines().map(|url| url.parse().map_err(|_| damaged())).collect::<Result<_, _>>().map(Some)
 }
 
 /// Reads bytes after their number.
@@ -151,14 +172,20 @@ pub(crate) fn write(to: &mut impl Write, limits: &Limits) -> io::Result<()> {
     write_bytes(to, &limits.all.state().map_err(io::Error::other)?.to_bytes())?;
     write_keyed(to, [&limits.clients.listed, &limits.clients.unlisted])?;
     write_keyed(to, limits.rules.client_limiters())?;
-    let rules = limits.rules.levels();
+    let (rules, upstreams) = {
+        let _following = limits.follow();
+        (limits.rules.levels(), limits.config().upstreams.targets())
+    };
     to.write_all(&u32::try_from(rules.len()).map_err(io::Error::other)?.to_le_bytes())?;
     for (name, state) in rules {
         write_bytes(to, name.as_str().as_bytes())?;
         write_bytes(to, &state.to_bytes())?;
         to.write_all(&checksum(name.as_str().as_bytes()).to_le_bytes())?;
     }
-    Ok(())
+    let urls: Vec<_> = upstreams.iter().map(Target::to_string).collect();
+    let urls = urls.join("\n").into_bytes();
+    write_bytes(to, &urls)?;
+    to.write_all(&checksum(&urls).to_le_bytes())
 }
 
 fn write_keyed<K>(to: &mut impl Write, limiters: [&KeyedLimiter<K>; 2]) -> io::Result<()>

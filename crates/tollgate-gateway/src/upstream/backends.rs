@@ -49,10 +49,18 @@ impl Backends {
         }
     }
 
-    /// Whether there is one that `old`, whose state was [adopted](Self::adopt), does not have.
-    pub(crate) fn has_others_than(&self, old: &Self) -> bool {
-        let is_known = |backend| old.all.iter().any(|known| Arc::ptr_eq(known, backend));
-        !self.all.iter().all(is_known)
+    /// Whether there is one that is not among `known`.
+    pub(crate) fn has_others_than(&self, known: &[Target]) -> bool {
+        !self.all.iter().all(|backend| known.contains(&backend.target))
+    }
+
+    /// Whether this upstream is one of them still: a change of the file may have replaced it.
+    pub(crate) fn contain(&self, upstream: &Arc<Backend>) -> bool {
+        self.all.iter().any(|backend| Arc::ptr_eq(backend, upstream))
+    }
+
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.all.iter().map(|backend| backend.target.clone()).collect()
     }
 
     pub(crate) fn all(&self) -> &[Arc<Backend>] {
@@ -136,7 +144,12 @@ impl Backends {
 impl Selected {
     /// The target; that of the only upstream if there is no choice.
     pub(crate) fn target<'a>(&'a self, backends: &'a Backends) -> &'a Target {
-        self.0.as_ref().map_or(&backends.all[0].target, |active| &active.backend().target)
+        &self.backend_in(backends).target
+    }
+
+    /// The upstream; the only one if there is no choice.
+    pub(crate) fn backend_in<'a>(&'a self, backends: &'a Backends) -> &'a Arc<Backend> {
+        self.backend().unwrap_or(&backends.all[0])
     }
 
     pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {

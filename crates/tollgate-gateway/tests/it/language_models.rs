@@ -33,6 +33,8 @@ struct Provider {
     replies: Arc<Mutex<VecDeque<Reply>>>,
     /// Whether it fails its checks.
     is_ill: Arc<AtomicBool>,
+    /// Locked by a test that holds its answers back.
+    answering: Arc<tokio::sync::Mutex<()>>,
 }
 
 type Chunks = UnboundedSender<io::Result<Bytes>>;
@@ -58,6 +60,7 @@ impl Provider {
                     let (head, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
                     provider.came.lock().unwrap().push((head.headers, body));
+                    drop(provider.answering.lock().await);
                     let reply = provider.replies.lock().unwrap().pop_front().expect("a reply for it");
                     let mut response = Response::builder().status(reply.status);
                     for (name, value) in reply.headers {

@@ -163,7 +163,8 @@ impl History {
                 let span = self.random.u64(0..60) * self.scale;
                 self.model.pause_for(now, span.into());
                 self.replica.serve(self.now);
-                self.replica.supply.pause_until(self.now + span);
+                let gate = self.replica.supply.gate().max(self.now + span);
+                self.replica.supply.set_gate(gate);
             }
             25 if self.model.classes.len() < 12 => self.add(),
             26 | 27 => {

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::config::Config;
+use crate::limits::Limits;
+use crate::limits::state::{self, State};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const LLM: &str = "bytes_per_token = 1_000\nfollow_upstream_limits = true\n[[llm.models]]\nname = \"m\"\n\
                    quota = \"60000/m, burst 10000\"\n";
@@ -185,4 +187,71 @@ async fn a_request_that_waits_for_a_pause_of_a_model_that_a_change_removes_is_se
     until("it waits", || model.limiter.snapshot().waiting_tasks == 1).await;
     change_to(&fixture, &file.replace("name = \"m\"", "name = \"other\""));
     assert_eq!(waiting.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+/// A response of `a` says that no request is taken, after a change of the file. It counts only for `a`.
+#[tokio::test]
+async fn a_late_refusal_counts_if_the_file_still_names_its_upstream() {
+    let ((a, at_a), (b, at_b)) = (Provider::start().await, Provider::start().await);
+    answer_all(&b, 200, &[]);
+    let silent: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let unfollowed = |text: String| text.replace("follow_upstream_limits = true", "follow_upstream_limits = false");
+    let cases = [
+        ("replaced", vec![at_a], text(&[at_b], ""), false),
+        ("replaced by two", vec![at_a], text(&[silent, at_b], ""), false),
+        ("one of two that have to pause", vec![at_a], text(&[at_a, silent], ""), false),
+        ("the one that is left", vec![at_a, at_b], text(&[at_a], ""), true),
+        ("unchanged", vec![at_a], text(&[at_a], "").replace("1000/s", "999/s"), true),
+        ("not followed", vec![at_a], unfollowed(text(&[at_a], "")), false),
+    ];
+    for (case, before, after, is_paused) in cases {
+        let fixture = TestGateway::by_hand(Upstream::default(), &text(&before, "")).await;
+        answer_all(&a, 429, &[("retry-after", "500")]);
+        let (held, first) = (Arc::clone(&a.answering).lock_owned().await, count(&a));
+        let mut asked = tokio::spawn(ask(&fixture, json!({ "model": "m", "max_tokens": 9 }).to_string()).send());
+        while count(&a) == first {
+            if asked.is_finished() {
+                asked = tokio::spawn(ask(&fixture, json!({ "model": "m", "max_tokens": 9 }).to_string()).send());
+            }
+            short_pause().await;
+        }
+        change_to(&fixture, &after);
+        drop(held);
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+        let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+        assert_eq!(model.limiter.snapshot().paused_for.is_some(), is_paused, "{case}");
+    }
+}
+
+/// The limits of a gateway that is started with this state and this file.
+fn restarted(state: &[u8], text: &str) -> Limits {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("upstreams-{}.state", std::process::id()));
+    std::fs::write(&path, state).unwrap();
+    let state = State::read(&path).unwrap().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    Limits::restored(Config::parse(Path::new("gateway.toml"), text).unwrap(), state).unwrap()
+}
+
+#[tokio::test]
+async fn a_pause_outlives_a_restart_with_the_same_upstreams_only() {
+    let ((full, at_full), (_, at_other)) = (Provider::start().await, Provider::start().await);
+    let file = text(&[at_full], "");
+    let fixture = TestGateway::of(&file).await;
+    answer_all(&full, 429, &[("retry-after", "500")]);
+    ask_once(&fixture).await;
+    let mut bytes = Vec::new();
+    state::write(&mut bytes, &fixture.gateway.limits).unwrap();
+    let is_paused = |bytes: &[u8], text: &str| {
+        let model = restarted(bytes, text).rules.shared(Name::new("model m")).unwrap();
+        model.limiter.snapshot().paused_for.is_some()
+    };
+    assert!(is_paused(&bytes, &file));
+    assert!(is_paused(&bytes, &file.replace("http://", "HTTP://")));
+    assert!(!is_paused(&bytes, &text(&[at_other], "")));
+    assert!(!is_paused(&bytes, &text(&[at_full, at_other], "")), "the other has said nothing");
+    assert!(!is_paused(&bytes, &file.replace("follow_upstream_limits = true", "follow_upstream_limits = false")));
+    // Earlier versions did not write the upstreams.
+    let upstreams = 4 + format!("http://{at_full}").len() + 8;
+    let old = &bytes[..bytes.len() - upstreams];
+    assert!(is_paused(old, &file) && is_paused(old, &text(&[at_other], "")));
 }

@@ -1,0 +1,63 @@
+//! Pauses: the limiter's own, and the common one of all keys of a keyed limiter.
+
+use super::State;
+use crate::core::pauses::{CommonPause, Pauses};
+use crate::core::rovers::Rovers;
+
+impl State {
+    /// Pauses for `nanos` from `now`.
+    pub(crate) fn pause_for(&mut self, rovers: &Rovers, now: u64, nanos: u64) {
+        let gate = self.gate_after(now, nanos);
+        self.change_pauses(rovers, |pauses| pauses.own = pauses.own.max(gate));
+    }
+
+    /// Ends the limiter's own pause.
+    pub(crate) fn end_pause(&mut self, rovers: &Rovers) {
+        self.change_pauses(rovers, |pauses| pauses.own = 0);
+    }
+
+    /// Pauses this key with all others, for `nanos` from `now`; see [`CommonPause`].
+    pub(crate) fn pause_in_common(&mut self, rovers: &Rovers, now: u64, nanos: u64, ends: u64) {
+        let gate = self.gate_after(now, nanos);
+        self.change_pauses(rovers, |pauses| _ = pauses.common.pause_until(gate, ends));
+    }
+
+    /// Ends the pause of all keys for this one.
+    pub(crate) fn end_common_pause(&mut self, rovers: &Rovers, ends: u64) {
+        self.change_pauses(rovers, |pauses| _ = pauses.common.end(ends));
+    }
+
+    /// Sets the common pause of a queue that no other thread knows yet.
+    pub(crate) fn begin_in_common(&mut self, common: CommonPause) {
+        let pauses = &mut self.rare().pauses;
+        pauses.common = common;
+        let gate = pauses.gate();
+        self.supply.set_gate(gate);
+    }
+
+    /// The end of a pause that begins now. It counts from the instant up to which the queue is served if that is later: the
+    /// clock may have stepped back.
+    fn gate_after(&self, now: u64, nanos: u64) -> u64 {
+        now.max(self.supply.synced()).saturating_add(nanos)
+    }
+
+    fn change_pauses(&mut self, rovers: &Rovers, change: impl FnOnce(&mut Pauses)) {
+        self.retract(rovers);
+        let pauses = &mut self.rare().pauses;
+        change(pauses);
+        let gate = pauses.gate();
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            dry_run.set_gate(gate, now);
+        }
+        if !self.supply.set_gate(gate) {
+            return;
+        }
+        // What was planned for the end of the pause is due earlier: the requests of a source, and the parts that wait aside.
+        if let Some(source) = self.supply.source_mut() {
+            source.wake_task();
+        }
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.move_alarms(self.supply.synced());
+        }
+    }
+}
