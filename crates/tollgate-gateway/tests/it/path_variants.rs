@@ -14,52 +14,9 @@ const MAX_BYTES: usize = 1_024;
 const MAX_BYTES_OF_ALL: usize = 4_096;
 
 /// What routes and paths are made of.
-const SEGMENTS: [&str; 13] =
-    ["a", "b", "A", "ab", "a.", "...", "caf\u{e9}", "CAF\u{c9}", "\u{17f}", "s", "b ", "..a", "x"];
-const PIECES: [&str; 42] = [
-    "/",
-    "/",
-    "/",
-    "/",
-    "a",
-    "b",
-    "A",
-    "s",
-    "x",
-    "caf\u{e9}",
-    "aaaaaaaaaaaaaaaaaaaa",
-    "/./",
-    "/../",
-    "..",
-    ".",
-    "...",
-    "//",
-    "\\",
-    ";",
-    "?",
-    "#",
-    "%00",
-    "%2f",
-    "%2e",
-    "%5c",
-    "%3b",
-    "%3f",
-    "%23",
-    "%25",
-    "%61",
-    "%2561",
-    "%252e",
-    "%253b",
-    "%25252f",
-    "%C3%A9",
-    "%c3%89",
-    "%C5%BF",
-    "%ff",
-    "%20",
-    "41",
-    "2e",
-    "%20.",
-];
+const SEGMENTS: &str = "a b A ab a. ... caf\u{e9} CAF\u{c9} \u{17f} s ..a x";
+const PIECES: &str = "/ / / /a /a /b /A /s /x caf\u{e9} aaaaaaaaaaaaaaaaaaaa /./ /../ /.. /.. .. . ... // \\ ; ? # %00 %2f %2e \
+                      %5c %3b %3f %23 %25 %61 %2561 %252e %253b %25252f %C3%A9 %c3%89 %C5%BF %ff %20 41 2e %20.";
 
 type Path = Vec<Vec<u8>>;
 
@@ -154,7 +111,7 @@ fn random_routes(random: &mut Rng) -> (Vec<RouteModel>, Routes) {
     let mut models = Vec::new();
     let mut routes = Vec::new();
     for number in 0..random.usize(1..6) {
-        let segments: Vec<_> = (0..random.usize(..4)).filter_map(|_| random.choice(SEGMENTS)).collect();
+        let segments: Vec<_> = (0..random.usize(..4)).map(|_| one_of(SEGMENTS, random)).collect();
         let methods = random.choice(&methods).cloned().unwrap_or_default();
         let path = segments.iter().map(|segment| segment.as_bytes().to_vec()).collect();
         let (cost, rule) = (random.u64(..20), Name::new(&format!("rule {number}")));
@@ -167,11 +124,16 @@ fn random_routes(random: &mut Rng) -> (Vec<RouteModel>, Routes) {
     (models, Routes::new(routes, 0))
 }
 
+fn one_of<'a>(words: &'a str, random: &mut Rng) -> &'a str {
+    let words: Vec<_> = words.split(' ').collect();
+    words[random.usize(..words.len())]
+}
+
 fn random_path(random: &mut Rng) -> String {
     let most = if random.u8(..8) == 0 { 40 } else { 9 };
-    let pieces: Vec<_> = (0..random.usize(..most)).filter_map(|_| random.choice(PIECES)).collect();
+    let pieces: Vec<_> = (0..random.usize(..most)).map(|_| one_of(PIECES, random)).collect();
     // Now and then close to the limits.
-    let filling = if random.u8(..6) == 0 { random.choice(PIECES).unwrap_or_default() } else { "" };
+    let filling = if random.u8(..6) == 0 { one_of(PIECES, random) } else { "" };
     format!("/{}{}", filling.repeat(random.usize(..120)), pieces.concat())
 }
 
@@ -190,7 +152,7 @@ fn a_path_has_the_highest_policy_of_all_paths_that_it_may_mean() {
             *if texts(&path).is_some() { &mut read } else { &mut too_many } += 1;
         }
     }
-    assert!(read > 1_500 && too_many > 50, "{read} paths were read, and {too_many} may mean too much");
+    assert!(read > 1_500 && too_many > 30, "{read} paths were read, and {too_many} may mean too much");
 }
 
 /// An upstream may drop the empty segment at the end, and take `/a` for `/A`.
