@@ -131,7 +131,9 @@ fn one_of<'a>(words: &'a str, random: &mut Rng) -> &'a str {
 
 fn random_path(random: &mut Rng) -> String {
     let most = if random.u8(..8) == 0 { 40 } else { 9 };
-    let pieces: Vec<_> = (0..random.usize(..most)).map(|_| one_of(PIECES, random)).collect();
+    // Half of them only walk up and down.
+    let words = if random.bool() { PIECES } else { "/a /b /A /x /. /.. /.. /" };
+    let pieces: Vec<_> = (0..random.usize(..most)).map(|_| one_of(words, random)).collect();
     // Now and then close to the limits.
     let filling = if random.u8(..6) == 0 { one_of(PIECES, random) } else { "" };
     format!("/{}{}", filling.repeat(random.usize(..120)), pieces.concat())
