@@ -62,7 +62,7 @@ fn paths(text: &[u8]) -> Vec<Path> {
     let text = text.strip_prefix(b"/").unwrap_or(text);
     let literal: Path = text.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
     let merged: Path = literal.iter().filter(|segment| !segment.is_empty()).cloned().collect();
-    let resolved = [&literal, &merged].map(|path| resolved(path));
+    let resolved = [&literal, &merged].map(resolved);
     [literal, merged].into_iter().chain(resolved).collect()
 }
 
