@@ -34,7 +34,7 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
-//! | `distributed/forecast.rs` | how many tokens to request for callers to come; pure |
+//! | `distributed/ahead_budget.rs` | how many tokens to request for callers to come; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
@@ -66,6 +66,7 @@
 //! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
 mod accounts;
+mod ahead_budget;
 mod answer;
 mod breaker;
 mod bucket;
@@ -77,7 +78,6 @@ pub mod conformance;
 mod counters;
 mod cover;
 mod demand;
-mod forecast;
 mod grants;
 mod horizon;
 mod leases;
@@ -98,6 +98,7 @@ mod terms;
 mod usage;
 
 pub(crate) use accounts::Accounts;
+pub(crate) use ahead_budget::AheadBudget;
 pub use answer::LeaseGrant;
 pub(crate) use answer::answered;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
@@ -106,7 +107,6 @@ pub use bucket::SharedBucket;
 pub(crate) use builder::checked_prefetch;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
-pub(crate) use forecast::Forecast;
 pub(crate) use grants::Grants;
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};

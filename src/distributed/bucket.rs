@@ -85,9 +85,13 @@ pub(super) struct Node {
     pub(super) until: i64,
     /// The last epoch in which the node had waiters; -1 if there was none.
     pub(super) epoch: i64,
-    pub(super) once: i64,
-    pub(super) later: i64,
-    pub(super) behind: i64,
+    /// The tokens that the last answer gave at once (`once` in the scripts).
+    pub(super) granted: i64,
+    /// The tokens that it promised (`later` in the scripts).
+    pub(super) promised: i64,
+    /// The tokens that had been promised to other nodes before those (`behind` in the scripts).
+    pub(super) queued_before: i64,
+    /// The progress towards the next token when it was given.
     pub(super) part: i64,
     /// When the last request was answered, by [`SharedBucket::clock`].
     pub(super) at: i64,
@@ -186,9 +190,9 @@ impl SharedBucket {
         Ok(LeaseGrant {
             before: before.number,
             age: (self.clock - node.at) as u64,
-            now: node.once as u64,
-            promised: node.later as u64,
-            queued_before: node.behind as u64,
+            now: node.granted as u64,
+            promised: node.promised as u64,
+            queued_before: node.queued_before as u64,
             phase: node.part as u64,
             allowance: if ask.leave { 0 } else { node.allowance as u64 },
             nodes: self.nodes.len() as u64,
@@ -234,7 +238,7 @@ impl SharedBucket {
                 self.part = (part.floor() as i64 - 2).max(0);
             }
             // A promise that is repeated would be read by the new rate.
-            self.nodes.values_mut().for_each(|node| node.later = 0);
+            self.nodes.values_mut().for_each(|node| node.promised = 0);
         }
         self.terms = new;
         self.cut(new.burst as i64 - self.held);
@@ -352,12 +356,12 @@ impl SharedBucket {
         }
         let tokens = want + more;
         let allowance = allowance.min(exact(ask.banked) + more).max(held);
-        let once = self.level.min(tokens).max(0);
-        let behind = (-self.level).max(0);
+        let granted = self.level.min(tokens).max(0);
+        let queued_before = (-self.level).max(0);
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
         self.level -= tokens;
         self.cut(burst - others - allowance);
-        self.pass_epochs(now, behind);
+        self.pass_epochs(now, queued_before);
         let mut seen = known.map_or(-1, |node| node.epoch);
         if want > 0 && !ask.at_once && seen != self.epoch {
             self.busy += 1;
@@ -368,9 +372,9 @@ impl SharedBucket {
             allowance,
             until: now + time_to_live(ask),
             epoch: seen,
-            once,
-            later: tokens - once,
-            behind,
+            granted,
+            promised: tokens - granted,
+            queued_before,
             part,
             at: self.clock,
         }

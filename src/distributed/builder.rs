@@ -37,7 +37,7 @@ impl Builder {
     }
 
     pub(crate) fn shared_through(self, store: Arc<dyn Store>) -> Self {
-        self.supplied(Arc::new(Shared(store)))
+        self.supplied(Arc::new(StoreSupplier(store)))
     }
 }
 
@@ -52,9 +52,9 @@ pub(crate) fn checked_prefetch(store: &dyn Store) -> Result<u64, ConfigError> {
 
 /// Supplies a quota with tokens from its store.
 #[derive(Debug)]
-struct Shared(Arc<dyn Store>);
+struct StoreSupplier(Arc<dyn Store>);
 
-impl Supplier for Shared {
+impl Supplier for StoreSupplier {
     fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError> {
         let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
         if has_classes && !self.0.shares_classes() {

@@ -247,20 +247,21 @@ impl State {
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
-        let later = Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
-        let ends = if answer.promised > 0 { later.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
+        let promised_lease =
+            Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+        let ends = if answer.promised > 0 { promised_lease.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         let until = ends.max(now).saturating_add(terms.filling_time());
         planner.grants.note(ask.number, answer.now + answer.promised, until, now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
-        let (once, later) = if is_new {
-            (answer.now, later)
+        let (granted, promised_lease) = if is_new {
+            (answer.now, promised_lease)
         } else {
-            let once = answer.now.min(space);
-            (once, later.without_stale(at, space - once))
+            let granted = answer.now.min(space);
+            (granted, promised_lease.without_stale(at, space - granted))
         };
-        leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
-        leases.push(later.going_on(goes_on));
+        leases.push(Lease::new(at, Pace::AtOnce, 0, granted).going_on(goes_on));
+        leases.push(promised_lease.going_on(goes_on));
         self.put_planner(planner);
         lost
     }

@@ -5,7 +5,7 @@
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
 //!   the store at once. If the store is far away or has a `prefetch`, and a request has all that waiters lack, it is also
-//!   for callers to come: see [`Forecast`].
+//!   for callers to come: see [`AheadBudget`].
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -17,7 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Accounts, Forecast, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Accounts, AheadBudget, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -93,7 +93,7 @@ pub(crate) struct RefillPlanner {
     /// Tokens per second.
     pace: u64,
     /// Tokens for callers that are still to come.
-    forecast: Forecast,
+    ahead_budget: AheadBudget,
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The tokens of the last answers: what the store may have lost.
@@ -137,7 +137,7 @@ impl RefillPlanner {
             wanted_at: 0,
             prefetch: 0,
             pace: 0,
-            forecast: Forecast::new(),
+            ahead_budget: AheadBudget::new(),
             round_trip: 0,
             grants: Grants::default(),
             accounts: None,

@@ -19,7 +19,7 @@ impl SharedBucket {
     /// | 1 | `tollgate 1`: the encoding |
     /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
     /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, last until, ends |
-    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, once, later, behind, part, at |
+    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at |
     ///
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
@@ -31,9 +31,12 @@ impl SharedBucket {
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
-            let Node { number, allowance, until, epoch, once, later, behind, part, at } = node;
-            writeln!(text, "{id:032x} {number} {allowance} {until} {epoch} {once} {later} {behind} {part} {at}")
-                .expect("a string takes all text");
+            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at } = node;
+            writeln!(
+                text,
+                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at}"
+            )
+            .expect("a string takes all text");
         }
         text.into_bytes()
     }
@@ -64,12 +67,12 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let [allowance, until, epoch, once, later, behind, part, at] = numbers(rest)?;
+        let [allowance, until, epoch, granted, promised, queued_before, part, at] = numbers(rest)?;
         let number = number.parse().ok()?;
-        let node = Node { number, allowance, until, epoch, once, later, behind, part, at };
+        let node = Node { number, allowance, until, epoch, granted, promised, queued_before, part, at };
         // After a change of the quota nothing is promised, and the progress may be that by the old one.
-        if [allowance, once, later, behind, part].iter().any(|count| *count < 0)
-            || later > 0 && !is_progress(part)
+        if [allowance, granted, promised, queued_before, part].iter().any(|count| *count < 0)
+            || promised > 0 && !is_progress(part)
             || !(0..=clock).contains(&at)
             || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
         {

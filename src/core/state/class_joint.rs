@@ -32,8 +32,7 @@
 //! - *No starvation.* A turn comes as an installment does, since the classes are served between two parts that are held: each
 //!   part needs a turn of its own before it is held. From the last turn on, the bound of `state/joint.rs` applies.
 
-use super::joint::PartStep;
-use super::serving::{FrontAction, Reach, Served};
+use super::serving::{FrontAction, Reach, Served, Step};
 use super::{State, classes_in};
 use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
@@ -43,17 +42,6 @@ use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::pin::Pin;
 use std::task::Waker;
-
-/// What [`State::serve_parts`] did.
-pub(super) enum PartsServed {
-    /// No part is held and none can move: the classes are next.
-    Idle,
-    /// A part has moved.
-    Moved,
-    /// The held part was granted or turned away.
-    Left,
-    Ended(Served),
-}
 
 /// An installment, and the class of the claim that it is for.
 #[derive(Clone, Copy)]
@@ -128,45 +116,41 @@ impl State {
     }
 
     /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from the
-    /// clock, and serves up to `now`.
+    /// clock, and serves up to `now`. Returns [`Idle`](Step::Idle) if no part is held and none can move: the classes are next.
     pub(super) fn serve_parts(
         &mut self,
         rovers: &Rovers,
         (now, read): (u64, u64),
         reach: Reach,
         wakes: &mut Wakes,
-    ) -> PartsServed {
+    ) -> Step {
         match self.move_next_part(rovers, wakes) {
-            PartStep::Idle => {}
-            PartStep::Taken => return PartsServed::Moved,
-            PartStep::Again => return PartsServed::Ended(Served::Again),
+            Step::Idle => {}
+            step => return step,
         }
-        let Some(held) = self.queue.held() else { return PartsServed::Idle };
+        let Some(held) = self.queue.held() else { return Step::Idle };
         let ticket = held.waiter.ticket;
         if wakes.is_full() {
-            // A decision needs space for a waker; see `serve_as`.
-            return PartsServed::Ended(Served::Again);
+            // A decision needs space for a waker; see `serve_front`.
+            return Step::Ended(Served::Again);
         }
         let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
-            return match self.review_alarm(rovers, Some(ticket), wakes) {
-                PartStep::Again => PartsServed::Ended(Served::Again),
-                PartStep::Idle | PartStep::Taken => PartsServed::Moved,
-            };
+            return self.review_alarm(rovers, Some(ticket), wakes);
         }
         match action {
             FrontAction::Held(since) if reach != Reach::Now => {
                 self.supply.mint(since, Some(ticket));
                 self.report_held(wakes);
-                return PartsServed::Ended(Served::Held);
+                return Step::Ended(Served::Held);
             }
             FrontAction::Held(_) | FrontAction::Wait => {
                 self.supply.mint(now, Some(ticket));
                 self.report_held(wakes);
-                return PartsServed::Ended(Served::All);
+                return Step::Ended(Served::All);
             }
-            FrontAction::Again | FrontAction::TicketRecalled => return PartsServed::Ended(Served::Again),
+            FrontAction::Again | FrontAction::TicketRecalled => return Step::Ended(Served::Again),
             FrontAction::Grant(at) => {
                 self.supply.mint(at, Some(ticket));
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -178,11 +162,7 @@ impl State {
                 self.call_held(rovers, outcome, wakes);
             }
         }
-        // No release was read while the claim was held back.
-        if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
-            return PartsServed::Ended(Served::Again);
-        }
-        PartsServed::Left
+        self.catch_up_releases(rovers, read, wakes)
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.

@@ -11,8 +11,8 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::{Completes, InService, PartsServed, front_cost, in_service};
-use super::joint::PartStep;
+use super::class_joint::{Completes, InService, front_cost, in_service};
+use super::serving::Step;
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State, classes_in};
 use crate::Quota;
@@ -141,70 +141,72 @@ impl State {
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        let has_source = self.role.has_source();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
-            if self.queue.parts().is_some() {
-                match self.serve_parts(rovers, (now, read), reach, wakes) {
-                    PartsServed::Idle => {}
-                    PartsServed::Moved => continue,
-                    PartsServed::Left => {
-                        if reach == Reach::Decision {
-                            (now, is_stopped) = (self.supply.synced(), true);
-                        }
-                        continue;
-                    }
-                    PartsServed::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
-                    PartsServed::Ended(served) => return served,
-                }
-            }
-            let Some(classes) = classes_in(&mut self.rare) else { return Served::All };
-            let base = base(&self.queue, classes, rovers);
-            let (due, ticket) = classes.scheduler.next_step(&self.supply, base).due_and_ticket();
-            let in_service = in_service(&self.queue, classes);
-            if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
-                if wakes.is_full() {
-                    return Served::Again;
-                }
-                self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
-                continue;
-            }
-            // The part of a claim that was given up may be gone already while its place is still in the queue.
-            let turn = in_service.filter(|served| served.completes == Completes::Turn);
-            if turn.is_none() {
-                if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
-                    match self.review_alarm(rovers, ticket, wakes) {
-                        PartStep::Again => return Served::Again,
-                        PartStep::Idle | PartStep::Taken => continue,
-                    }
-                }
-                if due > now || due == u64::MAX {
-                    self.wait_for_step((due, ticket), now);
-                    return if is_stopped { Served::Stopped } else { Served::All };
-                }
-            }
-            // Most steps wake no waiter: they serve a part of a large claim.
-            if wakes.must_pause() {
-                return Served::Again;
-            }
-            wakes.looks += 1;
-            if let Some(turn) = turn {
-                self.take_turn(rovers, turn.owner, base, wakes);
-                continue;
-            }
-            if has_source && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
-                continue;
-            }
-            self.supply.mint(due, ticket);
-            if let Some(in_service) = in_service {
-                self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
-                self.pay_installment(rovers, in_service, base, wakes);
-                if self.role.awaits() {
-                    return Served::Stopped;
-                }
+            match self.serve_class(rovers, (now, read), reach, wakes) {
+                Step::Left if reach == Reach::Decision => (now, is_stopped) = (self.supply.synced(), true),
+                Step::Idle | Step::Moved | Step::Left => {}
+                Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
+                Step::Ended(served) => return served,
             }
         }
+    }
+
+    /// Moves a part of a joint claim that can move, or else takes the next step of the scheduler, if it is due: serves an
+    /// installment, gives a part its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
+    #[inline(always)]
+    fn serve_class(&mut self, rovers: &Rovers, (now, read): (u64, u64), reach: Reach, wakes: &mut Wakes) -> Step {
+        if self.queue.parts().is_some() {
+            match self.serve_parts(rovers, (now, read), reach, wakes) {
+                Step::Idle => {}
+                step => return step,
+            }
+        }
+        let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
+        let base = base(&self.queue, classes, rovers);
+        let (due, ticket) = classes.scheduler.next_step(&self.supply, base).due_and_ticket();
+        let in_service = in_service(&self.queue, classes);
+        let has_source = self.role.has_source();
+        if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
+            if wakes.is_full() {
+                return Step::Ended(Served::Again);
+            }
+            self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
+            return Step::Moved;
+        }
+        // The part of a claim that was given up may be gone already while its place is still in the queue.
+        let turn = in_service.filter(|served| served.completes == Completes::Turn);
+        if turn.is_none() {
+            if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
+                return self.review_alarm(rovers, ticket, wakes);
+            }
+            if due > now || due == u64::MAX {
+                self.wait_for_step((due, ticket), now);
+                return Step::Ended(Served::All);
+            }
+        }
+        // Most steps wake no waiter: they serve a part of a large claim.
+        if wakes.must_pause() {
+            return Step::Ended(Served::Again);
+        }
+        wakes.looks += 1;
+        if let Some(turn) = turn {
+            self.take_turn(rovers, turn.owner, base, wakes);
+            return Step::Moved;
+        }
+        if has_source && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+            return Step::Moved;
+        }
+        self.supply.mint(due, ticket);
+        if let Some(in_service) = in_service {
+            self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
+            self.pay_installment(rovers, in_service, base, wakes);
+            if self.role.awaits() {
+                return Step::Ended(Served::Stopped);
+            }
+        }
+        Step::Moved
     }
 
     /// The next step of the classes is not due by `now`.

@@ -66,6 +66,7 @@
 //! serving pass looks at no part
 //! that is neither due nor next.
 
+use super::serving::Step;
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
@@ -74,15 +75,6 @@ use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
 
-/// The result of [`State::move_next_part`].
-pub(super) enum PartStep {
-    /// No part can move without time passing.
-    Idle,
-    Taken,
-    /// See [`ServeResult::Again`].
-    Again,
-}
-
 impl State {
     /// A part of a joint claim joins the end of the queue.
     pub(crate) fn enter_part(&mut self, rovers: &Rovers, cost: u64, waker: Waker, part: Box<JointPart>) {
@@ -90,14 +82,14 @@ impl State {
     }
 
     /// Moves the next part that can move at the instant up to which the queue is served.
-    pub(super) fn move_next_part(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> PartStep {
-        let Some(parts) = self.queue.parts() else { return PartStep::Idle };
+    pub(super) fn move_next_part(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> Step {
+        let Some(parts) = self.queue.parts() else { return Step::Idle };
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else { return PartStep::Idle };
+        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
         if wakes.must_pause() {
-            return PartStep::Again;
+            return Step::Ended(Served::Again);
         }
         wakes.looks += 1;
         if turned_away.is_some() {
@@ -107,24 +99,24 @@ impl State {
         } else {
             self.stand_aside(rovers, number, wakes);
         }
-        PartStep::Taken
+        Step::Moved
     }
 
     /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front
     /// waiter.
-    pub(super) fn review_alarm(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> PartStep {
+    pub(super) fn review_alarm(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
         let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else {
-            return PartStep::Idle;
+            return Step::Moved;
         };
         if wakes.must_pause() {
-            return PartStep::Again;
+            return Step::Ended(Served::Again);
         }
         wakes.looks += 1;
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);
         }
         self.review_aside(rovers, number, at, wakes);
-        PartStep::Taken
+        Step::Moved
     }
 
     /// The instant, in this queue's time, of an update about claim `number` as of `since_entered` nanoseconds after the

@@ -1,7 +1,6 @@
 //! Serving: the queue gets what the supply has, each claim at the exact instant that the schedule gives it.
 
 use super::State;
-use super::joint::PartStep;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
@@ -59,6 +58,17 @@ pub(super) enum Served {
     Again,
     /// See [`ServeResult::Stopped`].
     Stopped,
+}
+
+/// What one step of serving did.
+pub(super) enum Step {
+    /// Nothing moves here before more time has passed.
+    Idle,
+    /// A claim, or a part of a joint claim, has moved.
+    Moved,
+    /// The joint claim that was held in front has left, granted or turned away.
+    Left,
+    Ended(Served),
 }
 
 /// What to do with the front waiter.
@@ -190,83 +200,106 @@ impl State {
         wakes: &mut Wakes,
     ) -> Served {
         let mut now = now;
-        let has_external = !PLAIN && self.supply.has_external();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
-            match if PLAIN { PartStep::Idle } else { self.move_next_part(rovers, wakes) } {
-                PartStep::Idle => {}
-                PartStep::Taken => continue,
-                PartStep::Again => return Served::Again,
-            }
-            let alarm = if PLAIN { None } else { self.queue.next_alarm() };
-            let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
-            let Some(front) = self.queue.front().filter(has_come) else {
-                if alarm.is_none_or(|alarm| alarm > now) {
-                    break;
+            match self.serve_front::<PLAIN>(rovers, (now, read), reach, end, wakes) {
+                Step::Left if reach == Reach::Decision => (now, is_stopped) = (self.supply.synced(), true),
+                Step::Moved | Step::Left => {}
+                Step::Idle => {
+                    self.supply.mint(now, None);
+                    return if is_stopped { Served::Stopped } else { Served::All };
                 }
-                match self.review_alarm(rovers, None, wakes) {
-                    PartStep::Again => return Served::Again,
-                    PartStep::Idle | PartStep::Taken => continue,
-                }
-            };
-            let (ticket, is_plain) = (front.ticket, front.part.is_none());
-            // The claim of a child has no other queue that sends updates: its parent decides alone.
-            let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
-            debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
-            if !is_plain && wakes.is_full() {
-                // What follows decides about a joint claim in all queues, and then needs space for a waker. If the
-                // lock were released between the two, a waker could cancel a claim that counts as granted already.
-                return Served::Again;
-            }
-            let action = self.front_action::<PLAIN>(front, (now, read), &mut wakes.last_decision);
-            let until = match action {
-                FrontAction::Grant(at) if is_plain => Some(at.saturating_sub(1)),
-                FrontAction::Held(_) | FrontAction::Wait => Some(now),
-                _ => None,
-            };
-            if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
-                match self.review_alarm(rovers, Some(ticket), wakes) {
-                    PartStep::Again => return Served::Again,
-                    PartStep::Idle | PartStep::Taken => continue,
-                }
-            }
-            match action {
-                FrontAction::Held(_) | FrontAction::Wait => {
-                    let served = self.stop_at_front::<PLAIN>((ticket, action), now, reach, wakes);
-                    return if is_stopped { Served::Stopped } else { served };
-                }
-                FrontAction::Again => return Served::Again,
-                FrontAction::TicketRecalled => {
-                    self.queue.unjoin_front();
-                    self.recall_parent_ticket();
-                }
-                _ if wakes.is_full() => return Served::Again,
-                // External tokens could not be kept any longer and are gone: the next iteration decides anew.
-                FrontAction::Grant(at)
-                    if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
-                FrontAction::Grant(at) => {
-                    self.supply.mint(at, Some(ticket));
-                    self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-                    self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
-                }
-                FrontAction::TurnAway(outcome) => {
-                    self.supply.mint(now, Some(ticket));
-                    self.call_front(rovers, outcome, wakes);
-                }
-            }
-            if is_joint && self.queue.held().is_none() {
-                // Releases were not read while the claim was held back.
-                if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
-                    return Served::Again;
-                }
-                if reach == Reach::Decision {
-                    (now, is_stopped) = (self.supply.synced(), true);
-                }
+                Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
+                Step::Ended(served) => return served,
             }
         }
-        self.supply.mint(now, None);
-        if is_stopped { Served::Stopped } else { Served::All }
+    }
+
+    /// Moves a part of a joint claim that can move, or else decides about the front claim: one step of
+    /// [`serve_as`](Self::serve_as).
+    #[inline(always)]
+    fn serve_front<const PLAIN: bool>(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Step {
+        match if PLAIN { Step::Idle } else { self.move_next_part(rovers, wakes) } {
+            Step::Idle => {}
+            step => return step,
+        }
+        let alarm = if PLAIN { None } else { self.queue.next_alarm() };
+        let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
+        let Some(front) = self.queue.front().filter(has_come) else {
+            let is_due = alarm.is_some_and(|alarm| alarm <= now);
+            return if is_due { self.review_alarm(rovers, None, wakes) } else { Step::Idle };
+        };
+        let (ticket, is_plain) = (front.ticket, front.part.is_none());
+        // The claim of a child has no other queue that sends updates: its parent decides alone.
+        let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
+        debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
+        if !is_plain && wakes.is_full() {
+            // What follows decides about a joint claim in all queues, and then needs space for a waker. If the
+            // lock were released between the two, a waker could cancel a claim that counts as granted already.
+            return Step::Ended(Served::Again);
+        }
+        let action = self.front_action::<PLAIN>(front, (now, read), &mut wakes.last_decision);
+        let until = match action {
+            FrontAction::Grant(at) if is_plain => Some(at.saturating_sub(1)),
+            FrontAction::Held(_) | FrontAction::Wait => Some(now),
+            _ => None,
+        };
+        if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
+            return self.review_alarm(rovers, Some(ticket), wakes);
+        }
+        match action {
+            FrontAction::Held(_) | FrontAction::Wait => {
+                return Step::Ended(self.stop_at_front::<PLAIN>((ticket, action), now, reach, wakes));
+            }
+            FrontAction::Again => return Step::Ended(Served::Again),
+            FrontAction::TicketRecalled => {
+                self.queue.unjoin_front();
+                self.recall_parent_ticket();
+            }
+            _ if wakes.is_full() => return Step::Ended(Served::Again),
+            FrontAction::Grant(at) => self.grant_at_front::<PLAIN>(rovers, (ticket, is_plain), (at, now), wakes),
+            FrontAction::TurnAway(outcome) => {
+                self.supply.mint(now, Some(ticket));
+                self.call_front(rovers, outcome, wakes);
+            }
+        }
+        let has_left = is_joint && self.queue.held().is_none();
+        if has_left { self.catch_up_releases(rovers, read, wakes) } else { Step::Moved }
+    }
+
+    /// Grants the front claim, which ends at `ticket`, as of `at`. The queue is served up to `now`.
+    #[inline(always)]
+    fn grant_at_front<const PLAIN: bool>(
+        &mut self,
+        rovers: &Rovers,
+        (ticket, is_plain): (u64, bool),
+        (at, now): (u64, u64),
+        wakes: &mut Wakes,
+    ) {
+        if !PLAIN && is_plain && self.supply.has_external() && self.supply.falls_short(ticket, at) {
+            // External tokens could not be kept any longer and are gone: the next step decides anew.
+            return;
+        }
+        self.supply.mint(at, Some(ticket));
+        self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
+        self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
+    }
+
+    /// A joint claim that was held in front has left. Releases were not read while it was held back. The caller read `read`
+    /// from the clock.
+    pub(super) fn catch_up_releases(&mut self, rovers: &Rovers, read: u64, wakes: &mut Wakes) -> Step {
+        if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
+            return Step::Ended(Served::Again);
+        }
+        Step::Left
     }
 
     /// The front claim, which ends at `ticket`, does not pass by `now`: mints as far as the queue is to be served.
@@ -312,7 +345,7 @@ impl State {
     }
 
     /// Decides about the front waiter as of `now`. The caller read `read` from the clock, at `now` or later.
-    #[inline]
+    #[inline(always)]
     pub(super) fn front_action<const PLAIN: bool>(
         &self,
         front: &Waiter,

@@ -23,7 +23,7 @@ impl RefillPlanner {
     /// The most tokens that a request is for if some of them are for callers to come: from 0 near the store to enough until
     /// the answer to the next request, or this node's part of those minted in the time to prefetch. Three sixteenths of the round
     /// trip are for answers that take longer than others. If they were more, callers would wait longer: for a whole such time.
-    fn forecast_size(&self) -> u64 {
+    fn most_ahead(&self) -> u64 {
         let until_next = self.round_trip.min(self.round_trip.saturating_sub(NEAR) * 2);
         let time = (until_next + until_next / 16 * 3).max(self.prefetch);
         self.terms.minted_in(time) / self.busy
@@ -34,7 +34,7 @@ impl RefillPlanner {
     /// While a store that is far away owes tokens, that is this node's part of those minted since its last request for
     /// waiters, and an eighth more, so that it can grow. So a node that can foresee less than the others is not left behind.
     pub(super) fn most_wanted(&self, now: u64) -> u64 {
-        let size = self.forecast_size();
+        let size = self.most_ahead();
         if !self.owes || !self.is_far() {
             return size;
         }
@@ -45,16 +45,16 @@ impl RefillPlanner {
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.
     pub(super) fn foresee(&mut self, view: &View, needs: &Needs) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
-        self.forecast.record(came, view.lost, self.forecast_size(), view.promised);
+        self.ahead_budget.record(came, view.lost, self.most_ahead(), view.promised);
         // The last of these tokens may not complete a claim, if claims have several costs. Tokens of other nodes come before
         // the next ones, so these have to be kept until then: else they would be lost although a claim waits.
         if needs.largest > self.allowance + 1 {
-            return self.forecast.take(0, 1);
+            return self.ahead_budget.take(0, 1);
         }
         let elapsed = view.now.saturating_sub(self.asked_at).max(self.round_trip).max(1);
         let claimed_per_trip = u128::from(came) * u128::from(self.round_trip) / u128::from(elapsed);
         // Tokens that the store does not owe come all at once, with the answer.
         let most = if self.owes { needs.soon } else { needs.soon.min(claimed_per_trip as u64) };
-        self.forecast.take(most, needs.largest)
+        self.ahead_budget.take(most, needs.largest)
     }
 }

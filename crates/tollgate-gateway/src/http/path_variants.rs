@@ -10,8 +10,7 @@
 //! * then empty segments are dropped; `.` and `..` are resolved;
 //! * and segments are [compared loosely](normalize).
 
-use std::borrow::Cow;
-
+use memchr::{memchr, memmem};
 use percent_encoding::percent_decode;
 
 /// How many texts of a path are looked at, and how many bytes of it and of all of them. No useful path comes near. A client
@@ -24,21 +23,28 @@ const MAX_BYTES_OF_ALL: usize = 4_096;
 pub(crate) type Segments<'a> = Vec<&'a [u8]>;
 
 /// The texts that a path may be, before it is split into segments.
-pub(crate) struct PathVariants<'a>(Vec<Cow<'a, [u8]>>);
+pub(crate) struct PathVariants(Vec<Vec<u8>>);
 
-impl<'a> PathVariants<'a> {
+impl PathVariants {
     /// `None` if there are too many.
-    pub(crate) fn of(path: &'a str) -> Option<Self> {
-        let mut texts = vec![Cow::Borrowed(path.as_bytes())];
+    pub(crate) fn of(path: &str) -> Option<Self> {
         if path.len() > MAX_BYTES {
             return None;
         }
+        let mut texts = vec![path.as_bytes().to_vec()];
         let (mut at, mut bytes) = (0, path.len());
+        let mut text = Vec::new();
         while at < texts.len() {
-            for rule in RULES {
-                let text = rule(&texts[at]).filter(|text| texts.iter().all(|other| **other != **text));
-                bytes += text.as_ref().map_or(0, Vec::len);
-                texts.extend(text.map(Cow::Owned));
+            for (byte, rule) in RULES {
+                let Some(first) = memchr(byte, &texts[at]) else { continue };
+                let (unchanged, rest) = texts[at].split_at(first);
+                text.clear();
+                text.extend_from_slice(unchanged);
+                rule(rest, &mut text);
+                if !texts.contains(&text) {
+                    bytes += text.len();
+                    texts.push(text.clone());
+                }
             }
             at += 1;
             if texts.len() > MAX_TEXTS || bytes > MAX_BYTES_OF_ALL {
@@ -48,78 +54,88 @@ impl<'a> PathVariants<'a> {
         Some(Self(texts))
     }
 
-    /// The paths that these texts may be.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = Segments<'_>> {
-        self.0.iter().flat_map(|text| {
-            let literal: Segments<'_> = segments(text).collect();
-            let has_dots = literal.iter().any(|segment| matches!(*segment, b"." | b".."));
-            let is_merged = literal.iter().all(|segment| !segment.is_empty());
-            let merged: Option<Segments<'_>> =
-                (!is_merged).then(|| literal.iter().copied().filter(|segment| !segment.is_empty()).collect());
-            // Without dots nothing is resolved.
-            let resolved = [Some(&literal), merged.as_ref()].map(|path| Some(resolve(path.filter(|_| has_dots)?)));
-            [Some(literal), merged].into_iter().chain(resolved).flatten()
-        })
+    /// The first `length` segments of each path that these texts may be, the same ones only once.
+    pub(crate) fn prefixes<'a>(&'a self, length: usize) -> Vec<Segments<'a>> {
+        let mut prefixes = Vec::new();
+        let mut add = |prefix: Segments<'a>| {
+            if !prefixes.contains(&prefix) {
+                prefixes.push(prefix);
+            }
+        };
+        let empty_segment = memmem::Finder::new(b"//");
+        for text in &self.0 {
+            let has_empty = matches!(**text, [] | [.., b'/']) || empty_segment.find(text).is_some();
+            for drops_empty in [false, true].into_iter().filter(|drops| !drops || has_empty) {
+                let path = || segments(text).filter(move |segment| !drops_empty || !segment.is_empty());
+                add(path().take(length).collect());
+                // Without dots nothing is resolved.
+                if memchr(b'.', text).is_some() {
+                    add(resolve(path(), length));
+                }
+            }
+        }
+        prefixes
     }
 }
 
-/// Returns the changed text, or `None` if it changes nothing.
-type Rule = fn(&[u8]) -> Option<Vec<u8>>;
+/// Appends what becomes of a text, from the first byte on that the rule is about. Nothing changes before that byte.
+type Rule = fn(&[u8], &mut Vec<u8>);
 
-const RULES: [Rule; 6] = [
-    |text| match percent_decode(text).into() {
-        Cow::Owned(decoded) => Some(decoded).filter(|decoded: &Vec<u8>| decoded != text),
-        Cow::Borrowed(_) => None,
-    },
-    |text| {
-        let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
-        text.contains(&b'\\').then(|| text.iter().map(slash).collect())
-    },
-    |text| {
+const RULES: [(u8, Rule); 6] = [
+    (b'%', |rest, text| text.extend(percent_decode(rest))),
+    (b'\\', |rest, text| text.extend(rest.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }))),
+    (b';', |rest, text| {
         let mut is_parameter = false;
-        let is_path = |byte: &u8| {
-            is_parameter = (is_parameter || *byte == b';') && *byte != b'/';
+        text.extend(rest.iter().filter(|byte| {
+            is_parameter = (is_parameter || **byte == b';') && **byte != b'/';
             !is_parameter
-        };
-        text.contains(&b';').then(|| text.iter().copied().filter(is_path).collect())
-    },
-    |text| cut(text, b'?'),
-    |text| cut(text, b'#'),
-    |text| cut(text, 0),
+        }));
+    }),
+    // The path ends at these.
+    (b'?', |_, _| {}),
+    (b'#', |_, _| {}),
+    (0, |_, _| {}),
 ];
-
-/// What is before the first `end`, if there is one.
-fn cut(text: &[u8], end: u8) -> Option<Vec<u8>> {
-    text.iter().position(|byte| *byte == end).map(|at| text[..at].to_vec())
-}
 
 /// The segments of a path, without the empty one before its first slash.
 pub(crate) fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.strip_prefix(b"/").unwrap_or(text).split(|byte| *byte == b'/')
 }
 
-/// Resolves `.` and `..`, as RFC 3986 does.
-pub(crate) fn resolve<'a>(segments: &Segments<'a>) -> Segments<'a> {
-    let mut resolved = Vec::with_capacity(segments.len());
+/// The first `length` segments of a path after `.` and `..` are resolved, as RFC 3986 does.
+pub(crate) fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>, length: usize) -> Segments<'a> {
+    // The segments behind these are only counted.
+    let (mut prefix, mut behind) = (Vec::new(), 0);
     for segment in segments {
-        match *segment {
+        match segment {
             b"." => {}
-            b".." => _ = resolved.pop(),
-            segment => resolved.push(segment),
+            b".." if behind > 0 => behind -= 1,
+            b".." => _ = prefix.pop(),
+            segment if prefix.len() < length => prefix.push(segment),
+            _ => behind += 1,
         }
     }
-    resolved
+    prefix
 }
 
 /// What segments have in common that some file systems and routers take for the same: letters of either case, and dots
 /// and spaces at the end.
 pub(crate) fn normalize(segment: &[u8]) -> String {
-    let text = String::from_utf8_lossy(trimmed(segment));
-    if text.is_ascii() {
+    let text = trimmed(segment);
+    if let Ok(text) = std::str::from_utf8(text)
+        && text.is_ascii()
+    {
         return text.to_ascii_lowercase();
     }
+    let text = String::from_utf8_lossy(text);
     // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+/// The same, or `None` if it certainly has more than `most` characters.
+pub(crate) fn normalize_within(segment: &[u8], most: usize) -> Option<String> {
+    // A character has at most four bytes.
+    (trimmed(segment).len() <= 4 * most).then(|| normalize(segment))
 }
 
 fn trimmed(segment: &[u8]) -> &[u8] {
@@ -169,8 +185,9 @@ fn a_plain_path_has_one_reading() {
         assert!(is_unambiguous(path), "{path}");
         let readings = PathVariants::of(path).unwrap();
         let first: Segments<'_> = segments(path.as_bytes()).filter(|segment| !segment.is_empty()).collect();
-        let others = readings.paths().map(|path| path.into_iter().filter(|segment| !segment.is_empty()).collect());
-        assert!(others.into_iter().all(|path: Segments<'_>| path == first), "{path}");
+        let paths = readings.prefixes(usize::MAX).into_iter();
+        let mut others = paths.map(|path| path.into_iter().filter(|segment| !segment.is_empty()).collect());
+        assert!(others.all(|path: Segments<'_>| path == first), "{path}");
         assert!(first.iter().all(|segment| normalize(segment).as_bytes() == *segment), "{path}");
     }
     for path in ["/A", "/a/../b", "/a/./b", "//a", "/a//b", "/a.", "/a./b", "/.a", "/a%20", "/a;b", "/a\\b", "/\u{e9}"]

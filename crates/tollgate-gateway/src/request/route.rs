@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use super::forwarding;
 use super::name::Name;
-use crate::http::path_variants::{self, PathVariants, is_escaped_rightly, is_unambiguous, normalize};
+use crate::http::path_variants::{self, PathVariants, is_escaped_rightly, is_unambiguous, normalize, normalize_within};
 
 /// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
@@ -66,9 +66,9 @@ impl RoutePolicy {
 impl Route {
     pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64, body_buffer: Option<usize>) -> Self {
         let path: Vec<u8> = percent_decode_str(path).collect();
-        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty()).collect();
+        let segments = path_variants::segments(&path).filter(|segment| !segment.is_empty());
         let segment = |text: &[u8]| Segment { text: text.into(), normalized: normalize(text).into() };
-        let segments = path_variants::resolve(&segments);
+        let segments = path_variants::resolve(segments, usize::MAX);
         let path = segments.join(&b'/').into();
         let segments = segments.into_iter().map(segment).collect();
         Self { segments, path, methods, cost, body_buffer, rule: None, is_llm: false, websockets: false }
@@ -189,14 +189,21 @@ impl Routes {
             let all = self.routes.iter().filter(is_of).map(|(_, policy)| Cow::Borrowed(policy));
             return all.fold(Cow::Borrowed(&self.base), max);
         };
-        let policy = |path: path_variants::Segments<'_>| {
-            let exact = self.policy_by(methods, |route| route.matches(path.iter().copied()));
-            // The longest route is the first.
-            let longest = self.routes.first().map_or(0, |(route, _)| route.segments.len());
-            let normalized: Vec<String> = path.iter().take(longest).map(|segment| normalize(segment)).collect();
+        // The longest route is the first.
+        let longest = self.routes.first().map_or(0, |(route, _)| route.segments.len());
+        let segments = self.routes.iter().flat_map(|(route, _)| &route.segments);
+        let longest_segment = segments.map(|segment| segment.normalized.len()).max().unwrap_or(0);
+        let policy = |prefix: path_variants::Segments<'_>| {
+            let normalized = prefix.iter().map_while(|segment| normalize_within(segment, longest_segment));
+            let normalized: Vec<String> = normalized.collect();
+            // A route that matches exactly matches loosely too.
+            if !self.routes.iter().any(|(route, _)| route.matches_normalized(&normalized)) {
+                return Cow::Borrowed(&self.base);
+            }
+            let exact = self.policy_by(methods, |route| route.matches(prefix.iter().copied()));
             max(exact, self.policy_by(methods, |route| route.matches_normalized(&normalized)))
         };
-        readings.paths().map(policy).reduce(max).unwrap_or(Cow::Borrowed(&self.base))
+        readings.prefixes(longest).into_iter().map(policy).reduce(max).unwrap_or(Cow::Borrowed(&self.base))
     }
 
     fn policy_by(&self, methods: &[&str], matches: impl Fn(&Route) -> bool) -> Cow<'_, RoutePolicy> {

@@ -32,6 +32,7 @@ mod malformed;
 mod measuring;
 mod networks;
 mod overload;
+mod path_variants;
 mod pricing;
 mod process;
 mod proxying;

@@ -1,7 +1,7 @@
 //! How many tokens to request for callers that are still to come. Pure: no lock, no clock, no network.
 //!
 //! Tokens are promised for fixed instants. If no claim waits at such an instant, and the node may not keep the token, it is
-//! lost to all nodes. So the forecast is paid for in advance: claims of callers earn [`EARNED`] credits, a token asked for
+//! lost to all nodes. So a node pays for them in advance: claims of callers earn [`EARNED`] credits, a token asked for
 //! needs [`NEEDED`] of them, and a token that is lost costs [`LOST`]. In the long run a node loses at most one token for
 //! each `LOST / EARNED` that its callers claim, whatever they do.
 
@@ -11,9 +11,9 @@ const LOST: u64 = 64;
 /// More tokens than any request is for.
 const MOST: u64 = 1 << 48;
 
-/// What a node knows of its callers to come.
+/// How many tokens a node may request for callers to come.
 #[derive(Debug)]
-pub(crate) struct Forecast {
+pub(crate) struct AheadBudget {
     /// Credits: below 0 after a loss.
     credit: i64,
     /// The most tokens to ask for, rounded up to whole claims, as far as experience tells. A loss lowers it to those that were used. It rises again
@@ -29,7 +29,7 @@ pub(crate) struct Forecast {
     at_stake: u64,
 }
 
-impl Forecast {
+impl AheadBudget {
     pub(crate) fn new() -> Self {
         let (credit, limit, ceiling, full, asked, is_full, at_stake) = (0, MOST, MOST, 0, 0, false, 0);
         Self { credit, limit, ceiling, full, asked, is_full, at_stake }
@@ -89,22 +89,22 @@ mod tests {
 
     #[test]
     fn tokens_asked_for_are_earned_before() {
-        let mut forecast = Forecast::new();
-        assert_eq!(forecast.take(100, 1), 0);
-        forecast.record(10 * NEEDED + 15, 0, 100, 0);
-        assert_eq!(forecast.take(4, 1), 4);
-        assert_eq!(forecast.take(100, 1), 10);
-        assert_eq!(forecast.take(100, 4), 8, "whole claims");
-        forecast.record(1_000 * NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(1_000, 1), 100, "no more is saved up than one request can use");
+        let mut budget = AheadBudget::new();
+        assert_eq!(budget.take(100, 1), 0);
+        budget.record(10 * NEEDED + 15, 0, 100, 0);
+        assert_eq!(budget.take(4, 1), 4);
+        assert_eq!(budget.take(100, 1), 10);
+        assert_eq!(budget.take(100, 4), 8, "whole claims");
+        budget.record(1_000 * NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(1_000, 1), 100, "no more is saved up than one request can use");
     }
 
     #[test]
     fn a_loss_lowers_the_limit_to_what_was_used_and_it_rises_again() {
-        let mut forecast = Forecast::new();
+        let mut budget = AheadBudget::new();
         let mut next = |lost| {
-            forecast.record(100 * NEEDED, lost, 100, 0);
-            forecast.take(100, 1)
+            budget.record(100 * NEEDED, lost, 100, 0);
+            budget.take(100, 1)
         };
         assert_eq!(next(0), 100);
         assert_eq!(next(36), 0, "the loss is paid for first");
@@ -116,47 +116,47 @@ mod tests {
 
     #[test]
     fn a_loss_is_paid_for_although_the_store_was_near_meanwhile() {
-        let mut forecast = Forecast::new();
-        forecast.record(100 * NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 100);
-        forecast.record(0, 50, 0, 0);
-        forecast.record(1_000, 7, 0, 0);
-        forecast.record(600, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 0, "50 lost tokens cost 3,200, and 1,600 were earned");
-        forecast.record(100 * NEEDED, 0, 0, 0);
-        forecast.record(NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 1, "nothing is saved up near the store");
+        let mut budget = AheadBudget::new();
+        budget.record(100 * NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 100);
+        budget.record(0, 50, 0, 0);
+        budget.record(1_000, 7, 0, 0);
+        budget.record(600, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 0, "50 lost tokens cost 3,200, and 1,600 were earned");
+        budget.record(100 * NEEDED, 0, 0, 0);
+        budget.record(NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 1, "nothing is saved up near the store");
     }
 
     #[test]
     fn tokens_that_were_not_asked_for_ahead_are_not_charged_when_they_are_lost() {
         for most in [0, 100] {
-            let mut forecast = Forecast::new();
-            forecast.record(0, 1 << 60, most, 0);
-            forecast.record(10 * NEEDED, 0, 100, 0);
-            assert_eq!(forecast.take(100, 1), 10);
-            forecast.record(0, 1 << 60, 100, 0);
-            forecast.record(10 * (LOST - NEEDED), 0, 100, 0);
-            assert_eq!(forecast.take(100, 1), 0, "but for the 10 that were");
+            let mut budget = AheadBudget::new();
+            budget.record(0, 1 << 60, most, 0);
+            budget.record(10 * NEEDED, 0, 100, 0);
+            assert_eq!(budget.take(100, 1), 10);
+            budget.record(0, 1 << 60, 100, 0);
+            budget.record(10 * (LOST - NEEDED), 0, 100, 0);
+            assert_eq!(budget.take(100, 1), 0, "but for the 10 that were");
         }
     }
 
     /// The node sends other requests before the tokens have come.
     #[test]
     fn tokens_that_were_asked_for_ahead_are_charged_until_they_have_come() {
-        let mut forecast = Forecast::new();
-        forecast.record(100 * NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 100);
-        forecast.record(0, 0, 100, 100);
-        assert_eq!(forecast.take(0, 1), 0);
-        forecast.record(0, 50, 0, 30);
-        forecast.record(0, 0, 100, 30);
-        assert_eq!(forecast.take(100, 1), 0);
-        forecast.record(0, 70, 100, 0);
-        forecast.record(80 * LOST - 100 * NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 0, "of the last 70 lost tokens 30 were asked for ahead");
-        forecast.record(NEEDED, 0, 100, 0);
-        assert_eq!(forecast.take(100, 1), 1);
+        let mut budget = AheadBudget::new();
+        budget.record(100 * NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 100);
+        budget.record(0, 0, 100, 100);
+        assert_eq!(budget.take(0, 1), 0);
+        budget.record(0, 50, 0, 30);
+        budget.record(0, 0, 100, 30);
+        assert_eq!(budget.take(100, 1), 0);
+        budget.record(0, 70, 100, 0);
+        budget.record(80 * LOST - 100 * NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 0, "of the last 70 lost tokens 30 were asked for ahead");
+        budget.record(NEEDED, 0, 100, 0);
+        assert_eq!(budget.take(100, 1), 1);
     }
 
     /// Whatever the callers do.
@@ -164,13 +164,13 @@ mod tests {
     fn a_node_loses_one_token_for_64_claims_at_most_and_what_it_asks_for_once() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let (mut forecast, mut asked, mut came_in_all, mut lost_in_all) = (Forecast::new(), 0, 0, 0);
+            let (mut budget, mut asked, mut came_in_all, mut lost_in_all) = (AheadBudget::new(), 0, 0, 0);
             for _ in 0..2_000 {
                 let came = random.u64(..100);
                 let lost = if random.u32(..4) == 0 { random.u64(..=asked) } else { asked * random.u64(..2) };
-                forecast.record(came, lost, 50, 0);
+                budget.record(came, lost, 50, 0);
                 (came_in_all, lost_in_all) = (came_in_all + came, lost_in_all + lost);
-                asked = forecast.take(50, 1 + seed % 3);
+                asked = budget.take(50, 1 + seed % 3);
                 assert!(lost_in_all * LOST <= came_in_all * EARNED + 50 * (LOST - NEEDED), "{seed}: {lost_in_all}");
             }
         }
