@@ -45,7 +45,8 @@ pub(crate) fn count_free_grant() -> bool {
 /// waiting claim, which pays nothing.
 #[inline(always)]
 pub(crate) fn uncount_free_grant() {
-    GIVEN.set(GIVEN.get() - 1);
+    // It is 0 if the user's code, run in between, was answered for a unit of budget.
+    GIVEN.set(GIVEN.get().saturating_sub(1));
 }
 
 /// Polls, and pays for the result, if there is one. Without budget `poll` is not called at all: a claim granted by it

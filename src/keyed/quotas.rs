@@ -1,11 +1,9 @@
 //! One or several quotas for each key: a plain value, checked when a limiter is built from it.
 
-use crate::core::state::MAX_COST;
 use crate::error::ConfigError;
 use crate::{Quota, Which};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The most quotas that one key can have.
 pub(super) const MAX_QUOTAS: usize = 4;
@@ -132,13 +130,6 @@ fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
         return Err(ConfigError::KeyedInitial { quota: index, quota_name, initial, burst });
     }
     Ok(())
-}
-
-/// Stands for no quota, and refuses nothing: its burst is the largest claim that there is, and after a claim of any usual
-/// cost the bucket is full again within a nanosecond. A higher rate would have no packed levels, and each call would take
-/// the slow path.
-pub(super) fn boundless() -> Quota {
-    Quota::new(1 << 24, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
 impl From<Quota> for Quotas {

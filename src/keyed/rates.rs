@@ -7,7 +7,7 @@
 //! are packed into two words. Every function here that is generic over `N`, the number of words, works on the packed
 //! levels of a key with `N` quotas.
 
-use super::quotas::{MAX_QUOTAS, Quotas, boundless};
+use super::quotas::{MAX_QUOTAS, Quotas};
 use super::rate::{Left, Level, Rate};
 use crate::error::Bound;
 use crate::name::{QuotaNames, quota_names};
@@ -23,7 +23,7 @@ pub(super) struct Rates {
     others: Box<[Rate]>,
     /// The shortest window of all quotas; `None` if levels cannot be packed.
     window: Option<u64>,
-    /// Whether these are the rates of [no quota](boundless): a key owes nothing, so its level is not stored.
+    /// Whether these stand for no quota: a key owes nothing, so its level is not stored.
     pub(super) are_boundless: bool,
     pub(super) quotas: Quotas,
     pub(super) names: QuotaNames,
@@ -79,8 +79,12 @@ impl Rates {
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
         let names = quota_names(quotas.named().map(|(name, _)| name));
-        let are_boundless = quotas.iter().eq([boundless()]);
-        Self { window: window.flatten(), first, others, are_boundless, quotas, names }
+        Self { window: window.flatten(), first, others, are_boundless: false, quotas, names }
+    }
+
+    /// The same for `quotas` that refuse nothing and stand for no quota.
+    pub(super) fn boundless(quotas: Quotas) -> Self {
+        Self { are_boundless: true, ..Self::new(quotas) }
     }
 
     pub(super) fn len(&self) -> usize {

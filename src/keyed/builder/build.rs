@@ -4,7 +4,7 @@ use super::KeyedBuilder;
 use crate::Quota;
 use crate::clock::Time;
 use crate::core::limiter_ref::ClaimScope;
-use crate::core::state::ChildLimiter;
+use crate::core::state::{ChildLimiter, MAX_COST};
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
@@ -18,7 +18,7 @@ use crate::keyed::live::LiveTemplate;
 use crate::keyed::map::{Map, MapParts};
 #[cfg(feature = "distributed")]
 use crate::keyed::map::{QuotaBy, QuotasBy};
-use crate::keyed::quotas::{Quotas, boundless};
+use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::Rates;
 use crate::observe::Observers;
 use crate::quota::check_cap;
@@ -110,6 +110,9 @@ where
     fn into_map(self, quotas: Quotas) -> Result<Arc<Map<K, S>>, ConfigError> {
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
+        // With an overflow bucket, a key must not pass its claims that wait there, and so it needs a place.
+        let are_boundless = self.quotas.is_empty() && self.quota_by.is_none() && self.overflow.is_none();
+        let rates = if are_boundless { Rates::boundless(quotas.clone()) } else { Rates::new(quotas.clone()) };
         let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
@@ -137,7 +140,7 @@ where
             };
             Map::new(MapParts {
                 hasher: self.hasher,
-                rates: Arc::new(Rates::new(quotas)),
+                rates: Arc::new(rates),
                 quota_by: self.quota_by,
                 weight_by: self.weight_by,
                 shards,
@@ -177,6 +180,13 @@ where
         let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
         Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
+}
+
+/// Stands for no quota, and refuses nothing: its burst is the largest claim that there is, and after a claim of any usual
+/// cost the bucket is full again within a nanosecond. A higher rate would have no packed levels, and each call would take
+/// the slow path.
+fn boundless() -> Quota {
+    Quota::new(1 << 24, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
 /// The number of shards for this setting of `max_keys`. The default bound does not change it, because most limiters

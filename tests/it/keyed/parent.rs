@@ -80,6 +80,38 @@ fn without_a_quota_a_key_that_does_not_wait_takes_no_memory() {
 }
 
 #[test]
+fn a_quota_that_refuses_nothing_is_still_a_quota() {
+    let clock = ManualClock::new();
+    let quota = Quota::new(1 << 24, NANO).burst(1 << 48);
+    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    drop(keyed.try_acquire(&1, 1 << 48).unwrap());
+    assert!(keyed.try_acquire(&1, 1).is_err());
+    clock.advance(NANO);
+    assert!(keyed.try_acquire(&1, 1 << 24).is_ok());
+}
+
+#[test]
+fn without_a_quota_no_claim_passes_those_of_its_key_in_the_overflow_bucket() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(1));
+    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&global).max_keys(1);
+    let keyed = builder.overflow(Quota::per_second(1).burst(1)).build().unwrap();
+    // This key has the only place.
+    keyed.pause_for(&0, 3_600 * SECOND);
+    drop(global.try_acquire(1).unwrap());
+    let mut first = task::spawn(keyed.consume(&1, 1));
+    assert!(first.poll().is_pending());
+    clock.advance(100 * MILLI);
+    global.tick();
+    assert!(first.poll().is_ready());
+    let mut second = task::spawn(keyed.consume(&1, 1));
+    assert!(second.poll().is_pending());
+    clock.advance(100 * MILLI);
+    assert!(global.available() > 0);
+    assert!(task::spawn(keyed.consume(&1, 1)).poll().is_pending(), "it passes the second");
+}
+
+#[test]
 fn a_refusal_tells_what_of_the_parent_refused() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(2).clock(clock.clone());

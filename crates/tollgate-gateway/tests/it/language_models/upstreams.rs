@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::limits::Limits;
+use crate::limits::model_pauses::pause_models;
 use crate::limits::state::{self, State};
 
 use std::path::{Path, PathBuf};
@@ -254,4 +255,44 @@ async fn a_pause_outlives_a_restart_with_the_same_upstreams_only() {
     let upstreams = 4 + format!("http://{at_full}").len() + 8;
     let old = &bytes[..bytes.len() - upstreams];
     assert!(is_paused(old, &file) && is_paused(old, &text(&[at_other], "")));
+}
+
+#[tokio::test]
+async fn a_saved_pause_of_two_upstreams_goes_on_until_one_of_them_has_said_something() {
+    let ((one, at_one), (other, at_other)) = (Provider::start().await, Provider::start().await);
+    let file = text(&[at_one, at_other], "");
+    let fixture = TestGateway::of(&file).await;
+    [&one, &other].into_iter().for_each(|full| answer_all(full, 429, &[("retry-after", "500")]));
+    let is_paused = |limits: &Limits| {
+        let model = limits.rules.shared(Name::new("model m")).unwrap();
+        model.limiter.snapshot().paused_for.is_some()
+    };
+    while !is_paused(&fixture.gateway.limits) {
+        ask_once(&fixture).await;
+    }
+    let mut bytes = Vec::new();
+    state::write(&mut bytes, &fixture.gateway.limits).unwrap();
+    let limits = restarted(&bytes, &file);
+    // As after a check of an upstream.
+    pause_models(&limits, &limits.follow());
+    assert!(is_paused(&limits));
+    let path = Path::new("gateway.toml");
+    limits.change(Config::parse(path, &file.replace("1000/s", "999/s")).unwrap(), path).unwrap();
+    assert!(is_paused(&limits));
+}
+
+#[tokio::test]
+async fn the_pause_of_an_upstream_ends_when_the_file_leaves_only_the_other() {
+    let health = "[health]\npath = \"/health\"\nevery = \"2ms\"\ntimeout = \"3m\"\nfailures = 1\nsuccesses = 1\n";
+    let ((full, at_full), (away, at_away)) = (Provider::start().await, Provider::start().await);
+    let fixture = TestGateway::of(&text(&[at_full, at_away], health)).await;
+    let healthy = || fixture.gateway.limits.config().upstreams.statuses().iter().filter(|seen| seen.is_healthy).count();
+    answer_all(&full, 429, &[("retry-after", "500")]);
+    away.is_ill.store(true, Ordering::Relaxed);
+    until("it is left", || healthy() == 1).await;
+    ask_once(&fixture).await;
+    let model = fixture.gateway.limits.rules.shared(Name::new("model m")).unwrap();
+    assert!(model.limiter.snapshot().paused_for.is_some());
+    change_to(&fixture, &text(&[at_away], health));
+    assert_eq!(model.limiter.snapshot().paused_for, None);
 }
