@@ -63,8 +63,7 @@
 //! change.
 //!
 //! A part costs O(log n) for n parts in the queue each time it changes its stage, and once O(1) when a pause ends early. One
-//! serving pass looks at no part
-//! that is neither due nor next.
+//! serving pass looks at no part that is neither due nor next.
 
 use super::serving::Step;
 use super::{ServeResult, Served, State};
@@ -87,7 +86,12 @@ impl State {
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
+        let Some(number) = turned_away.or(blocked).or(place) else {
+            // A pause has ended early: an older part may come to the front now, before the held one is decided.
+            let held = self.queue.held().map(|held| held.waiter.ticket);
+            let is_due = held.is_some() && self.queue.next_alarm().is_some_and(|alarm| alarm <= self.supply.synced());
+            return if is_due { self.review_alarm(rovers, held, wakes) } else { Step::Idle };
+        };
         if wakes.must_pause() {
             return Step::Ended(Served::Again);
         }

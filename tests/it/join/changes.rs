@@ -51,6 +51,22 @@ fn a_pause_of_the_slower_queue_delays_both() {
     assert!(claim.is_woken());
 }
 
+/// The larger claim comes to the front earlier, to save its tokens, and goes aside again for the older one.
+#[test]
+fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    a.pause_for(8 * MS);
+    let [mut older, mut younger] = [1, 5].map(|cost| spawn(join([(&a, cost)])));
+    assert_pending!(older.poll());
+    assert_pending!(younger.poll());
+    pass(4, &clock, &[&a]);
+    a.resume();
+    assert!(older.is_woken() && !younger.is_woken());
+    pass(1, &clock, &[&a]);
+    assert!(younger.is_woken());
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
