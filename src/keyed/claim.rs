@@ -307,8 +307,8 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     }
 
     /// Takes the tokens if they are there and no claim on the key waits, without polling; see
-    /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if tokens of the key are in flight, and
-    /// always comes back from a distributed limiter.
+    /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if the key owes nothing yet, or if tokens of
+    /// it are in flight, and always comes back from a distributed limiter. Awaiting it grants at once what is there.
     ///
     /// # Errors
     ///
@@ -319,18 +319,12 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{KeyedLimiter, Quota};
-    /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
-    /// let mut waits = 0;
-    /// for _ in 0..3 {
-    ///     let _grant = match users.consume(&17, 1).try_now() {
-    ///         Ok(grant) => grant,
-    ///         Err(claim) => {
-    ///             waits += 1;
-    ///             claim.await?
-    ///         }
-    ///     };
-    /// }
-    /// assert_eq!(waits, 2);
+    /// let users = KeyedLimiter::new(Quota::per_second(100).burst(5))?;
+    /// let grant = match users.consume(&17, 2).try_now() {
+    ///     Ok(grant) => grant,
+    ///     Err(claim) => claim.await?,
+    /// };
+    /// assert_eq!((grant.cost(), grant.remaining()), (2, 3));
     /// # Ok(()) }
     /// ```
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
