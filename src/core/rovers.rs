@@ -41,10 +41,10 @@ pub(crate) fn earlier(a: u64, b: u64) -> u64 {
 /// The bit of `released` that is set while a waiter waits for releases.
 const WATCHED: u64 = 1;
 
-/// Aligned to 16 bytes, as heap allocations usually are: so the two words at each end of the struct share one cache
-/// line.
+/// Without padding. In a [`Core`](super::Core), which a heap allocation aligns to 16 bytes, the first two words share one
+/// cache line.
 #[derive(Debug)]
-#[repr(C, align(16))]
+#[repr(C)]
 pub(crate) struct Rovers {
     /// Written by every claim and every release: a grant and its release touch one cache line, not two.
     claims: Claims,
@@ -70,7 +70,7 @@ struct Claims {
 }
 
 #[derive(Debug)]
-#[repr(C, align(16))]
+#[repr(C)]
 struct Supply {
     /// Published too: the denial for a caller that finds nothing to claim.
     denial: LastDenial,
