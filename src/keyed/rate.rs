@@ -31,22 +31,19 @@ const MAX_PACKED: i128 = 1 << 61;
 /// In nanoseconds. A shorter window would cause the tables to be swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;
 
-/// A quota, and the arithmetic of its levels. What a grant reads comes first, and fits one cache line.
+/// A quota, and the arithmetic of its levels.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Rate {
-    /// The burst, in units.
-    full: i128,
-    /// The burst, in tokens.
-    burst: u64,
+    pub(super) quota: Quota,
     /// Units minted with each tick.
     amount: u64,
     /// Units in a token.
     unit: u64,
     /// Nanoseconds in a tick.
     tick: u64,
+    /// The burst, in units.
+    full: i128,
     window: Option<u64>,
-    pub(super) quota: Quota,
 }
 
 /// The level of a bucket at an instant, in nanoseconds.
@@ -106,16 +103,14 @@ impl Rate {
             let common = gcd(quota.amount(), quota.period_nanos());
             (quota.amount() / common, quota.period_nanos() / common, 1)
         };
-        let burst = quota.capacity();
-        let full = burst as i128 * unit as i128;
+        let full = quota.capacity() as i128 * unit as i128;
         let window = (MAX_PACKED as u64 / amount).saturating_mul(tick);
         let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW;
-        Self { full, burst, amount, unit, tick, window: fits.then_some(window), quota }
+        Self { quota, amount, unit, tick, full, window: fits.then_some(window) }
     }
 
-    #[inline]
     pub(super) fn burst(&self) -> u64 {
-        self.burst
+        self.quota.capacity()
     }
 
     /// For how many nanoseconds a packed level can be read after an instant at which it was not full; `None` if levels

@@ -166,6 +166,8 @@ fn admit_without_limits(request: &mut Request<Body>) -> Result<(Upload, Option<A
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
 /// Returns its body, which it takes.
+// What most requests do not need is in functions that are not inlined: each request runs through more code than the
+// processor's cache holds, and the code between would take a part of it; see docs/BENCHMARKS.md.
 async fn admit(
     connection: &Arc<Connection>,
     request: &mut Request<Body>,
