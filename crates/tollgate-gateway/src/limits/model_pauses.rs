@@ -47,14 +47,14 @@ pub(crate) fn change_pauses(limits: &Limits, old: &Config, following: &Following
     pause_models(limits, following);
 }
 
-/// Ends the pauses of several upstreams if a single one is left that takes requests.
+/// Ends the pauses of several upstreams if a single one is left, and takes requests.
 fn end_pauses_of_removed(limits: &Limits, old: &Config) {
     let config = limits.config();
-    let Some(llm) = config.llm.as_ref().filter(|_| old.upstreams.all().len() > 1 && config.upstreams.all().len() == 1)
-    else {
+    if old.upstreams.all().len() == 1 || config.upstreams.all().len() > 1 {
         return;
-    };
-    for model in llm.models.names().filter(|model| config.upstreams.pause_of(*model).is_none()) {
+    }
+    let models = config.llm.iter().flat_map(|llm| llm.models.names());
+    for model in models.filter(|model| config.upstreams.pause_of(*model).is_none()) {
         limiters(limits, model).for_each(|shared| shared.limiter.resume());
     }
 }
