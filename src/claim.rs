@@ -162,7 +162,10 @@ impl<S: LimiterRef> Claim<S> {
         if let State::Fresh { core: slot, .. } = &mut self.state
             && let Some(core) = slot
             && self.cost <= MAX_COST
-            && let Some(remaining) = core.admit_now(core.flags(), self.cost, core.sample())
+            && let Some(remaining) = core.claim_fast(self.cost).or_else(|| {
+                let sample = core.sample();
+                core.admit_now(core.flags(), self.cost, sample)
+            })
             && let Some(core) = slot.take()
         {
             return Ok(Permit::new(core, self.cost, remaining));

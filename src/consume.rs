@@ -76,10 +76,10 @@ impl<'a, L: Handle> Consume<'a, L> {
     /// Takes the tokens if they are there and no claim waits, without polling: for callers that do something before they
     /// wait, such as counting.
     ///
-    /// A claim that comes back has done nothing: it holds no place in the queue, and no observer is told of a refusal, as
-    /// it would be of that of a [`try_acquire`](crate::Limiter::try_acquire). It may come back although the tokens are
+    /// A claim that comes back has done nothing: it has no place in the queue, and it is not counted or reported as a
+    /// refusal, which a refused [`try_acquire`](crate::Limiter::try_acquire) is. It may come back although the tokens are
     /// there: from a class under a ceiling, for example, or from a limiter in dry run. Awaiting it then grants at once. A
-    /// grant costs no unit of the task's budget.
+    /// grant costs no unit of the task's budget, so a loop of such grants never yields to other tasks.
     ///
     /// # Errors
     ///

@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn the_rovers_share_no_cache_line_with_their_neighbours() {
         let rovers = offset_of!(Core, rovers);
-        assert!(rovers >= 64);
+        assert!(rovers >= 64 && rovers.is_multiple_of(16));
         assert!(size_of::<Core>() >= rovers + size_of::<Rovers>() + 64);
     }
 }

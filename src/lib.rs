@@ -78,8 +78,8 @@
 //! **Unknown limits.** [`Adaptive`] learns the rate of a server from the requests that it refuses.
 //!
 //! **Changes at run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
-//! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait
-//! already. [`snapshot`](Limiter::snapshot) returns the complete state.
+//! [`pause_for`](Limiter::pause_for), [`resume`](Limiter::resume) and [`close`](Limiter::close) take effect at once, also for
+//! callers that wait already. [`snapshot`](Limiter::snapshot) returns the complete state.
 //!
 //! **Adapters.** The features `stream` and `io` put a limiter in front of the items of a stream or sink, or the bytes of
 //! a connection: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`. The features `metrics` and `tracing` report

@@ -379,7 +379,7 @@ impl Core {
     }
 
     pub(crate) fn forget(&self, cost: u64) {
-        self.rovers.owe(cost);
+        self.rovers.add_owed(cost);
     }
 
     pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {

@@ -45,7 +45,7 @@ pub(crate) fn count_free_grant() -> bool {
 /// waiting claim, which pays nothing.
 #[inline(always)]
 pub(crate) fn uncount_free_grant() {
-    // It is 0 if the user's code, run in between, was answered for a unit of budget.
+    // The count is 0 if user code that ran in between (`Hash` or `Eq` of a key) polled a future that paid.
     GIVEN.set(GIVEN.get().saturating_sub(1));
 }
 

@@ -18,14 +18,14 @@ impl Pauses {
 /// The pause of all keys of a keyed limiter, as one of its shards or one of its keys knows it.
 ///
 /// Each shard and each live entry learns of a call on all keys separately, and of two calls at the same time in any
-/// order. So that all of them end in the same state, each call has a number: how often a pause of all keys had been ended
-/// by then.
+/// order. So that all of them end in the same state, the calls of `resume_all` are numbered from 1, and a pause carries the
+/// number of the last one before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CommonPause {
     /// The end of the pause, in nanoseconds; 0 if there was none, or if it was ended.
     gate: u64,
-    /// How often a pause of all keys had been ended when this one began.
-    ends: u64,
+    /// The number of the last `resume_all` that was applied, or that came before the pause.
+    resume_count: u64,
 }
 
 impl CommonPause {
@@ -33,29 +33,29 @@ impl CommonPause {
         self.gate
     }
 
-    /// The number with which a pause that begins now is announced; the next end has the number after it.
-    pub(crate) fn ends(&self) -> u64 {
-        self.ends
+    /// The number that a pause carries which begins now; the next `resume_all` has the number after it.
+    pub(crate) fn resume_count(&self) -> u64 {
+        self.resume_count
     }
 
-    /// Pauses until `gate`. A shorter pause never shortens a longer one. Returns false, with nothing changed, if the pause
-    /// was ended already: it began before the last end.
-    pub(crate) fn pause_until(&mut self, gate: u64, ends: u64) -> bool {
-        let is_next = ends >= self.ends;
-        if ends > self.ends {
-            *self = Self { gate, ends };
+    /// Pauses until `gate`. A shorter pause never shortens a longer one. Returns false, with nothing changed, if a
+    /// `resume_all` that was applied here came after the pause.
+    pub(crate) fn pause_until(&mut self, gate: u64, resume_count: u64) -> bool {
+        let is_next = resume_count >= self.resume_count;
+        if resume_count > self.resume_count {
+            *self = Self { gate, resume_count };
         } else if is_next {
             self.gate = self.gate.max(gate);
         }
         is_next
     }
 
-    /// Ends the pauses that began before end number `ends`, which is counted from 1. Returns false, with nothing changed,
-    /// if a later call was here before.
-    pub(crate) fn end(&mut self, ends: u64) -> bool {
-        let is_next = ends > self.ends;
+    /// Ends the pauses that began before the `resume_all` with this number. Returns false, with nothing changed, if this call
+    /// or a later one was applied before.
+    pub(crate) fn end(&mut self, resume_count: u64) -> bool {
+        let is_next = resume_count > self.resume_count;
         if is_next {
-            *self = Self { gate: 0, ends };
+            *self = Self { gate: 0, resume_count };
         }
         is_next
     }

@@ -67,7 +67,7 @@ pub(crate) trait Source: Any + Debug + Send {
     /// A call for `cost` tokens at once is denied, although no promised token would help.
     fn miss(&mut self, cost: u64);
 
-    /// Wakes the task when the lock is released: the pause to whose end it sleeps has ended early.
+    /// Wakes the refill task when the lock is released: it sleeps until the end of a pause that has just ended early.
     fn wake_task(&mut self);
 
     /// The reason why a claim fails for which no tokens are promised; `None` if it waits.

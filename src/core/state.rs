@@ -126,8 +126,9 @@ impl Role {
     }
 }
 
-/// The field order, fixed by `repr(C)`, puts the fields that every wait and every serving pass read next to the lock,
-/// down to the supply and the schedule of its quota. With one limiter per key, the state of a single limiter is usually
+/// The field order, fixed by `repr(C)`, puts the fields next to the lock that every wait and every serving pass read, and
+/// that every exact claim writes: the queue, the stride, and the supply with the schedule of its quota. The drivers and the
+/// totals follow. With one limiter per key, the state of a single limiter is usually
 /// in no cache, and each cache line that is not needed saves a miss.
 #[derive(Debug)]
 #[repr(C)]

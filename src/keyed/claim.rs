@@ -308,7 +308,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
 
     /// Takes the tokens if they are there and no claim on the key waits, without polling; see
     /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if the key owes nothing yet, or if tokens of
-    /// it are in flight, and always comes back from a distributed limiter. Awaiting it grants at once what is there.
+    /// it are in flight, and always comes back from a distributed limiter. Awaiting it grants at once if the tokens are there.
     ///
     /// # Errors
     ///

@@ -23,6 +23,7 @@ use std::sync::Arc;
 ///
 /// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for two,
 /// or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key.
+/// Without a quota, with only a parent or an in-flight cap, a key owes nothing.
 /// The number of keys is bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through
 /// random keys resets no limit and does not fill the memory.
 ///

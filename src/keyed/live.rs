@@ -196,13 +196,13 @@ pub(super) fn resume(live: &Core) {
 }
 
 /// Pauses `live` with all other keys, for `nanos` from `now`; see [`CommonPause`].
-pub(super) fn pause_in_common(live: &Core, now: u64, nanos: u64, ends: u64) {
-    live.with(|state, rovers, _| state.pause_in_common(rovers, now, nanos, ends));
+pub(super) fn pause_in_common(live: &Core, now: u64, nanos: u64, resume_count: u64) {
+    live.with(|state, rovers, _| state.pause_in_common(rovers, now, nanos, resume_count));
 }
 
 /// Ends the pause of all keys for `live`.
-pub(super) fn end_common_pause(live: &Core, ends: u64) {
-    live.with(|state, rovers, _| state.end_common_pause(rovers, ends));
+pub(super) fn end_common_pause(live: &Core, resume_count: u64) {
+    live.with(|state, rovers, _| state.end_common_pause(rovers, resume_count));
 }
 
 /// Puts `live` in dry run, or not, as `template` says now: see [`refresh_cap`].

@@ -24,7 +24,7 @@ pub(super) struct Rates {
     /// The shortest window of all quotas; `None` if levels cannot be packed.
     window: Option<u64>,
     /// Whether these stand for no quota: a key owes nothing, so its level is not stored.
-    pub(super) are_boundless: bool,
+    pub(super) stores_no_levels: bool,
     pub(super) quotas: Quotas,
     pub(super) names: QuotaNames,
 }
@@ -79,12 +79,12 @@ impl Rates {
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
         let names = quota_names(quotas.named().map(|(name, _)| name));
-        Self { window: window.flatten(), first, others, are_boundless: false, quotas, names }
+        Self { window: window.flatten(), first, others, stores_no_levels: false, quotas, names }
     }
 
     /// The same for `quotas` that refuse nothing and stand for no quota.
-    pub(super) fn boundless(quotas: Quotas) -> Self {
-        Self { are_boundless: true, ..Self::new(quotas) }
+    pub(super) fn without_levels(quotas: Quotas) -> Self {
+        Self { stores_no_levels: true, ..Self::new(quotas) }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,7 +3,7 @@
 //!
 //! | a key is | stored as | while |
 //! |---|---|---|
-//! | absent | nothing | its bucket is full and it has no waiter: the same state as a new key |
+//! | absent | nothing | it has neither waiters nor tokens in flight, and its bucket is full or the limiter has no quota: the same state as a new key |
 //! | a packed level | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
 //! | a live entry | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), or tokens in flight, under the common quotas |
 //! | a custom entry | a [`CustomEntry`] | it has quotas of its own (with or without a core), more than two quotas, a large debt, or a pause |
@@ -14,6 +14,8 @@
 //!
 //! `Eq` has to run under the lock, `Hash` runs when a table is rebuilt, and `Clone` runs when a key is stored. Each of
 //! them may panic. Each therefore runs before the first change that depends on it: a panic leaves the shard as it was.
+//! Counting for `top` is the exception: it runs after the tokens are taken. A panic there is caught, and the event is not
+//! counted.
 //! `Drop` of a key never runs under the lock: keys that leave are moved to [`DeferredDrops`], which the caller drops after
 //! the lock is released.
 //!
@@ -239,7 +241,7 @@ impl<K: Clone + Eq> Shard<K> {
     #[inline]
     pub(super) fn count_rank(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
         let ranks = self.ranks()?;
-        uncounted_if_it_panics(|| ranks.count(rank, key, hash, events, now))?
+        count_unless_it_panics(|| ranks.count(rank, key, hash, events, now))?
     }
 
     /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
@@ -252,7 +254,7 @@ impl<K: Clone + Eq> Shard<K> {
     #[inline(never)]
     fn rank_sample(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
         let ranks = self.ranks()?;
-        let (sampling, lost) = uncounted_if_it_panics(|| ranks.count_grant(key, hash, cost, now))?;
+        let (sampling, lost) = count_unless_it_panics(|| ranks.count_grant(key, hash, cost, now))?;
         self.sampling = sampling;
         lost
     }
@@ -268,7 +270,7 @@ impl<K: Clone + Eq> Shard<K> {
 /// Counts in the ranks. If `Eq` or `Clone` of a key panics there, the event is not counted: its tokens are taken already, and
 /// would be lost.
 #[inline]
-fn uncounted_if_it_panics<R>(count: impl FnOnce() -> R) -> Option<R> {
+fn count_unless_it_panics<R>(count: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(count)).ok()
 }
 

@@ -63,8 +63,8 @@ pub(crate) struct Limits {
     config: Arc<ArcSwap<Config>>,
     /// Locked while the limits are changed.
     changes: Mutex<()>,
-    /// Locked while limits follow what upstreams said, and while a change of the configuration ends that: what is read then
-    /// is not older than what another task has applied.
+    /// Locked while limits are set from the responses of upstreams, and while a change of the configuration ends that. So no
+    /// task applies an older state than another task has applied.
     following: Mutex<()>,
     /// Notified after each change, for the task that checks the upstreams.
     changed: Notify,
@@ -142,7 +142,7 @@ impl Limits {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
         new.upstreams.adopt(&old.upstreams);
-        let following = self.follow();
+        let following = self.lock_following();
         self.rules.change(&old, &new);
         self.config.store(Arc::new(new));
         self.rules.renew();
@@ -154,7 +154,7 @@ impl Limits {
     }
 
     /// Locks what follows the upstreams. The configuration that is read meanwhile stays in force.
-    pub(crate) fn follow(&self) -> Following<'_> {
+    pub(crate) fn lock_following(&self) -> Following<'_> {
         self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -17,14 +17,14 @@ impl State {
     }
 
     /// Pauses this key with all others, for `nanos` from `now`; see [`CommonPause`].
-    pub(crate) fn pause_in_common(&mut self, rovers: &Rovers, now: u64, nanos: u64, ends: u64) {
+    pub(crate) fn pause_in_common(&mut self, rovers: &Rovers, now: u64, nanos: u64, resume_count: u64) {
         let gate = self.gate_after(now, nanos);
-        self.change_pauses(rovers, |pauses| _ = pauses.common.pause_until(gate, ends));
+        self.change_pauses(rovers, |pauses| _ = pauses.common.pause_until(gate, resume_count));
     }
 
     /// Ends the pause of all keys for this one.
-    pub(crate) fn end_common_pause(&mut self, rovers: &Rovers, ends: u64) {
-        self.change_pauses(rovers, |pauses| _ = pauses.common.end(ends));
+    pub(crate) fn end_common_pause(&mut self, rovers: &Rovers, resume_count: u64) {
+        self.change_pauses(rovers, |pauses| _ = pauses.common.end(resume_count));
     }
 
     /// Sets the common pause of a queue that no other thread knows yet.

@@ -64,7 +64,7 @@ pub(super) enum Served {
 pub(super) enum Step {
     /// Nothing moves here before more time has passed.
     Idle,
-    /// A claim, or a part of a joint claim, has moved.
+    /// Something changed: the next step decides anew.
     Moved,
     /// The joint claim that was held in front has left, granted or turned away.
     Left,

@@ -111,8 +111,8 @@ where
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
         // With an overflow bucket, a key must not pass its claims that wait there, and so it needs a place.
-        let are_boundless = self.quotas.is_empty() && self.quota_by.is_none() && self.overflow.is_none();
-        let rates = if are_boundless { Rates::boundless(quotas.clone()) } else { Rates::new(quotas.clone()) };
+        let stores_no_levels = self.quotas.is_empty() && self.quota_by.is_none() && self.overflow.is_none();
+        let rates = if stores_no_levels { Rates::without_levels(quotas.clone()) } else { Rates::new(quotas.clone()) };
         let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]

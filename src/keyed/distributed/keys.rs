@@ -4,6 +4,7 @@ use super::claim::Router;
 use super::map::{DistributedMap, Route};
 use super::route_shard::Found;
 use crate::clock::whole_nanos;
+use crate::core::pauses::CommonPause;
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::keys::{DistributedKeys, Request, Step};
 use crate::keyed::map::Taken;
@@ -133,16 +134,15 @@ where
 
     fn pause_all_for(&self, duration: Duration) {
         let nanos = whole_nanos(duration);
+        let gate = self.time.now().saturating_add(nanos);
         // First, so that a limiter that is created meanwhile is paused too.
-        let ends = {
-            let mut pause = self.common_pause.lock();
-            let ends = pause.ends();
-            pause.pause_until(self.time.now().saturating_add(nanos), ends);
-            self.paused_until.store(pause.gate(), Ordering::Release);
-            ends
-        };
+        let resume_count = self.change_common_pause(|pause| {
+            let resume_count = pause.resume_count();
+            pause.pause_until(gate, resume_count);
+            resume_count
+        });
         self.shards.each_limiter(|limiter| {
-            limiter.core().with(|state, rovers, sample| state.pause_in_common(rovers, sample.now, nanos, ends));
+            limiter.core().with(|state, rovers, sample| state.pause_in_common(rovers, sample.now, nanos, resume_count));
         });
     }
 
@@ -153,15 +153,13 @@ where
     }
 
     fn resume_all(&self) {
-        let ends = {
-            let mut pause = self.common_pause.lock();
-            let ends = pause.ends() + 1;
-            pause.end(ends);
-            self.paused_until.store(pause.gate(), Ordering::Release);
-            ends
-        };
+        let resume_count = self.change_common_pause(|pause| {
+            let resume_count = pause.resume_count() + 1;
+            pause.end(resume_count);
+            resume_count
+        });
         self.shards.each_limiter(|limiter| {
-            limiter.core().with(|state, rovers, _| state.end_common_pause(rovers, ends));
+            limiter.core().with(|state, rovers, _| state.end_common_pause(rovers, resume_count));
         });
     }
 
@@ -220,6 +218,14 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    /// Changes the pause of all keys. Returns what `change` returns: the number of the last `resume_all`.
+    fn change_common_pause(&self, change: impl FnOnce(&mut CommonPause) -> u64) -> u64 {
+        let mut pause = self.common_pause.lock();
+        let resume_count = change(&mut pause);
+        self.paused_until.store(pause.gate(), Ordering::Release);
+        resume_count
+    }
+
     /// The limiter that a `try_acquire` of `cost` asks; `None` if nothing is asked for.
     fn try_route(&self, key: &K, hash: u64, cost: u64) -> Result<Option<Limiter>, TryAcquireError> {
         if self.is_closed() {

@@ -264,10 +264,10 @@ where
         }
         // Read after the limiter was put where a call on all keys finds it.
         let pause = *self.common_pause.lock();
-        if pause.gate() > 0 || pause.ends() > 0 {
+        if pause.gate() > 0 || pause.resume_count() > 0 {
             let nanos = pause.gate().saturating_sub(self.time.now());
             limiter.core().with(|state, rovers, sample| {
-                state.pause_in_common(rovers, sample.now, nanos, pause.ends());
+                state.pause_in_common(rovers, sample.now, nanos, pause.resume_count());
             });
         }
         // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.

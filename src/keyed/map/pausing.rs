@@ -37,14 +37,17 @@ where
 
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
-        let (now, ends) = (self.now(), self.pause_ends.load(Ordering::Acquire));
-        self.visit_all(|shard| shard.pause_all(now, nanos, ends), |live| live::pause_in_common(live, now, nanos, ends));
+        let (now, resume_count) = (self.now(), self.resume_count.load(Ordering::Acquire));
+        self.visit_all(
+            |shard| shard.pause_all(now, nanos, resume_count),
+            |live| live::pause_in_common(live, now, nanos, resume_count),
+        );
     }
 
     /// Ends the pause of all keys.
     pub(in crate::keyed) fn resume_all(&self) {
-        let ends = self.pause_ends.fetch_add(1, Ordering::AcqRel) + 1;
-        self.visit_all(|shard| shard.resume_all(ends), |live| live::end_common_pause(live, ends));
+        let resume_count = self.resume_count.fetch_add(1, Ordering::AcqRel) + 1;
+        self.visit_all(|shard| shard.resume_all(resume_count), |live| live::end_common_pause(live, resume_count));
     }
 
     /// Changes the in-flight cap of all keys to a checked number.

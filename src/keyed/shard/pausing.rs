@@ -17,10 +17,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<(), Stop> {
-        let now = self.advance_to(request.now, context, deferred);
-        if let Some(live) = self.find_live(request) {
-            return Err(Stop::Live(live));
-        }
+        let now = self.advance_without_live(request, context, deferred)?;
         let gate = now.saturating_add(nanos);
         if gate <= now {
             return Ok(());
@@ -48,6 +45,20 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(())
     }
 
+    /// Advances to now, and returns that instant, if the key has no live entry.
+    fn advance_without_live(
+        &mut self,
+        request: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut DeferredDrops<K>,
+    ) -> Result<u64, Stop> {
+        let now = self.advance_to(request.now, context, deferred);
+        match self.find_live(request) {
+            Some(live) => Err(Stop::Live(live)),
+            None => Ok(now),
+        }
+    }
+
     /// Ends the pause of a key without a live entry.
     pub(in crate::keyed) fn resume_key(
         &mut self,
@@ -55,10 +66,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<(), Stop> {
-        let now = self.advance_to(request.now, context, deferred);
-        if let Some(live) = self.find_live(request) {
-            return Err(Stop::Live(live));
-        }
+        let now = self.advance_without_live(request, context, deferred)?;
         // A key that is paused is a custom entry. One that is full now is forgotten by a sweep.
         let Some(rare_fields) = &mut self.rare_fields else { return Ok(()) };
         let custom = rare_fields.custom_entries.find_mut(request.hash, |custom| custom.key == *request.key);
@@ -75,20 +83,20 @@ impl<K: Clone + Eq> Shard<K> {
 
 impl<K> Shard<K> {
     /// Pauses all keys for `nanos` from `now`, except those with a live entry. Returns whether the caller has to pause
-    /// those: not if the pause, which began after end number `ends`, was ended meanwhile.
-    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64, ends: u64) -> bool {
+    /// those: not if a `resume_all` after number `resume_count` was applied here meanwhile.
+    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64, resume_count: u64) -> bool {
         // The clock may have stepped back.
         let gate = now.max(self.synced).saturating_add(nanos);
-        let is_next = self.rare_fields().common_pause.pause_until(gate, ends);
+        let is_next = self.rare_fields().common_pause.pause_until(gate, resume_count);
         self.is_fast_path_closed = true;
         is_next
     }
 
     /// Ends the pause of all keys, except those with a live entry. Returns whether the caller has to end it for those:
-    /// not if a later call was here before.
-    pub(in crate::keyed) fn resume_all(&mut self, ends: u64) -> bool {
+    /// not if a later call was applied here before.
+    pub(in crate::keyed) fn resume_all(&mut self, resume_count: u64) -> bool {
         // `advance_to` opens the fast path.
-        self.rare_fields().common_pause.end(ends)
+        self.rare_fields().common_pause.end(resume_count)
     }
 
     /// The pause of all keys, if they are paused.

@@ -42,7 +42,7 @@ impl<K: Clone + Eq> Shard<K> {
                 return self.take_from_pair(key, hash, cost, now, also);
             }
             Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rates, .. }) => (&**rates, packed),
-            None if self.rates.are_boundless => {
+            None if self.rates.stores_no_levels => {
                 let left = Left::whole(MAX_COST.checked_sub(cost)?);
                 if !also() {
                     return None;
@@ -149,7 +149,7 @@ impl<K: Clone + Eq> Shard<K> {
         if rates.is_full(&levels) {
             return Ok(result);
         }
-        if rates.are_boundless {
+        if rates.stores_no_levels {
             return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
         let newcomer = self.prepare(request, rates, levels, context, deferred)?;

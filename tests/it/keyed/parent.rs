@@ -67,8 +67,11 @@ fn without_a_quota_a_key_that_does_not_wait_takes_no_memory() {
     }
     assert_eq!((keyed.snapshot().keys, keyed.snapshot().granted, global.available()), (0, 1_000, 0));
     assert_eq!(denied(keyed.try_acquire(&1, 1)).by, Bound::Parent);
-    // No claim is too large for a key without a quota: the parent decides.
-    assert!(keyed.try_acquire(&1, 1 << 48).is_err() && keyed.try_acquire(&1, (1 << 48) + 1).is_err());
+    // No claim is too large for a key without a quota up to the largest that there is: the parent decides.
+    for (cost, by) in [(1 << 48, Bound::Parent), ((1 << 48) + 1, Bound::Quota(0))] {
+        let refusal = keyed.try_acquire(&1, cost).map(drop);
+        assert!(matches!(refusal, Err(TryAcquireError::TooLarge { by: seen, .. }) if seen == by), "{refusal:?}");
+    }
     // A key that waits has its queue as ever.
     let claims: Vec<_> = (0..2).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
     let mut claims = claims.into_iter().map(|mut claim| (claim.poll().is_pending(), claim));
@@ -80,7 +83,7 @@ fn without_a_quota_a_key_that_does_not_wait_takes_no_memory() {
 }
 
 #[test]
-fn a_quota_that_refuses_nothing_is_still_a_quota() {
+fn a_quota_as_large_as_that_of_no_quota_still_refuses() {
     let clock = ManualClock::new();
     let quota = Quota::new(1 << 24, NANO).burst(1 << 48);
     let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

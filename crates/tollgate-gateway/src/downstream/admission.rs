@@ -177,35 +177,40 @@ impl Admission {
         };
         let own = RefundOnDrop(Some(own));
         // Most requests need no more, and find the tokens.
-        if !self.has_others(limits)
-            && let Ok(all) = self.claim_all(limits, left)?.try_now()
+        if !self.needs_other_limits(limits)
+            && let Ok(all) = self.claim_of_all(limits, left)?.try_now()
         {
             return Ok(self.admitted(connection, own, all, None));
         }
-        self.pass_others(connection, own, left).boxed().await
+        self.wait_in_other_limits(connection, own, left).boxed().await
     }
 
     /// Waits in the queues after that of the client, whose tokens are `own`.
-    async fn pass_others<'a>(
+    async fn wait_in_other_limits<'a>(
         &'a self,
         connection: &'a Arc<Connection>,
         own: RefundOnDrop<'a>,
         left: &mut TimeLeft,
     ) -> Result<Admitted, Box<Rejected>> {
         let limits = &*connection.limits;
-        let others = if self.has_others(limits) { Some(self.take_others(limits, left).await?) } else { None };
-        let claim = limits.fair_queue.wait(&self.client, self.claim_all(limits, left)?);
+        let others =
+            if self.needs_other_limits(limits) { Some(self.take_from_other_limits(limits, left).await?) } else { None };
+        let claim = limits.fair_queue.wait(&self.client, self.claim_of_all(limits, left)?);
         let all = left.spend(pin!(claim)).await.map_err(Rejected::by_all)?;
         Ok(self.admitted(connection, own, all, others))
     }
 
     /// Whether it takes tokens between those of the client and those of all.
-    fn has_others(&self, limits: &Limits) -> bool {
+    fn needs_other_limits(&self, limits: &Limits) -> bool {
         self.estimate.is_some() || !self.charges.is_empty() || limits.distributed.is_used()
     }
 
     /// A claim on the limit of all.
-    fn claim_all<'a>(&'a self, limits: &'a Limits, left: &TimeLeft) -> Result<KeyedConsume<'a, Client>, Box<Rejected>> {
+    fn claim_of_all<'a>(
+        &'a self,
+        limits: &'a Limits,
+        left: &TimeLeft,
+    ) -> Result<KeyedConsume<'a, Client>, Box<Rejected>> {
         limits.fair_queue.claim(&self.client, self.cost, left.get()).map_err(Rejected::by_all)
     }
 
@@ -227,7 +232,7 @@ impl Admission {
     }
 
     /// Waits for the tokens between those of the client and those of all.
-    async fn take_others(&self, limits: &Limits, left: &mut TimeLeft) -> Result<OtherGrants, Box<Rejected>> {
+    async fn take_from_other_limits(&self, limits: &Limits, left: &mut TimeLeft) -> Result<OtherGrants, Box<Rejected>> {
         let Self { client, cost, charges, estimate, .. } = self;
         let distributed = &limits.distributed;
         let mut others = OtherGrants {

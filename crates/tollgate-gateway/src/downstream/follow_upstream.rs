@@ -25,7 +25,7 @@ pub(crate) fn follow_upstream(limits: &Limits, estimate: &Estimate, response: &R
     let (status, headers) = (response.status(), response.headers());
     let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let status = if is_refusal { StatusCode::INTERNAL_SERVER_ERROR } else { status };
-    let following = limits.follow();
+    let following = limits.lock_following();
     let config = limits.config();
     let answered_by = response.extensions().get().filter(|AnsweredBy(backend)| config.upstreams.contain(backend));
     let Some(AnsweredBy(backend)) = answered_by.filter(|_| config.follows_upstreams()) else { return };

@@ -228,7 +228,8 @@ fn estimate(
 }
 
 /// The admission of `request`, and the settings if it is for a language model; or the response to a request that needs no
-/// admission. A request that waits later does not keep an old configuration alive.
+/// admission. A request that waits later does not keep an old configuration alive. Forbids the upgrade to a WebSocket if the
+/// route does.
 fn admission(
     connection: &Connection,
     request: &mut Request<Body>,

@@ -78,7 +78,7 @@ impl PathVariants {
     }
 }
 
-/// Appends what becomes of a text, from the first byte on that the rule is about. Nothing changes before that byte.
+/// Appends the rest of a text, as the rule changes it. The rest begins with the first byte that the rule is about.
 type Rule = fn(&[u8], &mut Vec<u8>);
 
 const RULES: [(u8, Rule); 6] = [

@@ -29,7 +29,7 @@ fn limiters(limits: &Limits, model: Name) -> impl Iterator<Item = Arc<SharedLimi
     [model, requests_of(model)].into_iter().filter_map(|name| limits.rules.shared(name))
 }
 
-/// Does the same for all models. Called after each check of an upstream, which may make an upstream leave that took the
+/// Calls [`pause_model`] for all models. Called after each check of an upstream, which may make an upstream leave that took the
 /// requests, or return.
 pub(crate) fn pause_models(limits: &Limits, following: &Following<'_>) {
     let config = limits.config();
@@ -41,7 +41,7 @@ pub(crate) fn pause_models(limits: &Limits, following: &Following<'_>) {
 /// Applies a change of the file to the pauses.
 pub(crate) fn change_pauses(limits: &Limits, old: &Config, following: &Following<'_>) {
     if old.follows_upstreams() {
-        end_pauses_of_others(limits, &old.upstreams.targets());
+        end_stale_pauses(limits, &old.upstreams.targets());
         end_pauses_of_removed(limits, old);
     }
     pause_models(limits, following);
@@ -63,15 +63,15 @@ fn end_pauses_of_removed(limits: &Limits, old: &Config) {
 /// earlier version did not save them.
 pub(crate) fn end_saved_pauses(limits: &Limits, saved: Option<&[Target]>) {
     if let Some(saved) = saved {
-        end_pauses_of_others(limits, saved);
+        end_stale_pauses(limits, saved);
     }
 }
 
 /// Ends all pauses that the upstreams `known` have caused if they are no longer followed, or if there is an upstream that has
 /// said nothing. One that still pauses says so again in its next response.
-fn end_pauses_of_others(limits: &Limits, known: &[Target]) {
+fn end_stale_pauses(limits: &Limits, known: &[Target]) {
     let config = limits.config();
-    if !config.follows_upstreams() || config.upstreams.has_others_than(known) {
+    if !config.follows_upstreams() || config.upstreams.has_any_outside(known) {
         limits.rules.all_shared().values().for_each(|shared| shared.limiter.resume());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The file has, in this order: the magic bytes and the version; the secret of the digests of keys; the state of the limit
 //! of all; those of listed keys and of unlisted clients; since version 2 also those of listed and unlisted clients within
-//! rules, and of each rule with its name. At the end, which may be missing in version 2, are the upstreams, because the
-//! limits of rules may pause for what they said.
+//! rules, and of each rule with its name. The upstreams come last, because the limits of rules
+//! may be paused by what upstreams said. A file of version 2 may lack them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -173,7 +173,7 @@ pub(crate) fn write(to: &mut impl Write, limits: &Limits) -> io::Result<()> {
     write_keyed(to, [&limits.clients.listed, &limits.clients.unlisted])?;
     write_keyed(to, limits.rules.client_limiters())?;
     let (rules, upstreams) = {
-        let _following = limits.follow();
+        let _following = limits.lock_following();
         (limits.rules.levels(), limits.config().upstreams.targets())
     };
     to.write_all(&u32::try_from(rules.len()).map_err(io::Error::other)?.to_le_bytes())?;

@@ -55,7 +55,7 @@ impl Checker {
                 Some(Err(why)) if backend.failed(health.failures) => backends::log_unhealthy(backend, &why),
                 _ => {}
             }
-            pause_models(&self.limits, &self.limits.follow());
+            pause_models(&self.limits, &self.limits.lock_following());
             tokio::time::sleep(health.every).await;
         }
     }

@@ -24,8 +24,8 @@ pub(crate) struct Keys {
     pub(crate) overflow: Quota,
     pub(crate) unlisted: Unlisted,
     pub(crate) proxies: Proxies,
-    /// The names of the listed keys, by key. Only the file adds to them, so the hash needs not be the one of the standard
-    /// library, which costs more.
+    /// The names of the listed keys, by key. Only the file adds to them, so the hash need not resist chosen keys as that of the
+    /// standard library does, which costs more.
     pub(crate) names: HashMap<String, Name, foldhash::quality::RandomState>,
     /// The quotas of the listed keys that have one of their own, by name.
     pub(crate) quotas: BTreeMap<Name, Quota>,

@@ -162,7 +162,7 @@ impl Routes {
             return Ok(self.policy_of(&self.distinct(own, others), path, is_unambiguous));
         }
         if self.are_normalized && is_unambiguous {
-            return Ok(Cow::Borrowed(self.first(own, |route| route.matches_plain(path.as_bytes()))));
+            return Ok(Cow::Borrowed(self.first_matching(own, |route| route.matches_plain(path.as_bytes()))));
         }
         Ok(self.policy_of(&[own], path, is_unambiguous))
     }
@@ -207,12 +207,12 @@ impl Routes {
     }
 
     fn policy_by(&self, methods: &[&str], matches: impl Fn(&Route) -> bool) -> Cow<'_, RoutePolicy> {
-        let of = |method: &&str| Cow::Borrowed(self.first(method, &matches));
+        let of = |method: &&str| Cow::Borrowed(self.first_matching(method, &matches));
         methods.iter().map(of).reduce(max).unwrap_or(Cow::Borrowed(&self.base))
     }
 
     /// The policy of the first route that matches.
-    fn first(&self, method: &str, matches: impl Fn(&Route) -> bool) -> &RoutePolicy {
+    fn first_matching(&self, method: &str, matches: impl Fn(&Route) -> bool) -> &RoutePolicy {
         let found = self.routes.iter().find(|(route, _)| matches(route) && route.is_of(method));
         found.map_or(&self.base, |(_, policy)| policy)
     }

@@ -50,7 +50,7 @@ impl Backends {
     }
 
     /// Whether there is one that is not among `known`.
-    pub(crate) fn has_others_than(&self, known: &[Target]) -> bool {
+    pub(crate) fn has_any_outside(&self, known: &[Target]) -> bool {
         !self.all.iter().all(|backend| known.contains(&backend.target))
     }
 

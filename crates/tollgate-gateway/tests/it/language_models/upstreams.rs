@@ -274,7 +274,7 @@ async fn a_saved_pause_of_two_upstreams_goes_on_until_one_of_them_has_said_somet
     state::write(&mut bytes, &fixture.gateway.limits).unwrap();
     let limits = restarted(&bytes, &file);
     // As after a check of an upstream.
-    pause_models(&limits, &limits.follow());
+    pause_models(&limits, &limits.lock_following());
     assert!(is_paused(&limits));
     let path = Path::new("gateway.toml");
     limits.change(Config::parse(path, &file.replace("1000/s", "999/s")).unwrap(), path).unwrap();
