@@ -16,8 +16,8 @@ const MOST: u64 = 1 << 48;
 pub(crate) struct AheadBudget {
     /// Credits: below 0 after a loss.
     credit: i64,
-    /// The most tokens to ask for, rounded up to whole claims, as far as experience tells. A loss lowers it to those that were used. It rises again
-    /// request by request, and slowly near `ceiling`, where tokens were lost before.
+    /// The most tokens to ask for, before this is rounded up to whole claims. A loss lowers it to about the tokens that were
+    /// used. It rises again request by request, and slowly near `ceiling`, where tokens were lost before.
     limit: u64,
     ceiling: u64,
     /// Requests for `limit` tokens since the last loss.
@@ -36,8 +36,8 @@ impl AheadBudget {
     }
 
     /// Records that callers claimed `came` tokens since the last request, and that `lost` tokens found no claim and no
-    /// space, while `promised` tokens are still to come. The node never asks for more than `most` tokens at a time; if that is 0,
-    /// only a debt is remembered.
+    /// space, while `promised` tokens are still to come. The node never asks for more than `most` tokens at a time; if
+    /// that is 0, only a debt is remembered.
     ///
     /// The tokens of a claim that was given up may be lost too. They were not asked for ahead, and are not charged.
     pub(crate) fn record(&mut self, came: u64, lost: u64, most: u64, promised: u64) {
