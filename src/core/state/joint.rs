@@ -69,7 +69,7 @@ use super::serving::Step;
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::PartStage;
+use crate::core::queue::{AT_ONCE, PartStage};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -85,13 +85,13 @@ impl State {
         let Some(parts) = self.queue.parts() else { return Step::Idle };
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
+        // A pause has ended early. An older part may come to the front now, before any other claim is decided.
+        if turned_away.or(blocked).is_none() && parts.first_alarm().is_some_and(|(at, _)| at == AT_ONCE) {
+            let front = self.front_ticket();
+            return self.review_alarm(rovers, front, wakes);
+        }
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else {
-            // A pause has ended early: an older part may come to the front now, before the held one is decided.
-            let held = self.queue.held().map(|held| held.waiter.ticket);
-            let is_due = held.is_some() && self.queue.next_alarm().is_some_and(|alarm| alarm <= self.supply.synced());
-            return if is_due { self.review_alarm(rovers, held, wakes) } else { Step::Idle };
-        };
+        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
         if wakes.must_pause() {
             return Step::Ended(Served::Again);
         }
@@ -116,6 +116,7 @@ impl State {
             return Step::Ended(Served::Again);
         }
         wakes.looks += 1;
+        let at = at.max(self.supply.synced());
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);
         }

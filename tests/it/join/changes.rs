@@ -67,6 +67,25 @@ fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
     assert!(younger.is_woken());
 }
 
+/// The smaller claim behind fits into what is there when the pause ends.
+#[test]
+fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
+    let clock = ManualClock::new();
+    for others in 0..2 {
+        let (a, b) = (full(&clock, 10), full(&clock, 10));
+        a.pause_for(100 * MS);
+        let mut joint = spawn(join([(&a, 10), (&b, others)]));
+        assert_pending!(joint.poll());
+        let mut plain = spawn(a.consume(5));
+        assert_pending!(plain.poll());
+        pass(10, &clock, &[&a, &b]);
+        a.resume();
+        assert!(joint.is_woken() && !plain.is_woken(), "a second limiter: {others}");
+        pass(5, &clock, &[&a, &b]);
+        assert!(plain.is_woken());
+    }
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
