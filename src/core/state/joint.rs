@@ -69,7 +69,7 @@ use super::serving::Step;
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{AT_ONCE, PartStage};
+use crate::core::queue::{AT_ONCE, PartStage, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -104,6 +104,12 @@ impl State {
             self.stand_aside(rovers, number, wakes);
         }
         Step::Moved
+    }
+
+    /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the
+    /// part is ready here, the claim may be committed, and an older part could not come to the front any more.
+    pub(super) fn comes_before(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
+        alarm <= now && self.front_due(front).is_none_or(|due| alarm < due)
     }
 
     /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front

@@ -86,6 +86,21 @@ fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
     }
 }
 
+/// No queue is served during the pause. The younger claim comes to the front at 9 ms, to save its tokens, and the older
+/// one at 18 ms.
+#[test]
+fn at_the_end_of_a_pause_that_is_served_late_an_older_claim_passes_the_one_that_is_held() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    a.pause_for(20 * MS);
+    let [mut older, mut younger] = [2, 11].map(|cost| spawn(join([(&a, cost)])));
+    assert_pending!(older.poll());
+    assert_pending!(younger.poll());
+    clock.advance(20 * MS);
+    a.tick();
+    assert!(older.is_woken() && !younger.is_woken());
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
