@@ -101,6 +101,20 @@ fn at_the_end_of_a_pause_that_is_served_late_an_older_claim_passes_the_one_that_
     assert!(older.is_woken() && !younger.is_woken());
 }
 
+/// While the debt is paid off, the part waits aside for the instant from which its own tokens are minted.
+#[test]
+fn tokens_added_to_a_limiter_in_debt_go_to_the_joint_claim_that_waits_aside() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 3);
+    let mut earlier = a.try_acquire(2).unwrap();
+    earlier.settle(12);
+    let mut joint = spawn(join([(&a, 3)]));
+    assert_pending!(joint.poll());
+    a.replenish(12);
+    let newcomer = a.try_acquire(3);
+    assert!(joint.is_woken() && newcomer.is_err());
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
