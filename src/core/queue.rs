@@ -25,7 +25,7 @@
 mod joint;
 mod parts;
 
-pub(crate) use parts::{PartStage, Parts, Reservation};
+pub(crate) use parts::{AT_ONCE, PartStage, Parts, Reservation};
 
 use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;

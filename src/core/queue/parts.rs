@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 
+/// The alarm of a part that must be looked at before anything else is decided. No part waits for this instant: time has
+/// reached it when a queue is made.
+pub(crate) const AT_ONCE: u64 = 0;
+
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     all: BTreeMap<u64, Part>,
@@ -209,12 +213,12 @@ impl Parts {
         self.alarms.first().copied()
     }
 
-    /// Moves all alarms to `at`. Takes time in proportion to the number of parts.
-    pub(crate) fn move_alarms(&mut self, at: u64) {
+    /// Moves all alarms to [`AT_ONCE`]. Takes time in proportion to the number of parts.
+    pub(crate) fn ring_alarms(&mut self) {
         let alarmed = self.all.iter_mut().filter(|(_, part)| matches!(part.stage, PartStage::Alarm(_)));
         let moved = alarmed.map(|(number, part)| {
-            part.stage = PartStage::Alarm(at);
-            (at, *number)
+            part.stage = PartStage::Alarm(AT_ONCE);
+            (AT_ONCE, *number)
         });
         self.alarms = moved.collect();
     }

@@ -131,7 +131,12 @@ impl State {
     pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
         let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);
+        let is_in_debt = self.supply.shortfall(self.supply.claimed()) > 0;
         self.supply.replenish(tokens, front);
+        // What was planned for the instant at which the debt is paid is due earlier.
+        if let Some(parts) = self.queue.parts_mut().filter(|_| is_in_debt) {
+            parts.ring_alarms();
+        }
         self.note_replenish(tokens);
     }
 

@@ -134,6 +134,9 @@ impl State {
             // A decision needs space for a waker; see `serve_front`.
             return Step::Ended(Served::Again);
         }
+        if self.queue.next_alarm().is_some_and(|alarm| self.comes_before(alarm, &held.waiter, now)) {
+            return self.review_alarm(rovers, Some(ticket), wakes);
+        }
         let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {

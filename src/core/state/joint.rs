@@ -69,7 +69,7 @@ use super::serving::Step;
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::PartStage;
+use crate::core::queue::{AT_ONCE, PartStage, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -85,13 +85,13 @@ impl State {
         let Some(parts) = self.queue.parts() else { return Step::Idle };
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
+        // A pause has ended early. An older part may come to the front now, before any other claim is decided.
+        if turned_away.or(blocked).is_none() && parts.first_alarm().is_some_and(|(at, _)| at == AT_ONCE) {
+            let front = self.front_ticket();
+            return self.review_alarm(rovers, front, wakes);
+        }
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else {
-            // A pause has ended early: an older part may come to the front now, before the held one is decided.
-            let held = self.queue.held().map(|held| held.waiter.ticket);
-            let is_due = held.is_some() && self.queue.next_alarm().is_some_and(|alarm| alarm <= self.supply.synced());
-            return if is_due { self.review_alarm(rovers, held, wakes) } else { Step::Idle };
-        };
+        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
         if wakes.must_pause() {
             return Step::Ended(Served::Again);
         }
@@ -106,6 +106,12 @@ impl State {
         Step::Moved
     }
 
+    /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the
+    /// part is ready here, the claim may be committed, and an older part could not come to the front any more.
+    pub(super) fn comes_before(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
+        alarm <= now && self.front_due(front).is_none_or(|due| alarm < due)
+    }
+
     /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front
     /// waiter.
     pub(super) fn review_alarm(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
@@ -116,6 +122,7 @@ impl State {
             return Step::Ended(Served::Again);
         }
         wakes.looks += 1;
+        let at = at.max(self.supply.synced());
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);
         }

@@ -57,7 +57,7 @@ impl State {
             source.wake_task();
         }
         if let Some(parts) = self.queue.parts_mut() {
-            parts.move_alarms(self.supply.synced());
+            parts.ring_alarms();
         }
     }
 }

@@ -246,6 +246,9 @@ impl State {
             // lock were released between the two, a waker could cancel a claim that counts as granted already.
             return Step::Ended(Served::Again);
         }
+        if !is_plain && alarm.is_some_and(|alarm| self.comes_before(alarm, front, now)) {
+            return self.review_alarm(rovers, Some(ticket), wakes);
+        }
         let action = self.front_action::<PLAIN>(front, (now, read), &mut wakes.last_decision);
         let until = match action {
             FrontAction::Grant(at) if is_plain => Some(at.saturating_sub(1)),

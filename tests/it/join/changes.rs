@@ -67,6 +67,54 @@ fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
     assert!(younger.is_woken());
 }
 
+/// The smaller claim behind fits into what is there when the pause ends.
+#[test]
+fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
+    let clock = ManualClock::new();
+    for others in 0..2 {
+        let (a, b) = (full(&clock, 10), full(&clock, 10));
+        a.pause_for(100 * MS);
+        let mut joint = spawn(join([(&a, 10), (&b, others)]));
+        assert_pending!(joint.poll());
+        let mut plain = spawn(a.consume(5));
+        assert_pending!(plain.poll());
+        pass(10, &clock, &[&a, &b]);
+        a.resume();
+        assert!(joint.is_woken() && !plain.is_woken(), "a second limiter: {others}");
+        pass(5, &clock, &[&a, &b]);
+        assert!(plain.is_woken());
+    }
+}
+
+/// No queue is served during the pause. The younger claim comes to the front at 9 ms, to save its tokens, and the older
+/// one at 18 ms.
+#[test]
+fn at_the_end_of_a_pause_that_is_served_late_an_older_claim_passes_the_one_that_is_held() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    a.pause_for(20 * MS);
+    let [mut older, mut younger] = [2, 11].map(|cost| spawn(join([(&a, cost)])));
+    assert_pending!(older.poll());
+    assert_pending!(younger.poll());
+    clock.advance(20 * MS);
+    a.tick();
+    assert!(older.is_woken() && !younger.is_woken());
+}
+
+/// While the debt is paid off, the part waits aside for the instant from which its own tokens are minted.
+#[test]
+fn tokens_added_to_a_limiter_in_debt_go_to_the_joint_claim_that_waits_aside() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 3);
+    let mut earlier = a.try_acquire(2).unwrap();
+    earlier.settle(12);
+    let mut joint = spawn(join([(&a, 3)]));
+    assert_pending!(joint.poll());
+    a.replenish(12);
+    let newcomer = a.try_acquire(3);
+    assert!(joint.is_woken() && newcomer.is_err());
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {

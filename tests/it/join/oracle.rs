@@ -349,11 +349,18 @@ impl Oracle {
                     self.review_aside(queue, number);
                     continue;
                 }
-                if let Some((number, None)) = bucket.line.front().copied() {
-                    bucket.line.pop_front();
-                    self.stand_aside(queue, number);
-                    continue;
-                }
+            }
+            // A pause has ended early.
+            if let Some((0, number)) = bucket.alarms.first().copied() {
+                self.review_aside(queue, number);
+                continue;
+            }
+            if bucket.held.is_none()
+                && let Some((number, None)) = bucket.line.front().copied()
+            {
+                bucket.line.pop_front();
+                self.stand_aside(queue, number);
+                continue;
             }
             let alarm = bucket.alarms.first().copied().filter(|(at, _)| *at <= bucket.at);
             if let Some(held) = bucket.held {
@@ -566,12 +573,13 @@ impl Oracle {
         self.run();
     }
 
-    /// The parts that wait aside for an instant, which may have been set by the end of the pause, are looked at now.
+    /// The parts that wait aside for an instant, which may have been set by the end of the pause, are looked at before
+    /// anything else.
     pub(crate) fn resume(&mut self, queue: usize) {
         let bucket = &mut self.buckets[queue];
         if bucket.at < bucket.paused_until {
             bucket.paused_until = bucket.at;
-            bucket.alarms = bucket.alarms.iter().map(|(_, number)| (bucket.at, *number)).collect();
+            bucket.alarms = bucket.alarms.iter().map(|(_, number)| (0, *number)).collect();
         }
         self.serve(queue);
         self.run();
