@@ -90,7 +90,11 @@ impl State {
 
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
+        let was_in_debt = self.is_in_debt();
         self.supply.refund(tokens);
+        if was_in_debt {
+            self.ring_alarms();
+        }
         self.note_refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
@@ -100,6 +104,11 @@ impl State {
             cap.seen = cap.seen.wrapping_add(tokens << 1);
             self.supply.raise_ceiling(tokens);
         }
+    }
+
+    /// Whether fewer tokens are minted than are granted.
+    fn is_in_debt(&self) -> bool {
+        self.supply.shortfall(self.supply.claimed()) > 0
     }
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
@@ -131,11 +140,10 @@ impl State {
     pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
         let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);
-        let is_in_debt = self.supply.shortfall(self.supply.claimed()) > 0;
+        let was_in_debt = self.is_in_debt();
         self.supply.replenish(tokens, front);
-        // What was planned for the instant at which the debt is paid is due earlier.
-        if let Some(parts) = self.queue.parts_mut().filter(|_| is_in_debt) {
-            parts.ring_alarms();
+        if was_in_debt {
+            self.ring_alarms();
         }
         self.note_replenish(tokens);
     }
@@ -164,6 +172,7 @@ impl State {
             }
         }
         self.supply.set_quota(index, quota, self.front_ticket());
+        self.ring_alarms();
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
@@ -185,6 +194,7 @@ impl State {
         self.retract(rovers);
         self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket());
         self.supply.step_from_origin();
+        self.ring_alarms();
         self.replace_quotas_in_dry_run(quotas);
         self.stride.shorten(self.supply.least_burst() / 64);
     }

@@ -115,45 +115,44 @@ impl State {
         queue.list_front().is_none()
     }
 
-    /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from the
-    /// clock, and serves up to `now`. Returns [`Idle`](Step::Idle) if no part is held and none can move: the classes are next.
+    /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from
+    /// the clock, and serves up to `now`. Returns `None` if no part is held and none can move: the classes are next.
     pub(super) fn serve_parts(
         &mut self,
         rovers: &Rovers,
         (now, read): (u64, u64),
         reach: Reach,
         wakes: &mut Wakes,
-    ) -> Step {
-        match self.move_next_part(rovers, wakes) {
-            Step::Idle => {}
-            step => return step,
+    ) -> Option<Step> {
+        if let Some(step) = self.move_next_part(rovers, wakes) {
+            return Some(step);
         }
-        let Some(held) = self.queue.held() else { return Step::Idle };
+        let held = self.queue.held()?;
         let ticket = held.waiter.ticket;
         if wakes.is_full() {
             // A decision needs space for a waker; see `serve_front`.
-            return Step::Ended(Served::Again);
+            return Some(Step::Ended(Served::Again));
         }
         if self.queue.next_alarm().is_some_and(|alarm| self.comes_before(alarm, &held.waiter, now)) {
-            return self.review_alarm(rovers, Some(ticket), wakes);
+            return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
         let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
-            return self.review_alarm(rovers, Some(ticket), wakes);
+            return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
         match action {
             FrontAction::Held(since) if reach != Reach::Now => {
                 self.supply.mint(since, Some(ticket));
                 self.report_held(wakes);
-                return Step::Ended(Served::Held);
+                return Some(Step::Ended(Served::Held));
             }
             FrontAction::Held(_) | FrontAction::Wait => {
                 self.supply.mint(now, Some(ticket));
                 self.report_held(wakes);
-                return Step::Ended(Served::All);
+                return Some(Step::Ended(Served::All));
             }
-            FrontAction::Again | FrontAction::TicketRecalled => return Step::Ended(Served::Again),
+            FrontAction::Again | FrontAction::TicketRecalled => return Some(Step::Ended(Served::Again)),
             FrontAction::Grant(at) => {
                 self.supply.mint(at, Some(ticket));
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -165,7 +164,7 @@ impl State {
                 self.call_held(rovers, outcome, wakes);
             }
         }
-        self.catch_up_releases(rovers, read, wakes)
+        Some(self.catch_up_releases(rovers, read, wakes))
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.

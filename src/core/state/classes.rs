@@ -137,31 +137,20 @@ impl State {
         if self.awaited_child().is_some() {
             return Served::Stopped;
         }
-        let mut now = now;
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        let mut is_stopped = false;
-        loop {
-            now = now.max(self.supply.synced());
-            match self.serve_class(rovers, (now, read), reach, wakes) {
-                Step::Left if reach == Reach::Decision => (now, is_stopped) = (self.supply.synced(), true),
-                Step::Idle | Step::Moved | Step::Left => {}
-                Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
-                Step::Ended(served) => return served,
-            }
-        }
+        self.serve_steps(now, reach, |state, now| state.serve_class(rovers, (now, read), reach, wakes))
     }
 
     /// Moves a part of a joint claim that can move, or else takes the next step of the scheduler, if it is due: serves an
     /// installment, gives a part its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
     #[inline(always)]
     fn serve_class(&mut self, rovers: &Rovers, (now, read): (u64, u64), reach: Reach, wakes: &mut Wakes) -> Step {
-        if self.queue.parts().is_some() {
-            match self.serve_parts(rovers, (now, read), reach, wakes) {
-                Step::Idle => {}
-                step => return step,
-            }
+        if self.queue.parts().is_some()
+            && let Some(step) = self.serve_parts(rovers, (now, read), reach, wakes)
+        {
+            return step;
         }
         let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
         let base = base(&self.queue, classes, rovers);

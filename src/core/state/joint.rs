@@ -21,8 +21,9 @@
 //! The details:
 //!
 //! - When its due instant changes, a queue sends an *update* to all queues of the claim, and each decides anew. A part that
-//!   is held too early for the new joint due instant goes aside again. The end of a pause makes instants earlier: the queue
-//!   then looks at all parts that wait aside for an instant.
+//!   is held too early for the new joint due instant goes aside again. The end of a pause, another quota, and tokens that
+//!   are added or refunded while the limiter is in debt can make instants earlier: the queue then looks at all parts that
+//!   wait aside for an instant, before it decides about any other claim.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
@@ -62,7 +63,7 @@
 //! to mint the part's cost; and if the joint due instant changes while the part is held, also for the time up to that
 //! change.
 //!
-//! A part costs O(log n) for n parts in the queue each time it changes its stage, and once O(1) when a pause ends early. One
+//! A part costs O(log n) for n parts in the queue each time it changes its stage, and once O(1) for each such change. One
 //! serving pass looks at no part that is neither due nor next.
 
 use super::serving::Step;
@@ -80,20 +81,20 @@ impl State {
         self.queue.add_part(rovers.tail(), cost, waker, part);
     }
 
-    /// Moves the next part that can move at the instant up to which the queue is served.
-    pub(super) fn move_next_part(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> Step {
-        let Some(parts) = self.queue.parts() else { return Step::Idle };
+    /// Moves the next part that can move at the instant up to which the queue is served; `None` if no part can.
+    pub(super) fn move_next_part(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> Option<Step> {
+        let parts = self.queue.parts()?;
         let turned_away = if self.closed { parts.first_not_held() } else { None };
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
-        // A pause has ended early. An older part may come to the front now, before any other claim is decided.
+        // A part may be due earlier than was planned, and come to the front before any other claim is decided.
         if turned_away.or(blocked).is_none() && parts.first_alarm().is_some_and(|(at, _)| at == AT_ONCE) {
             let front = self.front_ticket();
-            return self.review_alarm(rovers, front, wakes);
+            return Some(self.review_alarm(rovers, front, wakes));
         }
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
-        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
+        let number = turned_away.or(blocked).or(place)?;
         if wakes.must_pause() {
-            return Step::Ended(Served::Again);
+            return Some(Step::Ended(Served::Again));
         }
         wakes.looks += 1;
         if turned_away.is_some() {
@@ -103,7 +104,15 @@ impl State {
         } else {
             self.stand_aside(rovers, number, wakes);
         }
-        Step::Moved
+        Some(Step::Moved)
+    }
+
+    /// The instants for which parts wait aside may be earlier now: all these parts are looked at before another claim is
+    /// decided. Takes time in proportion to their number.
+    pub(super) fn ring_alarms(&mut self) {
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.ring_alarms();
+        }
     }
 
     /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the

@@ -56,8 +56,6 @@ impl State {
         if let Some(source) = self.supply.source_mut() {
             source.wake_task();
         }
-        if let Some(parts) = self.queue.parts_mut() {
-            parts.ring_alarms();
-        }
+        self.ring_alarms();
     }
 }

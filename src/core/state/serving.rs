@@ -62,8 +62,6 @@ pub(super) enum Served {
 
 /// What one step of serving did.
 pub(super) enum Step {
-    /// Nothing moves here before more time has passed.
-    Idle,
     /// Something changed: the next step decides anew.
     Moved,
     /// The joint claim that was held in front has left, granted or turned away.
@@ -199,17 +197,23 @@ impl State {
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        let mut now = now;
+        self.serve_steps(now, reach, |state, now| state.serve_front::<PLAIN>(rovers, (now, read), reach, end, wakes))
+    }
+
+    /// Takes steps until one of them ends the pass.
+    #[inline(always)]
+    pub(super) fn serve_steps(
+        &mut self,
+        mut now: u64,
+        reach: Reach,
+        mut step: impl FnMut(&mut Self, u64) -> Step,
+    ) -> Served {
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
-            match self.serve_front::<PLAIN>(rovers, (now, read), reach, end, wakes) {
+            match step(self, now) {
                 Step::Left if reach == Reach::Decision => (now, is_stopped) = (self.supply.synced(), true),
                 Step::Moved | Step::Left => {}
-                Step::Idle => {
-                    self.supply.mint(now, None);
-                    return if is_stopped { Served::Stopped } else { Served::All };
-                }
                 Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
                 Step::Ended(served) => return served,
             }
@@ -227,15 +231,17 @@ impl State {
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Step {
-        match if PLAIN { Step::Idle } else { self.move_next_part(rovers, wakes) } {
-            Step::Idle => {}
-            step => return step,
+        if !PLAIN && let Some(step) = self.move_next_part(rovers, wakes) {
+            return step;
         }
         let alarm = if PLAIN { None } else { self.queue.next_alarm() };
         let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
         let Some(front) = self.queue.front().filter(has_come) else {
-            let is_due = alarm.is_some_and(|alarm| alarm <= now);
-            return if is_due { self.review_alarm(rovers, None, wakes) } else { Step::Idle };
+            if alarm.is_some_and(|alarm| alarm <= now) {
+                return self.review_alarm(rovers, None, wakes);
+            }
+            self.supply.mint(now, None);
+            return Step::Ended(Served::All);
         };
         let (ticket, is_plain) = (front.ticket, front.part.is_none());
         // The claim of a child has no other queue that sends updates: its parent decides alone.

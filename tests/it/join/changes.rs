@@ -116,6 +116,35 @@ fn tokens_added_to_a_limiter_in_debt_go_to_the_joint_claim_that_waits_aside() {
 }
 
 #[test]
+fn a_refund_to_a_limiter_in_debt_is_saved_for_the_joint_claim_that_waits_aside() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 3);
+    let mut earlier = a.try_acquire(2).unwrap();
+    earlier.settle(12);
+    let mut joint = spawn(join([(&a, 3)]));
+    assert_pending!(joint.poll());
+    earlier.settle(2);
+    assert!(a.try_acquire(1).is_err());
+    pass(2, &clock, &[&a]);
+    assert!(joint.is_woken());
+}
+
+#[test]
+fn a_faster_quota_that_pays_a_debt_serves_the_joint_claim_that_waits_aside_first() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 3);
+    let mut earlier = a.try_acquire(2).unwrap();
+    earlier.settle(12);
+    let mut joint = spawn(join([(&a, 3)]));
+    assert_pending!(joint.poll());
+    a.set_quota(0, Quota::new(12, MS).burst(3)).unwrap();
+    let mut newcomer = spawn(a.consume(3));
+    assert_pending!(newcomer.poll());
+    pass(1, &clock, &[&a]);
+    assert!(joint.is_woken() && !newcomer.is_woken());
+}
+
+#[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
         let clock = ManualClock::new();

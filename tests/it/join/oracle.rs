@@ -344,11 +344,11 @@ impl Oracle {
     fn serve_instant(&mut self, queue: usize) {
         loop {
             let bucket = &mut self.buckets[queue];
-            if bucket.held.is_none() {
-                if let Some(number) = bucket.blocked.first().copied() {
-                    self.review_aside(queue, number);
-                    continue;
-                }
+            if bucket.held.is_none()
+                && let Some(number) = bucket.blocked.first().copied()
+            {
+                self.review_aside(queue, number);
+                continue;
             }
             // A pause has ended early.
             if let Some((0, number)) = bucket.alarms.first().copied() {
