@@ -178,7 +178,7 @@ impl Core {
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
                 if state.is_unfinished() {
-                    // A joint claim left the line: its queues receive updates before this queue is served further.
+                    // A joint claim left the queue: its queues receive updates before this queue is served further.
                     drop(state);
                     wakes.run();
                     sample = self.sample_or_last().unwrap_or(sample);

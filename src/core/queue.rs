@@ -4,9 +4,9 @@
 //! granted but before it saw the grant. Its node in the queue, the [`Place`], lives inside its future. So the queue
 //! must never keep a link to a place that no longer exists.
 //!
-//! The *line* is the list of these nodes, in the order of service, behind the part of a joint claim that is *held* in
-//! front of them, if there is one. Other parts of joint claims also belong to the queue while they wait *aside*, outside
-//! of the line; see `queue/parts.rs`.
+//! The waiters in the queue are the list of these nodes, in the order of service, behind the part of a joint claim that
+//! is *held* in front of them, if there is one. Other parts of joint claims wait *aside*: they are not in the queue,
+//! and later claims pass them, but they are kept and counted here too; see `queue/parts.rs`.
 //!
 //! `pin-list` ensures this without any `unsafe` code in this crate. A place is pinned. It is linked and read only under
 //! the lock that owns the [`Queue`]. And it aborts the process if it is dropped while it is still linked or still holds
@@ -124,7 +124,7 @@ pub(crate) struct Queue {
     len: u32,
     /// The most claims that may wait.
     most: u32,
-    /// An upper bound for the cost of any waiter in the line, in tokens.
+    /// An upper bound for the cost of any waiter in the queue, in tokens.
     largest: u64,
     /// The parts of joint claims, if there are any.
     parts: Option<Box<Parts>>,
@@ -151,24 +151,24 @@ impl Queue {
         self.len >= self.most
     }
 
-    /// How many claims wait, in the line or aside.
+    /// How many claims wait, in the queue or aside.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether a claim waits, in the line or aside.
+    /// Whether a claim waits, in the queue or aside.
     #[inline]
     pub(crate) fn has_claims(&self) -> bool {
         self.len > 0
     }
 
-    /// True if no claim waits in the line. Parts of joint claims may wait aside.
+    /// True if no claim waits in the queue. Parts of joint claims may wait aside.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == self.parts.as_ref().map_or(0, |parts| parts.waiting - u32::from(parts.held.is_some()))
     }
 
-    /// True if no claim waits in the line, and no part of a joint claim that waits aside must be looked at by `now`.
+    /// True if no claim waits in the queue, and no part of a joint claim that waits aside must be looked at by `now`.
     #[inline]
     pub(crate) fn is_idle(&self, now: u64) -> bool {
         match &self.parts {
@@ -177,12 +177,12 @@ impl Queue {
         }
     }
 
-    /// The sum of the costs in the line.
+    /// The sum of the costs in the queue.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// The sum of the costs of all that wait, in the line or aside.
+    /// The sum of the costs of all that wait, in the queue or aside.
     pub(crate) fn waiting_tokens(&self) -> u64 {
         let all = u128::from(self.tokens) + self.parts.as_ref().map_or(0, |parts| parts.tokens);
         u64::try_from(all).unwrap_or(u64::MAX)
@@ -212,7 +212,7 @@ impl Queue {
         self.list.cursor_front().protected()
     }
 
-    /// The waiters in the line.
+    /// The waiters in the queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
         self.held().map(|held| &held.waiter).into_iter().chain(self.iter_from(None))
     }
@@ -399,7 +399,7 @@ impl Queue {
         self.tokens -= waiter.cost;
     }
 
-    /// A claim of `cost` enters the line.
+    /// A claim of `cost` enters the queue.
     fn note_cost(&mut self, cost: u64) {
         self.largest = if self.is_empty() { cost } else { self.largest.max(cost) };
     }

@@ -198,7 +198,7 @@ impl Supply {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
-    /// The instant, not before `synced`, at which a claim of `cost` passes if it comes to the front of a line that
+    /// The instant, not before `synced`, at which a claim of `cost` passes if it comes to the front of a queue that
     /// begins at `start` now. `debt` of the tokens that are missing there are debts that the claim does not wait for.
     pub(crate) fn due_in_front(&self, start: u64, cost: u64, debt: u64) -> Option<u64> {
         let end = start.wrapping_add(cost);
@@ -301,8 +301,8 @@ impl Supply {
         self.claimed = self.claimed.wrapping_add(n);
     }
 
-    /// Moves every head, the ceiling and the claims known to be granted back by `n`, to make room for a claim in front of
-    /// the line. All levels stay.
+    /// Moves every head, the ceiling and the claims known to be granted back by `n`, to make space for a claim in front
+    /// of the queue. All levels stay.
     pub(crate) fn lower(&mut self, n: u64) {
         self.shift(n.wrapping_neg());
     }

@@ -35,7 +35,7 @@ impl Queue {
         parts.first_place(self.list.cursor_front().protected().map(Waiter::start))
     }
 
-    /// A part of a joint claim enters at `position`, the end of the line.
+    /// A part of a joint claim enters at `position`, the end of the queue.
     pub(crate) fn add_part(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
         self.parts.get_or_insert_default().add(position, cost, waker, part);
         self.len += 1;
@@ -61,7 +61,7 @@ impl Queue {
         }
     }
 
-    /// Puts a part at the front of the line. It then ends at `ticket`.
+    /// Puts a part at the front of the queue. It then ends at `ticket`.
     pub(crate) fn hold(&mut self, number: u64, ticket: u64, stays: bool) {
         let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
         self.note_cost(cost);

@@ -1,8 +1,8 @@
 //! The parts of joint claims in one queue. Only data: the rule that moves them is in `core/state/joint.rs`.
 //!
 //! No part has a node in the list of waiters. A part that waits for the claims ahead of it is known by its *place*, the
-//! position at which the line ended when it came: the claims ahead of it have left once the line begins there or behind
-//! it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
+//! position at which the queue ended when it came: the claims ahead of it have left once the queue begins there or
+//! behind it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
 //!
 //! In a limiter with classes, a part first waits in the queue of its class, where a waiter without a waker stands for it.
 //! Until its turn there it counts as a claim of that queue, and not as a part that waits here.
@@ -23,7 +23,7 @@ pub(crate) const AT_ONCE: u64 = 0;
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     all: BTreeMap<u64, Part>,
-    /// The places in the line, by number.
+    /// The places of the parts that wait for the claims ahead of them, by number.
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
@@ -36,13 +36,13 @@ pub(crate) struct Parts {
     pub(super) waiting: u32,
     /// How many parts wait for their turn in a class.
     turns: u32,
-    /// The tokens of the parts that are not in the line. Only claims in the line are bounded by the space of the rovers.
+    /// The tokens of the parts that are not held. Only claims in the queue are bounded by the space of the rovers.
     pub(super) tokens: u128,
     /// The sum of the debts charged while a part waited here.
     pub(crate) charged: u64,
 }
 
-/// The part at the front of the line.
+/// The part at the front of the queue.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) waiter: Waiter,
@@ -103,7 +103,7 @@ pub(crate) enum PartStage {
     Alarm(u64),
     /// Aside, until the part that is held leaves.
     Blocked,
-    /// At the front of the line.
+    /// At the front of the queue.
     Held,
     /// Nowhere: it was granted or turned away, and its future has not seen that.
     Called(Outcome),
@@ -189,7 +189,7 @@ impl Parts {
         self.held.as_mut()
     }
 
-    /// The first place, if no claim of a line that begins at `start` is ahead of it.
+    /// The first place, if no claim of a queue that begins at `start` is ahead of it.
     pub(super) fn first_place(&self, start: Option<u64>) -> Option<u64> {
         let (number, position) = self.places.first_key_value()?;
         start.is_none_or(|start| ahead(*position, start) <= 0).then_some(*number)
@@ -241,13 +241,13 @@ impl Parts {
         }
     }
 
-    /// Takes the waker and the part of a part that comes to the front of the line.
+    /// Takes the waker and the part of a part that comes to the front of the queue.
     pub(super) fn take_contents(&mut self, number: u64) -> Option<(Waker, Box<JointPart>)> {
         let part = self.all.get_mut(&number)?;
         Some((part.waker.take()?, part.part.take()?))
     }
 
-    /// The held part leaves the line for the stage `stage`.
+    /// The held part leaves the front for the stage `stage`.
     pub(super) fn put_back(&mut self, held: Held, stage: PartStage) {
         self.tokens += u128::from(held.waiter.cost);
         if let Some(part) = self.all.get_mut(&held.number) {

@@ -18,10 +18,11 @@
 //!
 //! # Why it is correct
 //!
-//! - *The rate law.* A turn takes no tokens. A part that is held is the front of a line as in a limiter without classes,
-//!   with the base in the place of the line's beginning; the proof is in `state/joint.rs`. What is set aside in earlier
-//!   turns stays below the shadow until the grant, as that of any divided claim. So the installments keep the law. Several
-//!   claims above the burst, of different classes, can be granted at one instant, when the limiter they wait for grants.
+//! - *The rate law.* A turn takes no tokens. A part that is held is the front of a queue as in a limiter without
+//!   classes, with the base in the place of the queue's beginning; the proof is in `state/joint.rs`. What is set aside
+//!   in earlier turns stays below the shadow until the grant, as that of any divided claim. So the installments keep
+//!   the law. Several claims above the burst, of different classes, can be granted at one instant, when the limiter
+//!   they wait for grants.
 //! - *Shares.* A turn charges what an installment would. So the tokens of a class, counted at its turns, keep all bounds of
 //!   the scheduler. Counted at the grants, a class is behind by one installment at most. Ceilings are charged at the turn too.
 //! - *Order.* In the queue of a class no claim passes another before its turn. Claims pass a part only while it is aside.
@@ -250,7 +251,7 @@ impl State {
         }
     }
 
-    /// No claim is in the line any more: what classes still owe is a debt of the limiter.
+    /// No claim is in the queue any more: what classes still owe is a debt of the limiter.
     pub(super) fn charge_debts_if_idle(&mut self) {
         if !self.role.has_classes() || !self.queue.is_empty() {
             return;

@@ -5,15 +5,15 @@
 //! A joint claim has a *part* in each of its queues. Each part goes through up to three stages:
 //!
 //! 1. **Place.** The part waits, at no cost, behind all claims that were in the queue before it.
-//! 2. **Aside.** Once these have been granted, the part leaves the line, and the claims behind it pass.
-//! 3. **Held.** The part stands at the front of the line with its real cost, until all queues are ready. Then all of them
-//!    grant it at one instant (see `core/joint.rs`).
+//! 2. **Aside.** Once these have been granted, the part leaves the queue, and the claims behind it pass.
+//! 3. **Held.** The part stands at the front of the queue with its real cost, until all queues are ready. Then all of
+//!    them grant it at one instant (see `core/joint.rs`).
 //!
 //! Once all parts are aside, each queue computes its *due instant*: the instant at which it could grant its part if it
 //! held the part now. The latest of them is the *joint due instant*. A queue moves its part from aside to held at the
 //! joint due instant less the time that it takes to mint the part's cost into an empty bucket, or now if that has passed.
 //! So the slowest queue holds its part at once, and a faster one only for as long as it takes to mint the part's own
-//! tokens. Parts are put in front of the line: their claim is older than every claim that waits there.
+//! tokens. Parts are put in front of the queue: their claim is older than every claim that waits there.
 //!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: claims behind may
 //! pass as long as they leave the reservation alone.
@@ -32,7 +32,7 @@
 //! - A queue that receives an update first serves itself up to the instant of the update. If that is the present, it also
 //!   reads the releases. Only then does it decide about the part. If it decided by an older state, it could hold the part,
 //!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
-//!   queue while a part waits aside, as it does while a claim waits in the line.
+//!   queue while a part waits aside, as it does while a claim waits in the queue.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
 //! - A queue with a held part that is ready mints no further than the instant at which it became ready. When it receives
 //!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
@@ -169,7 +169,7 @@ impl State {
                 Served::Again => return ServeResult::Again,
                 // A child has to answer first.
                 Served::Stopped if self.role.awaits() => return ServeResult::Again,
-                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
+                // A joint claim left the queue before `at`. Its queues receive that update first, then this one again.
                 Served::Stopped if self.supply.synced() < at => {
                     self.push_update(number, at, wakes);
                     return ServeResult::Done;
@@ -280,7 +280,7 @@ impl State {
                 _ => return,
             },
         };
-        // If the claim was decided meanwhile, it leaves the line when the queue is served.
+        // If the claim was decided meanwhile, it leaves when the queue is served.
         if part.unready() == JointState::Held {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
@@ -303,21 +303,21 @@ impl State {
         self.announce_due(number, due, wakes);
     }
 
-    /// Puts a part at the front of the line. A younger part that is held there goes aside.
+    /// Puts a part at the front of the queue. A younger part that is held there goes aside.
     fn hold(&mut self, rovers: &Rovers, number: u64, stays: bool, wakes: &mut Wakes) {
         let held = self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.unready())));
         match held {
             Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, PartStage::Blocked),
-            // The held part was decided meanwhile, and leaves the line when the queue is served.
+            // The held part was decided meanwhile, and leaves when the queue is served.
             Some(_) => return self.set_aside(number, PartStage::Blocked),
             None => {}
         }
-        // If no claim waits in the line, published tokens could still be claimed without the lock.
+        // If no claim waits in the queue, published tokens could still be claimed without the lock.
         self.retract(rovers);
         let Some(cost) = self.queue.parts().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
-        let line = if self.queue.is_empty() { None } else { Some(self.next_start(rovers)) };
-        let debt = self.debt_behind(number, line.unwrap_or_else(|| rovers.tail()));
-        let end = match line {
+        let start = if self.queue.is_empty() { None } else { Some(self.next_start(rovers)) };
+        let debt = self.debt_behind(number, start.unwrap_or_else(|| rovers.tail()));
+        let end = match start {
             Some(start) => {
                 self.supply.lower(cost);
                 self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
@@ -342,7 +342,7 @@ impl State {
         }
     }
 
-    /// The held part leaves the line and waits aside.
+    /// The held part leaves the front and waits aside.
     pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stage: PartStage) {
         let Some(span) = self.queue.set_held_aside(stage) else { return };
         self.totals.gaps -= span.skip;
@@ -432,7 +432,7 @@ impl State {
         self.supply.minted_from(held.joint_due()?.max(at), cost)
     }
 
-    /// How many tokens of the debts charged since the part entered are not paid yet, if the line begins at `start`.
+    /// How many tokens of the debts charged since the part entered are not paid yet, if the queue begins at `start`.
     fn debt_behind(&self, number: u64, start: u64) -> u64 {
         let Some(parts) = self.queue.parts() else { return 0 };
         let charged = parts.part(number).map_or(0, |part| parts.charged.wrapping_sub(part.charged));

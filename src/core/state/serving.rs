@@ -16,7 +16,7 @@ pub(crate) enum ServeResult {
     /// Either there is no space for more wakers; or another queue has decided about the front claim, at an instant that
     /// the earlier reading of the time may not have reached.
     Again,
-    /// A joint claim has left the line. Its queues must receive an update before this queue is served further. The
+    /// A joint claim has left this queue. Its queues must receive an update before this queue is served further. The
     /// update is in the caller's [`Wakes`], and this queue is served again after it. Or a child has to
     /// [answer](crate::core::Core::answer_parent) first.
     Stopped,
@@ -31,7 +31,7 @@ pub(crate) enum Reach {
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
     /// end of the queue.
     Held,
-    /// Like [`Held`](Self::Held), and not past the instant at which a joint claim is decided and leaves the line. Its
+    /// Like [`Held`](Self::Held), and not past the instant at which a joint claim is decided and leaves this queue. Its
     /// queues must receive the update first, because the updates that they send in turn are as of that instant. For
     /// [`State::finish`], after any action, and for updates.
     Decision,
@@ -340,7 +340,7 @@ impl State {
         Served::All
     }
 
-    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
+    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left it.
     /// The caller read `now` from the clock. Calls made by `at` while the queue was behind take effect on the way.
     pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Served {
         while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
