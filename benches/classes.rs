@@ -136,10 +136,10 @@ fn per_grant<L: AsLimiter>(start: Start, limiter: &Limiter, queues: &[L]) -> f64
     let grants = Rc::new(Cell::new(0_u64));
     let (signals, begins) = start.signals(TASKS);
     for (task, begins) in begins.into_iter().enumerate() {
-        let (line, grants) = (queues[task % queues.len()].clone(), Rc::clone(&grants));
+        let (queue, grants) = (queues[task % queues.len()].clone(), Rc::clone(&grants));
         local.spawn_local(async move {
             begins.await.expect("a signal");
-            while let Ok(grant) = line.clone().consume_owned(1).await {
+            while let Ok(grant) = queue.clone().consume_owned(1).await {
                 drop(grant);
                 grants.set(grants.get() + 1);
             }

@@ -160,14 +160,14 @@ fn entering_the_queue_being_served_and_cancelling_allocate_nothing() {
 fn leaving_from_each_place_allocates_nothing() {
     let (limiter, clock) = by_hand(0);
     let mut cx = Context::from_waker(Waker::noop());
-    let mut line: Vec<_> = (0..10_u64).map(|_| Some(Box::pin(limiter.consume(5)))).collect();
-    for waiting in line.iter_mut().flatten() {
+    let mut waiters: Vec<_> = (0..10_u64).map(|_| Some(Box::pin(limiter.consume(5)))).collect();
+    for waiting in waiters.iter_mut().flatten() {
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
     }
     clock.advance(7 * MILLI);
     // Granted but not polled, at the front, at the back, in the middle, then the rest.
     for place in [0, 1, 9, 4, 2, 3, 5, 6, 7, 8] {
-        assert_eq!(allocations(|| line[place] = None), 0, "from place {place}");
+        assert_eq!(allocations(|| waiters[place] = None), 0, "from place {place}");
     }
 }
 
@@ -275,7 +275,7 @@ fn live_entries_swept_before_their_driver_is_woken_leave_no_memory_behind() {
 /// The memory that the background task needed for many keys is not kept when no claim waits any more.
 #[cfg(feature = "keyed")]
 #[test]
-fn a_crowd_of_keys_leaves_no_memory_behind() {
+fn many_keys_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });

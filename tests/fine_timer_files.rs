@@ -14,8 +14,8 @@ fn alarms() -> Vec<u64> {
     let files = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
     let timers = files.filter(|file| is_timer(&file.path()));
     let set_for = |file: fs::DirEntry| {
-        let told = fs::read_to_string(Path::new("/proc/self/fdinfo").join(file.file_name())).unwrap();
-        let rest = told.split_once("it_value: (").expect("the file shows the setting of the timer").1;
+        let observed = fs::read_to_string(Path::new("/proc/self/fdinfo").join(file.file_name())).unwrap();
+        let rest = observed.split_once("it_value: (").expect("the file shows the setting of the timer").1;
         rest.split_once(',').unwrap().0.trim().parse().unwrap()
     };
     timers.map(set_for).collect()
@@ -36,8 +36,8 @@ fn a_limiter_with_waiters_has_one_file_until_it_or_the_runtime_ends() {
     runtime.block_on(async {
         let limiter = empty();
         assert_eq!(timers(), 0, "no claim has waited yet");
-        let line: Vec<_> = (0..5).map(|_| tokio::spawn(limiter.clone().consume_owned(1))).collect();
-        for waiting in line {
+        let waiters: Vec<_> = (0..5).map(|_| tokio::spawn(limiter.clone().consume_owned(1))).collect();
+        for waiting in waiters {
             drop(waiting.await.unwrap().unwrap());
             assert_eq!(timers(), 1);
         }

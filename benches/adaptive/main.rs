@@ -26,7 +26,7 @@ use world::{Client, Figures, Scene, run};
 
 const LIMITS: [f64; 3] = [10.0, 1_000.0, 50_000.0];
 /// How many processes share the limit, and of how many tasks each consists.
-const CROWDS: [(usize, usize); 3] = [(1, 1), (1, 16), (16, 1)];
+const CLIENTS: [(usize, usize); 3] = [(1, 1), (1, 16), (16, 1)];
 
 fn main() -> ExitCode {
     let options: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     };
     let mut rows = Vec::new();
     for limit in limits {
-        for (processes, tasks) in CROWDS {
+        for (processes, tasks) in CLIENTS {
             let scene = Scene { limit, phase: 30, phases, tasks };
             rows.extend(contenders(scene, processes));
         }

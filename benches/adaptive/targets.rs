@@ -34,12 +34,12 @@ impl Row {
     }
 
     pub fn title(&self) -> String {
-        let crowd = match (self.processes, self.scene.tasks) {
+        let tasks = match (self.processes, self.scene.tasks) {
             (1, 1) => "1 client".to_owned(),
             (1, tasks) => format!("{tasks} tasks of a process"),
             (processes, _) => format!("{processes} processes"),
         };
-        format!("{}/s, {crowd}", self.scene.limit)
+        format!("{}/s, {tasks}", self.scene.limit)
     }
 }
 

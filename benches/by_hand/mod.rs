@@ -48,8 +48,8 @@ pub fn run(tasks: usize, classes: usize) {
 }
 
 impl<L: AsLimiter> Waits<L> {
-    fn new(limiter: &Limiter, clock: ManualClock, lines: &[L], tasks: usize) -> Self {
-        let queues: Vec<_> = (0..tasks).map(|task| lines[task % lines.len()].clone()).collect();
+    fn new(limiter: &Limiter, clock: ManualClock, queues: &[L], tasks: usize) -> Self {
+        let queues: Vec<_> = (0..tasks).map(|task| queues[task % queues.len()].clone()).collect();
         let futures = queues.iter().map(|queue| Box::pin(queue.clone().consume_owned(1))).collect();
         let woken = Arc::new(Woken::default());
         let waker = |number| Waker::from(Arc::new(NumberedWaker { number, woken: Arc::clone(&woken) }));

@@ -295,11 +295,11 @@ mod tests {
         let limiter = Limiter::builder().quota(quota).clock(ManualClock::new()).build().unwrap();
         let id = limiter.core().add_driver(Kind::ByHand);
         let mut queue: Vec<_> = (0..3).map(|_| spawn(limiter.consume(1))).collect();
-        let crowds = queue.iter_mut().map(|claim| {
+        let several_wait = queue.iter_mut().map(|claim| {
             assert!(claim.poll().is_pending());
             matches!(limiter.core().drive(id, Waker::noop()), Drive::Until { several_wait: true, .. })
         });
-        assert_eq!(crowds.collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(several_wait.collect::<Vec<_>>(), [false, true, true]);
     }
 
     #[test]

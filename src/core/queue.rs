@@ -46,7 +46,7 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them. In the
     /// queue of a class, where claims have no positions: the debt of the class that is paid after this claim.
-    pub(crate) skip: u64,
+    pub(crate) gap_after: u64,
     /// Connects the claim to its parts in other queues, if it waits in several.
     pub(crate) part: Option<Box<JointPart>>,
 }
@@ -63,7 +63,7 @@ impl Waiter {
     }
 
     pub(crate) fn span(&self) -> Span {
-        Span { start: self.start(), cost: self.cost, skip: self.skip }
+        Span { start: self.start(), cost: self.cost, gap_after: self.gap_after }
     }
 }
 
@@ -324,12 +324,12 @@ impl Queue {
     pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
         let node = place.project().node.initialized_mut()?;
         let waiter = node.protected(&self.list)?;
-        let hole = waiter.cost + waiter.skip;
+        let gap = waiter.cost + waiter.gap_after;
         let mut cursor = node.cursor_mut(&mut self.list)?;
         cursor.move_previous();
         let held = self.parts.as_mut().and_then(|parts| parts.held_mut());
         let previous = cursor.protected_mut().or(held.map(|held| &mut held.waiter))?;
-        previous.skip += hole;
+        previous.gap_after += gap;
         let before = previous.start();
         let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
         self.forget(&waiter);
@@ -353,7 +353,7 @@ impl Queue {
         let mut cursor = self.list.cursor_back_mut();
         let last = cursor.protected_mut();
         last.is_some_and(|last| {
-            last.skip += tokens;
+            last.gap_after += tokens;
             true
         })
     }
@@ -362,12 +362,12 @@ impl Queue {
     pub(crate) fn withdraw(&mut self, place: Pin<&mut Place>) -> Withdrawn {
         let Some(node) = place.project().node.initialized_mut() else { return Withdrawn::Nothing };
         let mut is_front = true;
-        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.skip)
+        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.gap_after)
             && let Some(mut cursor) = node.cursor_mut(&mut self.list)
         {
             cursor.move_previous();
             if let Some(previous) = cursor.protected_mut() {
-                previous.skip += debt;
+                previous.gap_after += debt;
                 is_front = false;
             }
         }

@@ -56,12 +56,12 @@ pub(crate) struct Supply {
     quotas: Quotas,
 }
 
-/// A claim in the queue, and the gap after it: `skip` tokens of cancelled claims.
+/// A claim in the queue, and the gap after it: `gap_after` tokens of cancelled claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
     pub(crate) cost: u64,
-    pub(crate) skip: u64,
+    pub(crate) gap_after: u64,
 }
 
 impl Supply {
@@ -265,21 +265,21 @@ impl Supply {
     /// after debts; this call charges those debts.
     pub(crate) fn pass(&mut self, front: Span, next: u64) {
         self.move_on(front, next);
-        self.jump(front.skip);
+        self.jump(front.gap_after);
     }
 
     /// The front claim was cancelled or turned away: it becomes a part of the gap after it.
     pub(crate) fn drop_front(&mut self, front: Span, next: u64) {
         self.note_change();
         self.move_on(front, next);
-        self.jump(front.cost + front.skip);
+        self.jump(front.cost + front.gap_after);
         self.cut(None);
     }
 
     fn move_on(&mut self, front: Span, next: u64) {
         let distance = next.wrapping_sub(front.start);
         self.claimed = self.claimed.wrapping_add(distance);
-        self.debts -= distance - front.cost - front.skip;
+        self.debts -= distance - front.cost - front.gap_after;
     }
 
     /// Records a debt of `n` tokens behind the waiters in the queue.

@@ -171,19 +171,19 @@ impl Leases {
         if now < self.until { burst } else { burst.min(self.after) }
     }
 
-    /// Mints the tokens that came by `now` and returns their number. The limit is `room`, the space that is left. If
+    /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If
     /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
     /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
     /// came before `now` and find no space become spare. Tokens that come in this very nanosecond wait until the next
     /// one, for the next waiter in the queue, unless the front claim has no use for them.
-    pub(crate) fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
+    pub(crate) fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
         let (mut minted, mut spare) = (0, 0);
         loop {
             let (end, tokens) = self.piece(0);
             let Some(first) = self.list.front() else { break };
             let is_own = first.own;
             let is_whole = tokens >= lacks.saturating_sub(minted);
-            let most = if is_whole { room.max(lacks) } else { room };
+            let most = if is_whole { space.max(lacks) } else { space };
             let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
             let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
             let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
@@ -245,18 +245,18 @@ impl Leases {
         Some(late)
     }
 
-    /// The instant at which `need` more tokens are minted for the front claim, for which at most `room` tokens are kept
+    /// The instant at which `need` more tokens are minted for the front claim, for which at most `space` tokens are kept
     /// of those that come in other pieces; `None` if fewer were promised.
-    pub(crate) fn passes(&self, need: u64, room: u64) -> Option<u64> {
-        let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
+    pub(crate) fn passes(&self, need: u64, space: u64) -> Option<u64> {
+        let (mut first, mut need, mut space, mut at) = (0, need, space, 0);
         while first < self.list.len() {
             let (end, tokens) = self.piece(first);
             at = at.max(self.come_by(first..end, tokens.min(need))?);
             if tokens >= need {
                 return Some(at);
             }
-            let kept = tokens.min(room);
-            (first, need, room) = (end, need - kept, room - kept);
+            let kept = tokens.min(space);
+            (first, need, space) = (end, need - kept, space - kept);
         }
         None
     }

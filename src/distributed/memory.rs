@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep};
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    all: Arc<All>,
+    server: Arc<Server>,
     /// The quoted names of the stores from the outermost to this one, so that no two stores have the same key.
     key: Arc<str>,
     tally: Arc<StoreCounters>,
@@ -42,18 +42,18 @@ pub struct MemoryStore {
 
 /// Plays the part of the server.
 #[derive(Debug)]
-struct All {
-    book: Mutex<Book>,
+struct Server {
+    state: Mutex<ServerState>,
     began: Instant,
 }
 
 /// All buckets, and the simulated network.
 #[derive(Debug, Default)]
-struct Book {
+struct ServerState {
     buckets: HashMap<Arc<str>, SharedBucket>,
     demand: HashMap<Arc<str>, SharedDemand>,
     /// At this number of buckets, those that need not be remembered are removed.
-    crowd: usize,
+    sweep_at: usize,
     /// The offset of the store's clock from the time since the store was made, in microseconds.
     skew: i64,
     latency: Duration,
@@ -66,9 +66,9 @@ struct Book {
 impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
-        let all = All { book: Mutex::default(), began: Instant::now() };
+        let server = Server { state: Mutex::default(), began: Instant::now() };
         Self {
-            all: Arc::new(all),
+            server: Arc::new(server),
             key: "".into(),
             tally: Arc::default(),
             outage: Outage::Wait,
@@ -107,22 +107,22 @@ impl MemoryStore {
 
     /// Sets the latency: from now on a request takes `latency` to arrive, and its answer as long to come back.
     pub fn set_latency(&self, latency: Duration) {
-        self.book().latency = latency;
+        self.state().latency = latency;
     }
 
     /// Sets whether the store can be reached from now on.
     pub fn set_reachable(&self, reachable: bool) {
-        self.book().is_out = !reachable;
+        self.state().is_out = !reachable;
     }
 
     /// Makes the store carry out the next `count` requests and lose the answers.
     pub fn lose_answers(&self, count: u64) {
-        self.book().to_lose = count;
+        self.state().to_lose = count;
     }
 
     /// Moves the store's clock by `micros` microseconds, forward or back.
     pub fn step_clock(&self, micros: i64) {
-        self.book().skew += micros;
+        self.state().skew += micros;
     }
 
     /// Returns the counters of the limiters that use this store or a clone of it; for a keyed limiter, of all its keys.
@@ -132,14 +132,14 @@ impl MemoryStore {
 
     /// Forgets all buckets, like a Redis server that restarted empty.
     pub fn forget(&self) {
-        let mut book = self.book();
-        book.buckets.clear();
-        book.demand.clear();
+        let mut state = self.state();
+        state.buckets.clear();
+        state.demand.clear();
     }
 
     /// Returns how many requests this store and the others in the same memory have answered.
     pub fn asks(&self) -> u64 {
-        self.book().asks
+        self.state().asks
     }
 
     /// Answers a request as of `micros` microseconds of the store's clock, like one call of the script.
@@ -149,35 +149,35 @@ impl MemoryStore {
     /// [`StoreError::QuotaConflict`] if the request has a different quota than the store and the same version;
     /// [`StoreError::Refused`] if a later request has overtaken it, or the store owes too many tokens.
     pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
-        self.book().answer(&self.key, ask, micros as i64)
+        self.state().answer(&self.key, ask, micros as i64)
     }
 
     /// Answers a report as of `micros` microseconds of the store's clock, like one call of the script.
     pub fn answer_report(&self, report: &ClassReport, micros: u64) -> Vec<ClassDemand> {
-        self.book().demand.entry(Arc::clone(&self.key)).or_default().report(report, micros as i64)
+        self.state().demand.entry(Arc::clone(&self.key)).or_default().report(report, micros as i64)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.all.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.server.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The server, and the time by its clock, if it can be reached.
-    fn reach(&self) -> Result<(MutexGuard<'_, Book>, i64), StoreError> {
-        let book = self.book();
-        if book.is_out {
+    fn reach(&self) -> Result<(MutexGuard<'_, ServerState>, i64), StoreError> {
+        let state = self.state();
+        if state.is_out {
             return Err(StoreError::Unreachable(
                 "`set_reachable(false)` was called: call `set_reachable(true)`".to_owned(),
             ));
         }
-        let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
-        Ok((book, now))
+        let now = self.server.began.elapsed().as_micros() as i64 + state.skew;
+        Ok((state, now))
     }
 
     fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
-        let (mut book, now) = self.reach()?;
-        let answer = book.answer(&self.key, ask, now);
-        if book.to_lose > 0 {
-            book.to_lose -= 1;
+        let (mut state, now) = self.reach()?;
+        let answer = state.answer(&self.key, ask, now);
+        if state.to_lose > 0 {
+            state.to_lose -= 1;
             return Err(StoreError::Unreachable("`lose_answers` made the store lose the answer".to_owned()));
         }
         answer
@@ -199,7 +199,7 @@ impl Default for MemoryStore {
 impl Store for MemoryStore {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
-            let latency = self.book().latency;
+            let latency = self.state().latency;
             if latency.is_zero() {
                 return self.answer_now(&ask);
             }
@@ -216,13 +216,13 @@ impl Store for MemoryStore {
 
     fn report(&self, report: ClassReport) -> Reporting<'_> {
         Box::pin(async move {
-            let latency = self.book().latency;
+            let latency = self.state().latency;
             if !latency.is_zero() {
                 sleep(latency).await;
             }
             let answer = {
-                let (mut book, now) = self.reach()?;
-                book.demand.entry(Arc::clone(&self.key)).or_default().report(&report, now)
+                let (mut state, now) = self.reach()?;
+                state.demand.entry(Arc::clone(&self.key)).or_default().report(&report, now)
             };
             if !latency.is_zero() {
                 sleep(latency).await;
@@ -248,15 +248,15 @@ impl Store for MemoryStore {
     }
 }
 
-impl Book {
+impl ServerState {
     fn answer(&mut self, key: &Arc<str>, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         self.asks += 1;
         if self.buckets.get(key).is_some_and(|bucket| bucket.is_forgotten(now)) {
             self.buckets.remove(key);
         }
-        if self.buckets.len() >= self.crowd {
+        if self.buckets.len() >= self.sweep_at {
             self.buckets.retain(|_, bucket| !bucket.is_forgotten(now));
-            self.crowd = (2 * self.buckets.len()).max(64);
+            self.sweep_at = (2 * self.buckets.len()).max(64);
         }
         self.buckets.entry(Arc::clone(key)).or_insert_with(|| SharedBucket::new(ask.terms, now)).answer(ask, now)
     }

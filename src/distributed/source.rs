@@ -16,12 +16,12 @@ impl Source for Leases {
         Box::new(self.clone())
     }
 
-    fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
-        self.mint(now, room, lacks)
+    fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
+        self.mint(now, space, lacks)
     }
 
-    fn passes(&self, need: u64, room: u64) -> Option<u64> {
-        self.passes(need, room)
+    fn passes(&self, need: u64, space: u64) -> Option<u64> {
+        self.passes(need, space)
     }
 
     fn kept(&self, burst: u64, now: u64) -> u64 {

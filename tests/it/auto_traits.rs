@@ -71,7 +71,7 @@ mod around {
 }
 
 #[cfg(all(feature = "metrics", feature = "keyed"))]
-mod told {
+mod meters {
     use crate::assert_traits::assert_traits;
     use tollgate::KeyedLimiter;
     use tollgate::metrics::{AlreadyMetered, Meter};

@@ -93,10 +93,10 @@ fn a_call_after_retry_after_is_allowed_and_no_sooner() {
     let bucket = TokenBucket::new(7, 3);
     while bucket.allow("a").allowed {}
     for _ in 0..100 {
-        let told = bucket.allow("a").retry_after;
+        let retry_after = bucket.allow("a").retry_after;
         // A third of a second in whole nanoseconds, rounded up, so that one retry is enough.
-        assert!(told > Duration::ZERO && told <= Duration::from_nanos(333_333_334), "{told:?}");
-        bucket.clock.advance(told - NANO);
+        assert!(retry_after > Duration::ZERO && retry_after <= Duration::from_nanos(333_333_334), "{retry_after:?}");
+        bucket.clock.advance(retry_after - NANO);
         assert_eq!(bucket.allow("a"), denied(NANO, 0));
         bucket.clock.advance(NANO);
         assert_eq!(bucket.allow("a"), allowed(0));

@@ -72,15 +72,15 @@ fn close_against_a_claim_without_the_lock() {
 fn no_claim_passes_after(stop: fn(&Limiter)) {
     explore(move |race| {
         let limiter = published();
-        let told = Arc::new(AtomicU64::new(0));
-        let (ear, other) = (told.clone(), limiter.clone());
+        let done = Arc::new(AtomicU64::new(0));
+        let (seen_done, other) = (done.clone(), limiter.clone());
         let claim = race.actor(move || {
-            let told = ear.fetch_add(0, AcqRel) == 1;
-            (told, try_keep(&other, 1))
+            let done = seen_done.fetch_add(0, AcqRel) == 1;
+            (done, try_keep(&other, 1))
         });
         let stopper = race.actor(move || {
             stop(&limiter);
-            told.fetch_add(1, AcqRel);
+            done.fetch_add(1, AcqRel);
             drain(&limiter)
         });
         assert_ne!(claim.join().unwrap(), (true, true), "passed after it saw the flag");

@@ -14,16 +14,16 @@ fn a_denial_against_a_replenish() {
         let limiter = empty(1);
         assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
         let (one, other) = (limiter.clone(), limiter.clone());
-        let told = Arc::new(AtomicBool::new(false));
-        let tell = told.clone();
+        let done = Arc::new(AtomicBool::new(false));
+        let set_done = done.clone();
         let replenish = race.actor(move || {
             one.replenish(1);
-            tell.store(true, Release);
+            set_done.store(true, Release);
         });
-        let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
+        let claim = race.actor(move || (done.load(Acquire), try_keep(&other, 1)));
         replenish.join().unwrap();
-        let (was_told, granted) = claim.join().unwrap();
-        assert!(granted || !was_told, "denied by an outdated denial");
+        let (was_done, granted) = claim.join().unwrap();
+        assert!(granted || !was_done, "denied by an outdated denial");
         assert_eq!(u64::from(granted) + drain(&limiter), 1);
     });
 }
@@ -37,17 +37,17 @@ fn a_denial_against_a_drop() {
         let limiter = build(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
         let grant = taken(&limiter, 1);
         assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
-        let told = Arc::new(AtomicBool::new(false));
-        let tell = told.clone();
+        let done = Arc::new(AtomicBool::new(false));
+        let set_done = done.clone();
         let release = race.actor(move || {
             drop(grant);
-            tell.store(true, Release);
+            set_done.store(true, Release);
         });
         let other = limiter.clone();
-        let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
+        let claim = race.actor(move || (done.load(Acquire), try_keep(&other, 1)));
         release.join().unwrap();
-        let (was_told, granted) = claim.join().unwrap();
-        assert!(granted || !was_told, "denied by an outdated denial");
+        let (was_done, granted) = claim.join().unwrap();
+        assert!(granted || !was_done, "denied by an outdated denial");
     });
 }
 

@@ -120,7 +120,7 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
         let limiter = Limiter::builder().quota(quota).clock(Still).build().unwrap();
         let mut driver = task::spawn(limiter.replenisher());
         assert!(driver.poll().is_pending(), "the driver registers, and no claim waits");
-        let mut line: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
+        let mut waiters: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
         let sleep = race.actor(move || {
             assert!(driver.poll().is_pending());
             driver
@@ -132,7 +132,7 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
         if driver.is_woken() {
             assert!(driver.poll().is_pending());
         }
-        let served: Vec<_> = line.iter_mut().map(is_served).collect();
+        let served: Vec<_> = waiters.iter_mut().map(is_served).collect();
         assert_eq!(served, [true; 3], "more claims are due, and are not served");
     });
 }

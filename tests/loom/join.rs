@@ -65,39 +65,39 @@ pub(crate) fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box
 
 /// Limiters of one token with manual quotas; the first `with_token` of them have it. They are in the order of their
 /// addresses, which is that of their locks: loom replays executions, so the order must not change between executions.
-fn lines<const N: usize>(with_token: usize) -> [Limiter; N] {
+fn limiters<const N: usize>(with_token: usize) -> [Limiter; N] {
     sorted(
         || Limiter::builder().quota(Quota::manual(1).initial(0)).clock(ManualClock::new()).build().unwrap(),
-        |lines| {
-            lines[..with_token].iter().for_each(|limiter| limiter.replenish(1));
+        |limiters| {
+            limiters[..with_token].iter().for_each(|limiter| limiter.replenish(1));
         },
     )
 }
 
 pub(crate) fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
-    let mut lines = std::array::from_fn(|_| build());
-    lines.sort_by_key(|limiter: &Limiter| {
+    let mut limiters = std::array::from_fn(|_| build());
+    limiters.sort_by_key(|limiter: &Limiter| {
         const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
         // SAFETY: a limiter is one pointer, as large as a `usize`.
         unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) }
     });
-    fill(&lines);
-    lines
+    fill(&limiters);
+    limiters
 }
 
 /// A claim of one token in each queue that keeps its grants for good.
-fn claim<const N: usize>(lines: &[Limiter; N]) -> Joint {
-    let lines = lines.clone();
+fn claim<const N: usize>(limiters: &[Limiter; N]) -> Joint {
+    let limiters = limiters.clone();
     spawn(Box::pin(async move {
-        let grants = join(lines.each_ref().map(|limiter| (limiter, 1))).await?;
+        let grants = join(limiters.each_ref().map(|limiter| (limiter, 1))).await?;
         grants.into_iter().for_each(Grant::forget);
         Ok(())
     }))
 }
 
 /// The same, waiting in all queues.
-pub(crate) fn waiting<const N: usize>(lines: &[Limiter; N]) -> Joint {
-    let mut claim = claim(lines);
+pub(crate) fn waiting<const N: usize>(limiters: &[Limiter; N]) -> Joint {
+    let mut claim = claim(limiters);
     assert!(claim.poll().is_pending(), "the claim must have to wait");
     claim
 }
@@ -127,23 +127,23 @@ fn closed(limiter: usize) -> Answer {
 #[test]
 fn two_queues_become_ready_at_once() {
     explore(3, |race| {
-        let lines = lines::<2>(0);
-        let mut claim = waiting(&lines);
-        race.run(lines.each_ref().map(|line| on(line, |line| line.replenish(1))));
+        let limiters = limiters::<2>(0);
+        let mut claim = waiting(&limiters);
+        race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.replenish(1))));
         assert_eq!(answer(&mut claim), Some(Ok(())));
-        assert_eq!(lines.each_ref().map(spent), [1, 1]);
-        assert_eq!(lines.each_ref().map(Limiter::available), [0, 0]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 1]);
+        assert_eq!(limiters.each_ref().map(Limiter::available), [0, 0]);
     });
 }
 
 #[test]
 fn three_queues_become_ready_at_once() {
     explore(2, |race| {
-        let lines = lines::<3>(0);
-        let mut claim = waiting(&lines);
-        race.run(lines.each_ref().map(|line| on(line, |line| line.replenish(1))));
+        let limiters = limiters::<3>(0);
+        let mut claim = waiting(&limiters);
+        race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.replenish(1))));
         assert_eq!(answer(&mut claim), Some(Ok(())));
-        assert_eq!(lines.each_ref().map(spent), [1, 1, 1]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 1, 1]);
     });
 }
 
@@ -151,11 +151,11 @@ fn three_queues_become_ready_at_once() {
 #[test]
 fn cancel_against_commit() {
     explore(3, |race| {
-        let lines = lines::<2>(1);
-        let claim = waiting(&lines);
-        race.run([Box::new(move || drop(claim)), on(&lines[1], |line| line.replenish(1))]);
-        assert_eq!(lines.each_ref().map(spent), [0, 0]);
-        assert_eq!(lines.each_ref().map(Limiter::available), [1, 1]);
+        let limiters = limiters::<2>(1);
+        let claim = waiting(&limiters);
+        race.run([Box::new(move || drop(claim)), on(&limiters[1], |limiter| limiter.replenish(1))]);
+        assert_eq!(limiters.each_ref().map(spent), [0, 0]);
+        assert_eq!(limiters.each_ref().map(Limiter::available), [1, 1]);
     });
 }
 
@@ -163,13 +163,13 @@ fn cancel_against_commit() {
 #[test]
 fn cancel_against_commit_with_a_claim_behind() {
     explore(2, |race| {
-        let lines = lines::<2>(1);
-        let claim = waiting(&lines);
-        let mut behind = spawn(lines[0].clone().consume_owned(1));
+        let limiters = limiters::<2>(1);
+        let claim = waiting(&limiters);
+        let mut behind = spawn(limiters[0].clone().consume_owned(1));
         assert!(behind.poll().is_pending());
-        race.run([Box::new(move || drop(claim)), on(&lines[1], |line| line.replenish(1))]);
+        race.run([Box::new(move || drop(claim)), on(&limiters[1], |limiter| limiter.replenish(1))]);
         assert!(behind.is_woken() && matches!(behind.poll(), Poll::Ready(Ok(_))));
-        assert_eq!(lines.each_ref().map(spent), [1, 0]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 0]);
     });
 }
 
@@ -178,11 +178,11 @@ fn cancel_against_commit_with_a_claim_behind() {
 fn close_against_commit() {
     for closing in [0, 1] {
         explore(3, move |race| {
-            let lines = lines::<2>(1);
-            let mut claim = waiting(&lines);
-            race.run([on(&lines[closing], Limiter::close), on(&lines[1], |line| line.replenish(1))]);
+            let limiters = limiters::<2>(1);
+            let mut claim = waiting(&limiters);
+            race.run([on(&limiters[closing], Limiter::close), on(&limiters[1], |limiter| limiter.replenish(1))]);
             // Before the claim is polled: the open queue moves on without it.
-            let open = &lines[1 - closing];
+            let open = &limiters[1 - closing];
             let (spent, waiting) = (spent(open), open.snapshot().waiting_tasks);
             let answer = answer(&mut claim).expect("granted or refused");
             assert!(answer == Ok(()) || answer == closed(closing), "{answer:?}");
@@ -196,13 +196,13 @@ fn close_against_commit() {
 #[test]
 fn close_against_close() {
     explore(3, |race| {
-        let lines = lines::<2>(1);
-        let mut claim = waiting(&lines);
-        race.run(lines.each_ref().map(|line| on(line, Limiter::close)));
+        let limiters = limiters::<2>(1);
+        let mut claim = waiting(&limiters);
+        race.run(limiters.each_ref().map(|limiter| on(limiter, Limiter::close)));
         let answer = answer(&mut claim).expect("refused");
         assert!(answer == closed(0) || answer == closed(1), "{answer:?}");
-        assert_eq!(lines.each_ref().map(spent), [0, 0]);
-        assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
+        assert_eq!(limiters.each_ref().map(spent), [0, 0]);
+        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
     });
 }
 
@@ -210,22 +210,22 @@ fn close_against_close() {
 #[test]
 fn cancel_against_close() {
     explore(3, |race| {
-        let lines = lines::<2>(1);
-        let claim = waiting(&lines);
-        let mut behind = spawn(lines[0].clone().consume_owned(1));
+        let limiters = limiters::<2>(1);
+        let claim = waiting(&limiters);
+        let mut behind = spawn(limiters[0].clone().consume_owned(1));
         assert!(behind.poll().is_pending());
-        race.run([Box::new(move || drop(claim)), on(&lines[1], Limiter::close)]);
+        race.run([Box::new(move || drop(claim)), on(&limiters[1], Limiter::close)]);
         assert!(behind.is_woken() && matches!(behind.poll(), Poll::Ready(Ok(_))));
-        assert_eq!(spent(&lines[0]), 1);
+        assert_eq!(spent(&limiters[0]), 1);
     });
 }
 
 /// Runs `hold` on the first queue while the second becomes ready, and returns whether the claim passed: in both or in
 /// neither, and not if `hold` had ended before the second got its token.
-fn passes(race: &Race, lines: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'static) -> bool {
-    let before = lines.each_ref().map(spent);
+fn passes(race: &Race, limiters: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'static) -> bool {
+    let before = limiters.each_ref().map(spent);
     let over = Arc::new(AtomicU64::new(0));
-    let (first, last) = (lines[0].clone(), lines[1].clone());
+    let (first, last) = (limiters[0].clone(), limiters[1].clone());
     let (tell, ask) = (over.clone(), over);
     let holding = race.actor(move || {
         hold(&first);
@@ -238,7 +238,7 @@ fn passes(race: &Race, lines: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'stat
     });
     holding.join().unwrap();
     let was_over = commit.join().unwrap();
-    let granted = [spent(&lines[0]) - before[0], spent(&lines[1]) - before[1]];
+    let granted = [spent(&limiters[0]) - before[0], spent(&limiters[1]) - before[1]];
     assert_eq!(granted[0], granted[1], "granted in one queue and waiting in the other");
     assert!(!was_over || granted == [0, 0], "passed where no claim may pass");
     granted == [1, 1]
@@ -250,12 +250,12 @@ fn pause_against_commit() {
     explore(3, |race| {
         let clock = ManualClock::new();
         let build = || Limiter::builder().quota(Quota::manual(1).initial(0)).clock(clock.clone()).build().unwrap();
-        let lines = sorted::<2>(build, |lines| lines[0].replenish(1));
-        let mut claim = waiting(&lines);
-        let passed = passes(race, &lines, |line| line.pause_for(MS));
+        let limiters = sorted::<2>(build, |limiters| limiters[0].replenish(1));
+        let mut claim = waiting(&limiters);
+        let passed = passes(race, &limiters, |limiter| limiter.pause_for(MS));
         clock.advance(MS);
-        lines[0].tick();
-        assert_eq!(lines.each_ref().map(spent), [1, 1], "{passed}");
+        limiters[0].tick();
+        assert_eq!(limiters.each_ref().map(spent), [1, 1], "{passed}");
         assert_eq!(answer(&mut claim), Some(Ok(())));
     });
 }
@@ -268,12 +268,12 @@ fn a_lower_cap_against_commit() {
             let builder = Limiter::builder().quota(Quota::manual(2).initial(0)).max_in_flight(2);
             builder.clock(ManualClock::new()).build().unwrap()
         };
-        let lines = sorted::<2>(build, |lines| lines[0].replenish(2));
-        lines[0].try_acquire(1).unwrap().forget();
-        let mut claim = waiting(&lines);
-        let passed = passes(race, &lines, |line| line.set_max_in_flight(1).unwrap());
+        let limiters = sorted::<2>(build, |limiters| limiters[0].replenish(2));
+        limiters[0].try_acquire(1).unwrap().forget();
+        let mut claim = waiting(&limiters);
+        let passed = passes(race, &limiters, |limiter| limiter.set_max_in_flight(1).unwrap());
         assert_eq!(answer(&mut claim).is_some(), passed);
-        lines[0].set_max_in_flight(2).unwrap();
+        limiters[0].set_max_in_flight(2).unwrap();
         assert!(passed || answer(&mut claim) == Some(Ok(())));
     });
 }
@@ -286,11 +286,11 @@ fn releases_of_two_caps_at_once() {
             let builder = Limiter::builder().quota(Quota::manual(2)).max_in_flight(1);
             builder.clock(ManualClock::new()).build().unwrap()
         };
-        let lines = sorted::<2>(build, |_| ());
-        lines.iter().for_each(|line| line.try_acquire(1).unwrap().forget());
-        let mut claim = waiting(&lines);
-        race.run(lines.each_ref().map(|line| on(line, |line| line.release(1).unwrap())));
-        assert_eq!(lines.each_ref().map(|line| line.snapshot().in_flight), [Some(1), Some(1)]);
+        let limiters = sorted::<2>(build, |_| ());
+        limiters.iter().for_each(|limiter| limiter.try_acquire(1).unwrap().forget());
+        let mut claim = waiting(&limiters);
+        race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.release(1).unwrap())));
+        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().in_flight), [Some(1), Some(1)]);
         assert_eq!(answer(&mut claim), Some(Ok(())));
     });
 }
@@ -299,9 +299,9 @@ fn releases_of_two_caps_at_once() {
 #[test]
 fn a_poll_against_commit() {
     explore(3, |race| {
-        let lines = lines::<2>(1);
-        let claim = waiting(&lines);
-        let commit = lines[1].clone();
+        let limiters = limiters::<2>(1);
+        let claim = waiting(&limiters);
+        let commit = limiters[1].clone();
         let commit = race.actor(move || commit.replenish(1));
         let look = race.actor(move || {
             let mut elsewhere = spawn(claim.into_inner());
@@ -314,7 +314,7 @@ fn a_poll_against_commit() {
             looked.is_ready() || answer(&mut elsewhere) == Some(Ok(())),
             "the waker of the last poll was not woken"
         );
-        assert_eq!(lines.each_ref().map(spent), [1, 1]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 1]);
     });
 }
 
@@ -322,20 +322,20 @@ fn a_poll_against_commit() {
 #[test]
 fn an_arrival_against_both_tokens() {
     explore(2, |race| {
-        let lines = lines::<2>(0);
-        let mut entering = claim(&lines);
+        let limiters = limiters::<2>(0);
+        let mut entering = claim(&limiters);
         let enter = race.actor(move || {
             let entered = entering.poll().map(|answer| answer.unwrap());
             (entered, entering)
         });
-        let tokens = lines.each_ref().map(|line| {
-            let line = line.clone();
-            race.actor(move || line.replenish(1))
+        let tokens = limiters.each_ref().map(|limiter| {
+            let limiter = limiter.clone();
+            race.actor(move || limiter.replenish(1))
         });
         tokens.into_iter().for_each(|actor| actor.join().unwrap());
         let (entered, mut entering) = enter.join().unwrap();
         assert!(entered.is_ready() || answer(&mut entering) == Some(Ok(())));
-        assert_eq!(lines.each_ref().map(spent), [1, 1]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 1]);
     });
 }
 
@@ -344,11 +344,11 @@ fn an_arrival_against_both_tokens() {
 fn a_chain_of_two() {
     explore(2, |race| {
         let build = || Limiter::builder().quota(Quota::manual(2).initial(0)).clock(ManualClock::new()).build().unwrap();
-        let lines = sorted::<2>(build, |_| ());
-        let mut claims = [waiting(&lines), waiting(&lines)];
-        race.run(lines.each_ref().map(|line| on(line, |line| line.replenish(2))));
+        let limiters = sorted::<2>(build, |_| ());
+        let mut claims = [waiting(&limiters), waiting(&limiters)];
+        race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.replenish(2))));
         assert!(claims.iter_mut().all(|claim| answer(claim) == Some(Ok(()))));
-        assert_eq!(lines.each_ref().map(spent), [2, 2]);
+        assert_eq!(limiters.each_ref().map(spent), [2, 2]);
     });
 }
 
@@ -362,18 +362,22 @@ fn ticks_at_different_times_keep_the_law() {
             let quota = Quota::new(1, MS).burst(1).initial(0);
             Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
         };
-        let lines = sorted::<2>(build, |_| ());
-        let mut claim = waiting(&lines);
-        let mut behind = lines.each_ref().map(|line| spawn(line.clone().consume_owned(1)));
+        let limiters = sorted::<2>(build, |_| ());
+        let mut claim = waiting(&limiters);
+        let mut behind = limiters.each_ref().map(|limiter| spawn(limiter.clone().consume_owned(1)));
         behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
         let time = clock.clone();
-        race.run([Box::new(move || time.advance(MS)), on(&lines[0], Limiter::tick), on(&lines[1], Limiter::tick)]);
+        race.run([
+            Box::new(move || time.advance(MS)),
+            on(&limiters[0], Limiter::tick),
+            on(&limiters[1], Limiter::tick),
+        ]);
         assert!(behind.iter().all(|behind| !behind.is_woken()), "two tokens in the first millisecond");
-        lines.iter().for_each(Limiter::tick);
+        limiters.iter().for_each(Limiter::tick);
         assert_eq!(answer(&mut claim), Some(Ok(())));
-        assert_eq!(lines.each_ref().map(spent), [1, 1]);
+        assert_eq!(limiters.each_ref().map(spent), [1, 1]);
         clock.advance(MS);
-        lines.iter().for_each(Limiter::tick);
+        limiters.iter().for_each(Limiter::tick);
         assert!(behind.iter().all(|behind| behind.is_woken()));
     });
 }
@@ -386,17 +390,17 @@ fn ticks_at_different_times_keep_the_law() {
 fn an_old_reading_against_commit() {
     for one_clock in [true, false] {
         explore(3, move |race| {
-            let (clocks, lines) = one_ready_and_one_by_hand(one_clock);
-            let mut claim = waiting(&lines);
-            let mut behind = [(); 3].map(|()| spawn(lines[0].clone().consume_owned(1)));
+            let (clocks, limiters) = one_ready_and_one_by_hand(one_clock);
+            let mut claim = waiting(&limiters);
+            let mut behind = [(); 3].map(|()| spawn(limiters[0].clone().consume_owned(1)));
             behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
-            let last = lines[1].clone();
+            let last = limiters[1].clone();
             let commit = move || {
                 clocks.iter().for_each(|clock| clock.advance(3 * MS));
                 last.replenish(1);
             };
-            race.run([Box::new(commit), on(&lines[0], Limiter::tick)]);
-            lines[0].tick();
+            race.run([Box::new(commit), on(&limiters[0], Limiter::tick)]);
+            limiters[0].tick();
             assert_eq!(answer(&mut claim), Some(Ok(())));
             let passed = behind.iter().filter(|behind| behind.is_woken()).count();
             assert_eq!(passed, 0, "a burst of 1 was saved, and the joint claim has it");
@@ -416,11 +420,11 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
         // With a manual quota the queue holds a joint claim at its front, and no other claim passes it.
         Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)).clock(clock).build().unwrap()
     };
-    let lines = sorted::<2>(build, |lines| {
-        lines[1].set_quota(0, Quota::manual(1)).unwrap();
-        lines[1].try_acquire(1).unwrap().forget();
+    let limiters = sorted::<2>(build, |limiters| {
+        limiters[1].set_quota(0, Quota::manual(1)).unwrap();
+        limiters[1].try_acquire(1).unwrap().forget();
     });
-    (clocks.into_inner(), lines)
+    (clocks.into_inner(), limiters)
 }
 
 /// The same, but at 3 ms the claim is dropped. A thread that sees this with an old reading serves the claims behind it
@@ -430,16 +434,16 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
 #[test]
 fn an_old_reading_against_cancel() {
     explore(3, |race| {
-        let (clocks, lines) = one_ready_and_one_by_hand(true);
-        let claim = waiting(&lines);
-        let mut behind = [(); 3].map(|()| spawn(lines[0].clone().consume_owned(1)));
+        let (clocks, limiters) = one_ready_and_one_by_hand(true);
+        let claim = waiting(&limiters);
+        let mut behind = [(); 3].map(|()| spawn(limiters[0].clone().consume_owned(1)));
         behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
         let cancel = move || {
             clocks.iter().for_each(|clock| clock.advance(3 * MS));
             drop(claim);
         };
-        race.run([Box::new(cancel), on(&lines[0], Limiter::tick)]);
-        lines[0].tick();
+        race.run([Box::new(cancel), on(&limiters[0], Limiter::tick)]);
+        limiters[0].tick();
         let passed = behind.iter().filter(|behind| behind.is_woken()).count();
         assert_eq!(passed, 1, "the bucket of 1 was full from the start");
     });

@@ -185,8 +185,8 @@ fn a_claim_leaves_while_its_parent_ticket_is_granted() {
         let mut leaving = task::spawn(keyed.clone().consume_owned(1, 1));
         assert!(leaving.poll().is_pending());
         clock.advance(SECOND);
-        let above = global.clone();
-        let grant = actor(race, move || above.tick());
+        let parent = global.clone();
+        let grant = actor(race, move || parent.tick());
         let leave = actor(race, move || drop(leaving));
         grant.join().unwrap();
         leave.join().unwrap();
@@ -207,8 +207,8 @@ fn keys_close_while_the_parent_grants() {
         let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
         assert!(waiting.poll().is_pending());
         clock.advance(SECOND);
-        let (above, closing) = (global.clone(), keyed.clone());
-        let grant = actor(race, move || above.tick());
+        let (parent, closing) = (global.clone(), keyed.clone());
+        let grant = actor(race, move || parent.tick());
         let close = actor(race, move || closing.close());
         grant.join().unwrap();
         close.join().unwrap();
@@ -235,15 +235,15 @@ fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
         let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
         assert!(waiting.poll().is_pending());
         clock.advance(SECOND);
-        let above = global.clone();
-        let grant = actor(race, move || above.tick());
+        let parent = global.clone();
+        let grant = actor(race, move || parent.tick());
         // One more token in flight. It is charged in the parent too, where it makes a debt.
         held.settle(2);
         grant.join().unwrap();
         let granted = waiting.poll().is_ready();
-        let above = global.snapshot();
-        assert_eq!(above.granted, 2 + u64::from(granted), "granted by one of them only");
-        assert_eq!(above.waiting_tasks, 0, "the claim waits in the parent, and its key is not ready");
+        let parent = global.snapshot();
+        assert_eq!(parent.granted, 2 + u64::from(granted), "granted by one of them only");
+        assert_eq!(parent.waiting_tasks, 0, "the claim waits in the parent, and its key is not ready");
     });
 }
 

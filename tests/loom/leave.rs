@@ -128,7 +128,7 @@ fn giving_up_against_grant() {
         let mut claim = task::spawn(limiter.clone().consume_owned(1).within(SECOND));
         assert!(claim.poll().is_pending());
         clock.advance(SECOND);
-        let impatient = race.actor(move || match claim.poll() {
+        let cancelling = race.actor(move || match claim.poll() {
             Poll::Ready(Ok(grant)) => {
                 std::mem::forget(grant);
                 true
@@ -137,7 +137,7 @@ fn giving_up_against_grant() {
             other => panic!("the claim must have ended: {other:?}"),
         });
         let release = race.actor(move || drop(first));
-        let granted = u64::from(impatient.join().unwrap());
+        let granted = u64::from(cancelling.join().unwrap());
         release.join().unwrap();
         assert_eq!(limiter.snapshot().in_flight, Some(granted));
         assert_eq!(granted + drain(&limiter), 1, "the token that one in flight leaves");

@@ -31,20 +31,20 @@ fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
 fn a_claim_that_passes_against_the_last_token() {
     explore(2, |race| {
         let clock = ManualClock::new();
-        let lines = limiters(&clock, [1, 0]);
-        let mut joint = waiting(&lines);
-        let taker = lines[0].clone();
+        let limiters = limiters(&clock, [1, 0]);
+        let mut joint = waiting(&limiters);
+        let taker = limiters[0].clone();
         let take = Box::new(move || {
             if let Ok(grant) = taker.try_acquire(1) {
                 grant.forget();
             }
         });
-        race.run([on(&lines[1], |line| line.replenish(1)), take]);
-        assert_eq!(spent(&lines[0]), 1, "a burst of 1");
+        race.run([on(&limiters[1], |limiter| limiter.replenish(1)), take]);
+        assert_eq!(spent(&limiters[0]), 1, "a burst of 1");
         clock.advance(MS);
-        lines.iter().for_each(Limiter::tick);
+        limiters.iter().for_each(Limiter::tick);
         assert_eq!(answer(&mut joint), Some(Ok(())));
-        assert!(spent(&lines[0]) <= 2 && spent(&lines[1]) == 2);
+        assert!(spent(&limiters[0]) <= 2 && spent(&limiters[1]) == 2);
     });
 }
 
@@ -53,11 +53,11 @@ fn a_claim_that_passes_against_the_last_token() {
 fn cancel_aside_against_commit() {
     explore(3, |race| {
         let clock = ManualClock::new();
-        let lines = limiters(&clock, [1, 0]);
-        let joint = waiting(&lines);
-        race.run([Box::new(move || drop(joint)), on(&lines[1], |line| line.replenish(1))]);
-        assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
-        assert_eq!(lines.each_ref().map(Limiter::available), [1, 1]);
+        let limiters = limiters(&clock, [1, 0]);
+        let joint = waiting(&limiters);
+        race.run([Box::new(move || drop(joint)), on(&limiters[1], |limiter| limiter.replenish(1))]);
+        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
+        assert_eq!(limiters.each_ref().map(Limiter::available), [1, 1]);
     });
 }
 
@@ -66,14 +66,14 @@ fn cancel_aside_against_commit() {
 fn cancel_against_the_front() {
     explore(3, |race| {
         let clock = ManualClock::new();
-        let lines = limiters(&clock, [1, 10]);
-        lines[1].try_acquire(1).unwrap().forget();
-        let joint = waiting(&lines);
+        let limiters = limiters(&clock, [1, 10]);
+        limiters[1].try_acquire(1).unwrap().forget();
+        let joint = waiting(&limiters);
         clock.advance(9 * MS);
-        race.run([Box::new(move || drop(joint)), on(&lines[0], Limiter::tick)]);
+        race.run([Box::new(move || drop(joint)), on(&limiters[0], Limiter::tick)]);
         clock.advance(MS);
-        assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
-        assert_eq!(lines.each_ref().map(Limiter::available), [1, 1]);
+        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
+        assert_eq!(limiters.each_ref().map(Limiter::available), [1, 1]);
     });
 }
 
@@ -83,14 +83,14 @@ fn cancel_against_the_front() {
 fn a_pause_against_the_front() {
     explore(3, |race| {
         let clock = ManualClock::new();
-        let lines = limiters(&clock, [1, 10]);
-        lines[1].try_acquire(1).unwrap().forget();
-        let mut joint = waiting(&lines);
+        let limiters = limiters(&clock, [1, 10]);
+        limiters[1].try_acquire(1).unwrap().forget();
+        let mut joint = waiting(&limiters);
         clock.advance(9 * MS);
-        race.run([on(&lines[1], |line| line.pause_for(20 * MS)), on(&lines[0], Limiter::tick)]);
-        assert_eq!(lines[0].available(), 1, "nothing delays the fast queue");
+        race.run([on(&limiters[1], |limiter| limiter.pause_for(20 * MS)), on(&limiters[0], Limiter::tick)]);
+        assert_eq!(limiters[0].available(), 1, "nothing delays the fast queue");
         clock.advance(20 * MS);
-        lines.iter().for_each(Limiter::tick);
+        limiters.iter().for_each(Limiter::tick);
         assert_eq!(answer(&mut joint), Some(Ok(())));
     });
 }
@@ -105,15 +105,15 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
             let builder = Limiter::builder().quota(Quota::new(1, MS).burst(2)).max_in_flight(1);
             builder.clock(clock.clone()).build().unwrap()
         };
-        let lines = sorted::<2>(build, |lines| {
-            lines[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
-            drop(lines[1].try_acquire(1).unwrap());
-            lines[0].try_acquire(1).unwrap().forget();
+        let limiters = sorted::<2>(build, |limiters| {
+            limiters[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
+            drop(limiters[1].try_acquire(1).unwrap());
+            limiters[0].try_acquire(1).unwrap().forget();
         });
-        let mut joint = waiting(&lines);
+        let mut joint = waiting(&limiters);
         clock.advance(10 * MS);
-        race.run([on(&lines[0], |line| line.release(1).unwrap()), on(&lines[1], Limiter::tick)]);
-        lines[1].tick();
+        race.run([on(&limiters[0], |limiter| limiter.release(1).unwrap()), on(&limiters[1], Limiter::tick)]);
+        limiters[1].tick();
         assert_eq!(answer(&mut joint), Some(Ok(())));
     });
 }
@@ -123,16 +123,16 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
 fn two_claims_in_opposite_orders() {
     explore(2, |race| {
         let clock = ManualClock::new();
-        let lines = limiters(&clock, [1, 2]);
-        lines.iter().for_each(|line| line.try_acquire(1).unwrap().forget());
-        let turned = [lines[1].clone(), lines[0].clone()];
-        let mut claims = [waiting(&lines), waiting(&turned)];
+        let limiters = limiters(&clock, [1, 2]);
+        limiters.iter().for_each(|limiter| limiter.try_acquire(1).unwrap().forget());
+        let turned = [limiters[1].clone(), limiters[0].clone()];
+        let mut claims = [waiting(&limiters), waiting(&turned)];
         clock.advance(2 * MS);
-        race.run(lines.each_ref().map(|line| on(line, Limiter::tick)));
+        race.run(limiters.each_ref().map(|limiter| on(limiter, Limiter::tick)));
         assert_eq!(answer(&mut claims[0]), Some(Ok(())));
         for _ in 0..2 {
             clock.advance(MS);
-            lines.iter().for_each(Limiter::tick);
+            limiters.iter().for_each(Limiter::tick);
         }
         assert_eq!(answer(&mut claims[1]), Some(Ok(())));
     });
@@ -144,19 +144,19 @@ fn two_queues_learn_their_instants_at_once() {
     explore(2, |race| {
         let clock = ManualClock::new();
         let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
-        let lines = sorted::<3>(build, |lines| {
-            for line in &lines[1..] {
-                line.set_quota(0, Quota::manual(1)).unwrap();
-                line.try_acquire(1).unwrap().forget();
+        let limiters = sorted::<3>(build, |limiters| {
+            for limiter in &limiters[1..] {
+                limiter.set_quota(0, Quota::manual(1)).unwrap();
+                limiter.try_acquire(1).unwrap().forget();
             }
         });
-        let mut joint = waiting(&lines);
-        race.run([1, 2].map(|index: usize| on(&lines[index], |line| line.replenish(1))));
+        let mut joint = waiting(&limiters);
+        race.run([1, 2].map(|index: usize| on(&limiters[index], |limiter| limiter.replenish(1))));
         assert_eq!(answer(&mut joint), Some(Ok(())));
-        let mut behind = spawn(lines[0].clone().consume_owned(1));
+        let mut behind = spawn(limiters[0].clone().consume_owned(1));
         assert!(behind.poll().is_pending());
         clock.advance(MS);
-        lines[0].tick();
+        limiters[0].tick();
         assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
     });
 }

@@ -9,7 +9,6 @@
 mod bare;
 mod calls;
 mod churn;
-mod crowd;
 #[allow(dead_code, reason = "only a part of it is measured")]
 #[path = "../../../src/keyed/groups.rs"]
 mod groups;
@@ -17,6 +16,7 @@ mod heap;
 mod maps;
 mod stalls;
 mod state;
+mod waiters;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
@@ -35,7 +35,7 @@ enum Command {
     /// Ten million keys through a bound of a hundred thousand
     Churn,
     /// A hundred thousand keys with waiters, compared with one limiter
-    Crowd(crowd::Options),
+    Waiters(waiters::Options),
     /// The longest single calls on a map of a million keys
     Stalls(stalls::Options),
     /// Saving and restoring a million keys
@@ -51,7 +51,7 @@ fn main() {
         Command::Memory => calls::memory(),
         Command::Calls(options) => calls::report(&options),
         Command::Churn => churn::report(),
-        Command::Crowd(options) => crowd::report(&options),
+        Command::Waiters(options) => waiters::report(&options),
         Command::Stalls(options) => stalls::report(&options),
         Command::State => state::report(),
         Command::Maps => maps::report(),
@@ -59,7 +59,7 @@ fn main() {
             calls::memory();
             calls::report(&calls::Options::default());
             churn::report();
-            crowd::report(&crowd::Options::default());
+            waiters::report(&waiters::Options::default());
             stalls::report(&stalls::Options::default());
             state::report();
             maps::report();

@@ -54,9 +54,8 @@ where
     S::Error: std::fmt::Debug,
 {
     // All numbers below a power of two, each once, in an order that looks random.
-    let numbers = (0..KEYS.next_power_of_two()).map(|number| {
-        number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS.next_power_of_two()
-    });
+    let numbers = (0..KEYS.next_power_of_two())
+        .map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS.next_power_of_two());
     let times = numbers.filter(|number| *number < KEYS).map(|number| {
         let request = Request::get("/").header("x-api-key", number.to_string()).body(Body::new()).expect("it is valid");
         let began = now();
@@ -89,9 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quota = Quota::per_second(1_000_000_000);
     let limiter = Limiter::new(quota)?;
     let clients = KeyedLimiter::new(quota)?;
-    let key = |request: &Request<Body>| {
-        (request.headers()["x-api-key"].to_str().unwrap_or_default().to_owned(), 1)
-    };
+    let key = |request: &Request<Body>| (request.headers()["x-api-key"].to_str().unwrap_or_default().to_owned(), 1);
     println!("| | ns a call | more than the first row |\n|---|---|---|");
     let plain = LimitLayer::new(&limiter).layer(service_fn(answer));
     let refusals = LimitLayer::new(&limiter).respond().layer(service_fn(answer));

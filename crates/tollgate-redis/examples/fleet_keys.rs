@@ -39,10 +39,10 @@ const LAW: Law = Law { rate: 200, burst: 20 };
 const BUSY: u64 = 5;
 const STUBBORN: u64 = 20;
 /// The number of tasks of each busy user on each node.
-const CROWD: u64 = 40;
+const CALLERS: u64 = 40;
 /// The number of single-call users at a time on each node.
 const ABREAST: u64 = 16;
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Let several nodes share the quota of each of many users through a Redis of their own
 #[derive(Clone, Parser)]
@@ -77,19 +77,19 @@ impl Kind {
     async fn on(url: &str, name: &str, users: u64, options: &Options) -> Result<Arc<Kind>, Failure> {
         let mut nodes = Vec::new();
         for _ in 0..options.nodes {
-            let lines = RedisStore::connect(url, name).await?;
+            let store = RedisStore::connect(url, name).await?;
             let quota = Quota::per_second(LAW.rate).burst(LAW.burst);
-            nodes.push(KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines).build()?);
+            nodes.push(KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(store).build()?);
         }
         let grants = Mutex::new(vec![Vec::new(); users as usize]);
         Ok(Arc::new(Kind { nodes, grants, tries: AtomicU64::new(0), began: Instant::now() }))
     }
 
     /// A call of a user on a node; true if a token was granted.
-    async fn call(&self, node: usize, key: u64, patience: Option<Duration>) -> bool {
+    async fn call(&self, node: usize, key: u64, max_wait: Option<Duration>) -> bool {
         self.tries.fetch_add(1, Relaxed);
         let claim = self.nodes[node].consume(&key, 1);
-        let claim = if let Some(patience) = patience { claim.within(patience) } else { claim };
+        let claim = if let Some(max_wait) = max_wait { claim.within(max_wait) } else { claim };
         let is_granted = claim.await.is_ok();
         if is_granted {
             self.note(key);
@@ -144,7 +144,7 @@ async fn run(options: &Options) -> Result<ExitCode, Failure> {
 
     let mut staying = JoinSet::new();
     for node in 0..options.nodes as usize {
-        for caller in 0..BUSY * CROWD {
+        for caller in 0..BUSY * CALLERS {
             let busy = Arc::clone(&busy);
             let calls = async move { while busy.call(node, caller % BUSY, None).await {} };
             staying.spawn(timeout_at(end, calls));
@@ -166,7 +166,7 @@ async fn run(options: &Options) -> Result<ExitCode, Failure> {
         passing.spawn(async move {
             let node = (caller % options.nodes) as usize;
             for key in (caller..options.keys).step_by((options.nodes * ABREAST) as usize) {
-                passers.call(node, key, Some(PATIENCE)).await;
+                passers.call(node, key, Some(MAX_WAIT)).await;
                 yield_now().await;
             }
         });

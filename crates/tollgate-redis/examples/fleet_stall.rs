@@ -112,13 +112,13 @@ fn run_all(options: &Options) -> Result<ExitCode, Failure> {
 
 async fn run_once(options: &Options) -> Result<Run, Failure> {
     let server = Server::start()?;
-    let (mut lines, mut callers) = (Vec::new(), Vec::new());
+    let (mut stores, mut callers) = (Vec::new(), Vec::new());
     let counts = Arc::new(Counts::default());
     for node in 0..options.nodes {
-        let line = RedisStore::connect(&*server.url(), "users").await?;
-        lines.push(line.clone());
+        let store = RedisStore::connect(&*server.url(), "users").await?;
+        stores.push(store.clone());
         let quota = Quota::per_second(100).burst(100);
-        let users = KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(line).build()?;
+        let users = KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(store).build()?;
         callers.push(tokio::spawn(call(users, node as u64, options.clone(), Arc::clone(&counts))));
     }
     sleep(WARM_UP).await;
@@ -163,11 +163,11 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     // Except the connection of this query.
     let connections = number(&server.url(), "stats", "total_connections_received")? - connections - 1;
     if recovered.is_none() {
-        for line in &lines {
-            println!("not recovered: {:?} {:?}", line.servers(), line.snapshot());
+        for store in &stores {
+            println!("not recovered: {:?} {:?}", store.servers(), store.snapshot());
         }
     }
-    let asks = lines.iter().map(|line| line.snapshot().round_trips).sum();
+    let asks = stores.iter().map(|store| store.snapshot().round_trips).sum();
     let calls = counts.made.load(Relaxed);
     let due = (WARM_UP + STALL).as_secs_f64() * (options.rate * options.nodes as u64) as f64;
     if (calls as f64) < due / 2.0 {

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "cluster")]
 use super::connection::Cluster;
-use super::connection::Way;
+use super::connection::Topology;
 use super::key::key;
 #[cfg(feature = "sentinel")]
 use super::sentinels::Sentinels;
@@ -52,7 +52,7 @@ impl RedisStore {
     ///
     /// [`StoreError::Misnamed`] if the URL is invalid, or the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
     pub fn connect_lazy(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
-        Self::over(Way::One(Client::open(url).map_err(misnamed)?), name)
+        Self::over(Topology::One(Client::open(url).map_err(misnamed)?), name)
     }
 
     /// Connects to the store `name` on a cluster. `urls` are the addresses of some of its nodes. Needs the feature
@@ -79,7 +79,7 @@ impl RedisStore {
         urls: impl IntoIterator<Item = U>,
         name: &str,
     ) -> Result<Self, StoreError> {
-        Self::over(Way::Cluster(Box::new(Cluster::new(urls).map_err(misnamed)?)), name)
+        Self::over(Topology::Cluster(Box::new(Cluster::new(urls).map_err(misnamed)?)), name)
     }
 
     /// Connects to the store `name` on the master reported by the sentinels at `urls`. `master` is the URL of the
@@ -118,13 +118,13 @@ impl RedisStore {
         master: impl IntoConnectionInfo,
         name: &str,
     ) -> Result<Self, StoreError> {
-        Self::over(Way::Sentinels(Box::new(Sentinels::new(urls, master).map_err(misnamed)?)), name)
+        Self::over(Topology::Sentinels(Box::new(Sentinels::new(urls, master).map_err(misnamed)?)), name)
     }
 
-    fn over(way: Way, name: &str) -> Result<Self, StoreError> {
+    fn over(topology: Topology, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         Ok(Self {
-            server: Arc::new(Server::new(way)),
+            server: Arc::new(Server::new(topology)),
             script: Arc::new(Script::new(SCRIPT)),
             class_script: Arc::new(Script::new(super::classes::SCRIPT)),
             key: format!("tollgate:{}", key(name)).into(),

@@ -13,8 +13,8 @@ use {
     redis::{ConnectionInfo, IntoConnectionInfo},
 };
 
-/// The way to connect.
-pub(super) enum Way {
+/// Where to connect to.
+pub(super) enum Topology {
     One(Client),
     #[cfg(feature = "cluster")]
     Cluster(Box<Cluster>),
@@ -61,7 +61,7 @@ pub(super) enum Connection {
     Cluster(ClusterConnection),
 }
 
-impl Way {
+impl Topology {
     pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
         // The caller of each request has its own timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);

@@ -1,6 +1,6 @@
 //! What `connect` checks: that the server accepts the user, and lets it do what the script does.
 
-use super::connection::{Connection, Way};
+use super::connection::{Connection, Topology};
 use redis::{ErrorKind, RedisError, Script};
 use tollgate::distributed::{Missing, StoreError};
 
@@ -27,20 +27,20 @@ pub(super) async fn probe(mut connection: Connection, key: &str, user: &str) -> 
 }
 
 /// The error for a connection that could not be made because of `error`, if something is missing.
-pub(super) async fn why_not_connected(way: &Way, error: &RedisError) -> Option<StoreError> {
+pub(super) async fn why_not_connected(topology: &Topology, error: &RedisError) -> Option<StoreError> {
     #[cfg(feature = "cluster")]
-    if let Way::Cluster(cluster) = way
+    if let Topology::Cluster(cluster) = topology
         && let Some(error) = cluster.refusal().await
     {
-        return of_refusal(&error, way.user());
+        return of_refusal(&error, topology.user());
     }
     #[cfg(feature = "sentinel")]
-    if matches!(way, Way::Sentinels(_))
+    if matches!(topology, Topology::Sentinels(_))
         && (error.kind() == ErrorKind::InvalidClientConfig || text_of(error).contains("unknown command"))
     {
         return Some(no_sentinel(&text_of(error)));
     }
-    of_refusal(error, way.user())
+    of_refusal(error, topology.user())
 }
 
 fn of_refusal(error: &RedisError, user: &str) -> Option<StoreError> {

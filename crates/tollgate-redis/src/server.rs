@@ -1,6 +1,6 @@
 //! The connection to Redis, shared by all stores: its shards, and its repair.
 
-use super::connection::{Connection, Way};
+use super::connection::{Connection, Topology};
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
 use crate::probe::{probe, why_not_connected};
@@ -24,7 +24,7 @@ use tollgate::distributed::StoreError;
 /// `redis::aio::ConnectionManager` is not used: it supports neither clusters nor sentinels, keeps a silent connection
 /// for ever, and fails all commands that wait while it reconnects.
 pub(super) struct Server {
-    way: Way,
+    topology: Topology,
     link: Mutex<Option<Link>>,
     shards: Mutex<Shards>,
     /// The number of connections made so far.
@@ -58,8 +58,8 @@ impl Shards {
 
 impl Server {
     /// A server without a connection: the first request makes one.
-    pub(super) fn new(way: Way) -> Self {
-        Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) }
+    pub(super) fn new(topology: Topology) -> Self {
+        Self { topology, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) }
     }
 
     /// Connects to the server, checks that it can keep the store of `key`, and learns the slots of a cluster.
@@ -69,11 +69,11 @@ impl Server {
             let connection = match self.renew().await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    let missing = why_not_connected(&self.way, &error).await;
+                    let missing = why_not_connected(&self.topology, &error).await;
                     return Err(missing.unwrap_or_else(|| unreachable(&error)));
                 }
             };
-            probe(connection.clone(), key, self.way.user()).await?;
+            probe(connection.clone(), key, self.topology.user()).await?;
             Ok(connection)
         };
         match timeout(answer_timeout, connected).await {
@@ -159,7 +159,7 @@ impl Server {
     }
 
     async fn renew(&self) -> Result<Connection, RedisError> {
-        let connection = self.way.connect().await?;
+        let connection = self.topology.connect().await?;
         self.made.fetch_add(1, Relaxed);
         Ok(connection)
     }

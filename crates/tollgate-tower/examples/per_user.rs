@@ -40,7 +40,7 @@ const POLITE_EVERY: Duration = Duration::from_millis(200);
 const RUN_FOR: Duration = Duration::from_secs(3);
 /// The number of requests that the abusive user has open at any time.
 const FLOOD: usize = 64;
-const PATIENCE: Duration = Duration::from_millis(250);
+const MAX_WAIT: Duration = Duration::from_millis(250);
 /// A user with tokens is admitted at once. On a busy machine that may take this long.
 const HELD_UP: Duration = Duration::from_millis(50);
 
@@ -71,7 +71,7 @@ async fn serve(State(shop): State<Shop>, headers: HeaderMap) -> Response {
         return StatusCode::UNAUTHORIZED.into_response();
     };
     let came = Instant::now();
-    let answer = shop.users.consume(&user, 1).within(PATIENCE).await.map(|grant| grant.remaining());
+    let answer = shop.users.consume(&user, 1).within(MAX_WAIT).await.map(|grant| grant.remaining());
     let mut books = shop.books.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let account = books.entry(user).or_default();
     account.held.push(came.elapsed());

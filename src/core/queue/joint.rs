@@ -69,7 +69,7 @@ impl Queue {
         let Some((waker, part)) = parts.take_contents(number) else { return };
         parts.move_to(number, PartStage::Held);
         parts.tokens -= u128::from(cost);
-        let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
+        let waiter = Waiter { waker, ticket, cost, gap_after: 0, part: Some(part) };
         parts.held = Some(Held { waiter, number, stays, announced: None });
         self.tokens += cost;
     }

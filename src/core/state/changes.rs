@@ -49,7 +49,7 @@ impl State {
     fn note_gap(&mut self, waiter: &Waiter, before: u64) {
         self.totals.gaps += waiter.cost;
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        self.note_gap_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
+        self.note_gap_in_forecast(before, waiter.start(), waiter.cost + waiter.gap_after);
     }
 
     /// Empties the place of a future that is done with it, in any state.
@@ -63,7 +63,7 @@ impl State {
             Left::Front(waiter) => {
                 self.leave_dry_run(waiter.ticket);
                 let parent = self.recall_ticket(&waiter);
-                self.totals.gaps -= waiter.skip;
+                self.totals.gaps -= waiter.gap_after;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 self.fill_front(rovers, &waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), parent }

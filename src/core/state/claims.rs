@@ -243,7 +243,7 @@ impl State {
         part: Option<Box<JointPart>>,
     ) {
         let ticket = rovers.claim(cost);
-        self.queue.push(place, Waiter { waker, ticket, cost, skip: 0, part });
+        self.queue.push(place, Waiter { waker, ticket, cost, gap_after: 0, part });
     }
 
     pub(crate) fn check_in_time(

@@ -110,7 +110,7 @@ impl State {
             }
         }
         let Some(waker) = waker.take() else { return false };
-        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, skip: 0, part: None });
+        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, gap_after: 0, part: None });
         true
     }
 
@@ -129,7 +129,7 @@ impl State {
             self.retract(rovers);
         }
         let now = self.supply.synced();
-        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, skip: 0, part });
+        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, gap_after: 0, part });
     }
 
     /// Does [`enter_class`](Self::enter_class) for a claim that arrived at the instant `waiter.ticket`.
@@ -217,7 +217,7 @@ impl State {
     fn waiting_in_leaf<'a>(&'a self, classes: &'a Classes, leaf: ClassId) -> impl Iterator<Item = Waiting> + 'a {
         let owner = classes.owner(leaf);
         let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.skip) })
+        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.gap_after) })
     }
 
     /// The installments that come next, if the classes have neither floors nor ceilings.

@@ -236,7 +236,9 @@ impl State {
             if owner != ROOT {
                 self.count_out(waiter.cost);
             }
-            self.put_next(owner, |scheduler, supply, (_, next)| scheduler.pay_claim((next, waiter.skip), supply, base));
+            self.put_next(owner, |scheduler, supply, (_, next)| {
+                scheduler.pay_claim((next, waiter.gap_after), supply, base)
+            });
         }
         self.forget_denial(rovers);
         wakes.push(waiter.waker);
@@ -257,7 +259,7 @@ impl State {
         if class != ROOT {
             self.count_out(gone.cost);
         }
-        self.put_next_in_front(class, gone.skip);
+        self.put_next_in_front(class, gone.gap_after);
     }
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.

@@ -215,7 +215,7 @@ impl State {
             // Positions between two waiters that are no gap are a debt.
             dry_run.adopt_debt(waiter.start().wrapping_sub(end));
             dry_run.adopt(waiter.ticket, waiter.cost);
-            end = waiter.ticket.wrapping_add(waiter.skip);
+            end = waiter.ticket.wrapping_add(waiter.gap_after);
         }
         dry_run.adopt_debt(rovers.tail().wrapping_sub(end));
         dry_run

@@ -39,7 +39,7 @@ impl Forecast {
             // Positions between two waiters that are no gap are a debt.
             self.supply.claim(waiter.start().wrapping_sub(self.until));
             self.supply.mint(self.supply.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            self.until = waiter.ticket.wrapping_add(waiter.skip);
+            self.until = waiter.ticket.wrapping_add(waiter.gap_after);
             self.supply.pass(waiter.span(), self.until);
         }
         self.supply.claim(tail.wrapping_sub(self.until));
@@ -123,7 +123,7 @@ impl State {
             // The forecast covers the cancelled waiter, so it is void. Its copy of the supply is kept to be reused.
             forecast.changes = self.supply.changes().wrapping_sub(1);
         } else if ahead(before, forecast.until) < 0 {
-            // The gap is right behind the covered waiters. A gap further back is found later, as the `skip` of the
+            // The gap is right behind the covered waiters. A gap further back is found later, as the `gap_after` of the
             // waiter before it.
             forecast.supply.shift(tokens);
             forecast.until = forecast.until.wrapping_add(tokens);

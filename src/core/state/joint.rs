@@ -345,7 +345,7 @@ impl State {
     /// The held part leaves the front and waits aside.
     pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stage: PartStage) {
         let Some(span) = self.queue.set_held_aside(stage) else { return };
-        self.totals.gaps -= span.skip;
+        self.totals.gaps -= span.gap_after;
         self.totals.skipped = self.totals.skipped.wrapping_add(span.cost);
         self.supply.drop_front(span, self.next_start(rovers));
         self.charge_debts_if_idle();

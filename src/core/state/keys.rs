@@ -28,7 +28,7 @@ impl State {
         }
         self.role.add(Role::AWAITS);
         if let Some(classes) = self.classes_mut() {
-            classes.awaited = Some(AwaitedChild { child, class, debt: gone.skip });
+            classes.awaited = Some(AwaitedChild { child, class, debt: gone.gap_after });
         }
     }
 

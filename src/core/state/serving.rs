@@ -409,7 +409,7 @@ impl State {
         self.forget_denial(rovers);
         let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
-        self.totals.gaps -= waiter.skip;
+        self.totals.gaps -= waiter.gap_after;
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);

@@ -36,7 +36,7 @@ async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
 #[tokio::test(start_paused = true)]
 async fn failed_requests_are_repeated_at_the_rate_and_those_that_are_given_up_delay_no_other() {
     let breaker = Arc::new(Breaker::new());
-    let crowd = |size: u64| -> Vec<_> {
+    let repeats = |size: u64| -> Vec<_> {
         (0..size)
             .map(|_| {
                 let breaker = Arc::clone(&breaker);
@@ -45,11 +45,11 @@ async fn failed_requests_are_repeated_at_the_rate_and_those_that_are_given_up_de
             .collect()
     };
     let began = tokio::time::Instant::now();
-    for repeat in crowd(300) {
+    for repeat in repeats(300) {
         repeat.await.unwrap();
     }
     assert!(began.elapsed() >= Duration::from_millis(299), "{:?}", began.elapsed());
-    let given_up = crowd(10_000);
+    let given_up = repeats(10_000);
     sleep(Duration::from_millis(100)).await;
     given_up.iter().for_each(|repeat| repeat.abort());
     let began = tokio::time::Instant::now();

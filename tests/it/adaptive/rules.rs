@@ -22,17 +22,17 @@ fn an_idle_client_does_not_climb() {
 
 #[test]
 fn a_client_that_waits_climbs_whether_it_says_so_or_drops_the_grant() {
-    let climbed = |report: fn(tollgate::adaptive::AdaptiveGrant)| {
+    let rate_after = |report: fn(tollgate::adaptive::AdaptiveGrant)| {
         let fixture = Fixture::starting_at(10);
         for _ in 0..50 {
             fixture.waited(1).into_iter().for_each(report);
         }
         fixture.rate()
     };
-    let said = climbed(|grant| grant.succeeded());
+    let said = rate_after(|grant| grant.succeeded());
     assert!(said > 11.0, "{said}");
-    assert_eq!(said, climbed(drop));
-    assert_eq!(climbed(|grant| grant.ignored()), 10.0);
+    assert_eq!(said, rate_after(drop));
+    assert_eq!(rate_after(|grant| grant.ignored()), 10.0);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_waiter_that_gives_up_shows_that_the_limiter_is_the_bottleneck() {
 
 #[test]
 fn a_claim_that_is_refused_because_it_would_wait_shows_it_too() {
-    let climbed = |allowed: Duration, full_queue: bool| {
+    let rate_after = |allowed: Duration, full_queue: bool| {
         let fixture = match full_queue {
             false => Fixture::starting_at(10),
             true => {
@@ -72,9 +72,9 @@ fn a_claim_that_is_refused_because_it_would_wait_shows_it_too() {
         }
         fixture.rate()
     };
-    assert!(climbed(Duration::ZERO, false) > 11.0);
-    assert!(climbed(Duration::from_micros(500), false) > 11.0);
-    assert!(climbed(SECOND, true) > 11.0);
+    assert!(rate_after(Duration::ZERO, false) > 11.0);
+    assert!(rate_after(Duration::from_micros(500), false) > 11.0);
+    assert!(rate_after(SECOND, true) > 11.0);
 }
 
 #[test]

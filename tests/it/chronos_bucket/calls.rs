@@ -133,12 +133,12 @@ fn replenish_adds_up_to_capacity_and_the_refill_goes_on_where_it_was() {
 #[test]
 fn replenish_wakes_waiters_in_order() {
     let limiter = Scene::new(Quota::new(10, secs(1)).initial(0)).limiter;
-    let mut line = [2, 2, 2].map(|cost| task::spawn(limiter.consume(cost)));
-    for waiting in &mut line {
+    let mut waiters = [2, 2, 2].map(|cost| task::spawn(limiter.consume(cost)));
+    for waiting in &mut waiters {
         assert_pending!(waiting.poll());
     }
     limiter.replenish(5);
-    assert_eq!(line.each_ref().map(|waiting| waiting.is_woken()), [true, true, false]);
+    assert_eq!(waiters.each_ref().map(|waiting| waiting.is_woken()), [true, true, false]);
     assert_eq!(
         limiter.estimate(1),
         Some(ms(200)),

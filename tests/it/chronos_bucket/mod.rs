@@ -295,14 +295,14 @@ fn high_rate_requests_in_excess_are_queued_by_consume() {
     // The batches of 0 ms and 5 ms again, queued instead of rejected: 2 wait, then time brings 3 more tokens than
     // needed, then 4 wait. Each is served in the very millisecond of its token.
     let mut scene = Scene::new(Quota::new(10, ms(10)));
-    let mut line = Vec::new();
+    let mut waiters = Vec::new();
     for (at, served) in [10, 1, 1, 0, 0, 3, 1, 1, 1, 1, 0].into_iter().enumerate() {
         scene.at(ms(at as u64));
         let batch = HIGH_RATE[..2].iter().find(|batch| batch.at == at as u64).map_or(0, |batch| batch.requests);
-        line.extend((0..batch).map(|_| task::spawn(scene.limiter.clone().consume_owned(1))));
+        waiters.extend((0..batch).map(|_| task::spawn(scene.limiter.clone().consume_owned(1))));
         scene.limiter.tick();
-        let waiting = line.len();
-        line.retain_mut(|request| request.poll().map(Result::unwrap).is_pending());
-        assert_eq!(waiting - line.len(), served, "at {at} ms");
+        let waiting = waiters.len();
+        waiters.retain_mut(|request| request.poll().map(Result::unwrap).is_pending());
+        assert_eq!(waiting - waiters.len(), served, "at {at} ms");
     }
 }

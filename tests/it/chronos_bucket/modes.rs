@@ -88,20 +88,20 @@ fn strict_periods_are_counted_from_the_birth_of_the_limiter() {
 fn strict_consumers_wait_for_the_boundary_in_order() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).stepped().initial(0));
     let limiter = scene.limiter.clone();
-    let mut line = [7, 2, 6].map(|cost| task::spawn(limiter.consume(cost)));
-    for waiting in &mut line {
+    let mut waiters = [7, 2, 6].map(|cost| task::spawn(limiter.consume(cost)));
+    for waiting in &mut waiters {
         assert_pending!(waiting.poll());
     }
     assert_eq!(scene.limiter.estimate(1), Some(secs(2)), "behind 7 and 2 of the first period and 6 of the second");
     scene.at(secs(1) - NANO);
     scene.limiter.tick();
-    assert_eq!(line.each_ref().map(|waiting| waiting.is_woken()), [false, false, false]);
+    assert_eq!(waiters.each_ref().map(|waiting| waiting.is_woken()), [false, false, false]);
     scene.at(secs(1));
     scene.limiter.tick();
-    assert_eq!(line.each_ref().map(|waiting| waiting.is_woken()), [true, true, false]);
+    assert_eq!(waiters.each_ref().map(|waiting| waiting.is_woken()), [true, true, false]);
     scene.at(secs(2));
     scene.limiter.tick();
-    assert!(line.iter_mut().all(|waiting| matches!(waiting.poll(), Poll::Ready(Ok(_)))));
+    assert!(waiters.iter_mut().all(|waiting| matches!(waiting.poll(), Poll::Ready(Ok(_)))));
 }
 
 // ---- manual-only replenish (fillDuration = 0) ------------------------------------------------------------------------
@@ -134,13 +134,13 @@ fn manual_only_replenish_is_capped_at_capacity() {
 #[test]
 fn manual_only_replenish_wakes_pending_consumers_in_order() {
     let limiter = Scene::new(Quota::manual(10).initial(0)).limiter;
-    let mut line = [4, 1, 3].map(|cost| task::spawn(limiter.consume(cost)));
-    for waiting in &mut line {
+    let mut waiters = [4, 1, 3].map(|cost| task::spawn(limiter.consume(cost)));
+    for waiting in &mut waiters {
         assert_pending!(waiting.poll());
     }
     let woken = |tokens| {
         limiter.replenish(tokens);
-        line.each_ref().map(|waiting| waiting.is_woken())
+        waiters.each_ref().map(|waiting| waiting.is_woken())
     };
     assert_eq!(woken(3), [false, false, false], "enough for the two behind, but they must not overtake");
     assert_eq!(woken(1), [true, false, false]);

@@ -40,7 +40,7 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
     says(fixture.denied(7), &["quota 0", "4 tokens", "retry after 3ms"]);
     fixture.limiter.pause_for(5 * MILLI);
     says(fixture.denied(1), &["pause", "retry after 5ms"]);
-    let _line = fixture.enter(1);
+    let _waiters = fixture.enter(1);
     says(fixture.denied(2), &["queue", "0 tokens", "retry after 5ms"]);
     let capped = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(2));
     let _held = capped.take(2);
@@ -77,7 +77,7 @@ fn a_claim_that_would_be_too_late_names_the_quota_that_it_would_wait_for() {
     assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
     says(error, &["quota `minute`", "2ms", "1ms"]);
     // Behind waiters it is the quota that would grant it last, and not the queue.
-    let _line = fixture.enter(2);
+    let _waiters = fixture.enter(2);
     let (error, by, name) = refusal(8, MILLI);
     assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
     says(error, &["quota `minute`", "9ms"]);
@@ -137,27 +137,27 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     let fixture = Fixture::built(Limiter::builder().quota(Quota::per_second(100)).classes());
     let bulk = fixture.limiter.class("bulk", Share::weight(1).ceiling(Quota::per_minute(60).burst(2))).unwrap();
     let nightly = bulk.class("nightly", Share::weight(1).ceiling(Quota::per_second(50).burst(9))).unwrap();
-    let told = |refused: Refused| (refused.by().unwrap(), refused.quota_name(), refused.to_string());
-    let (by, name, text) = told(nightly.try_acquire(3).unwrap_err().into());
+    let observed = |refused: Refused| (refused.by().unwrap(), refused.quota_name(), refused.to_string());
+    let (by, name, text) = observed(nightly.try_acquire(3).unwrap_err().into());
     assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
     assert!(text.contains("the most is 2 (the ceiling of class `bulk`)"), "{text}");
     let _grant = nightly.try_acquire(2).unwrap();
     for _ in 0..2 {
-        let (by, name, text) = told(nightly.try_acquire(1).unwrap_err().into());
+        let (by, name, text) = observed(nightly.try_acquire(1).unwrap_err().into());
         assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
         assert!(text.starts_with("denied by the ceiling of class `bulk`"), "{text}");
     }
     let late = assert_ready_err!(spawn(nightly.consume(1).within(MILLI)).poll());
-    assert_eq!(told(late.into()).1, Some("bulk"));
+    assert_eq!(observed(late.into()).1, Some("bulk"));
     let mut waiting = spawn(nightly.consume(1).within(1_000 * MILLI));
     assert!(waiting.poll().is_pending());
     bulk.set_share(Share::weight(1).ceiling(Quota::per_hour(1).burst(2))).unwrap();
     fixture.clock.advance(1_000 * MILLI);
-    let (by, name, _) = told(assert_ready_err!(waiting.poll()).into());
+    let (by, name, _) = observed(assert_ready_err!(waiting.poll()).into());
     assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
     nightly.set_share(Share::weight(1).ceiling(Quota::per_day(1))).unwrap();
     fixture.clock.advance(3_600 * 1_000 * MILLI);
-    assert_eq!(told(nightly.try_acquire(2).unwrap_err().into()).1, Some("bulk/nightly"));
+    assert_eq!(observed(nightly.try_acquire(2).unwrap_err().into()).1, Some("bulk/nightly"));
 }
 
 #[cfg(feature = "keyed")]

@@ -12,7 +12,7 @@ fn estimate_is_what_a_consume_would_wait() {
     assert_eq!(fixture.limiter.estimate(6), Some(2 * MILLI));
     // Also above the burst, because `consume` waits for that.
     assert_eq!(fixture.limiter.estimate(50), Some(46 * MILLI));
-    let _line = fixture.enter(10);
+    let _waiters = fixture.enter(10);
     assert_eq!(fixture.limiter.estimate(1), Some(7 * MILLI));
     assert_eq!(fixture.limiter.estimate(0), Some(Duration::ZERO), "cost 0 never waits in the queue");
 }
@@ -22,7 +22,7 @@ fn estimate_comes_true_to_the_nanosecond() {
     let stepped = Quota::new(4, 10 * MILLI).burst(8).stepped().initial(5);
     let fixture = Fixture::built(Limiter::builder().quota(Quota::per_second(700).burst(6).initial(1)).quota(stepped));
     fixture.limiter.pause_for(3 * MILLI);
-    let _line = [4, 7, 1].map(|cost| fixture.enter(cost));
+    let _waiters = [4, 7, 1].map(|cost| fixture.enter(cost));
     let estimate = fixture.limiter.estimate(3).unwrap();
     let mut last = fixture.enter(3);
     fixture.clock.advance(estimate - NANO);

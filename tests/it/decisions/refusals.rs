@@ -130,7 +130,7 @@ fn during_a_pause_what_no_clock_can_tell_is_named_first() {
 fn the_queue_is_named_while_claims_wait_and_the_wait_includes_them_all() {
     let fixture = Fixture::new(one_per_milli(9).initial(9));
     let _burst = fixture.take(7);
-    let _line = [fixture.enter(4), fixture.enter(5)];
+    let _waiters = [fixture.enter(4), fixture.enter(5)];
     assert_eq!(fixture.refusal(1), (Bound::Queue, 0, Some(8)));
     assert_eq!(fixture.heed(3), 10 * MILLI);
 }
@@ -139,7 +139,7 @@ fn the_queue_is_named_while_claims_wait_and_the_wait_includes_them_all() {
 fn the_wait_for_a_paused_queue_with_several_quotas_is_exact() {
     let stepped = Quota::new(4, 10 * MILLI).burst(8).stepped().initial(0);
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).quota(stepped));
-    let _line = [3, 6, 2].map(|cost| fixture.enter(cost));
+    let _waiters = [3, 6, 2].map(|cost| fixture.enter(cost));
     fixture.limiter.pause_for(25 * MILLI);
     let denied = fixture.denied(5);
     assert_eq!((denied.by, denied.remaining), (Bound::Queue, 0));
@@ -149,11 +149,11 @@ fn the_wait_for_a_paused_queue_with_several_quotas_is_exact() {
 #[test]
 fn the_queue_has_no_wait_while_the_ceiling_or_a_manual_quota_delays_it() {
     let fixture = Fixture::new(Quota::manual(9).initial(1));
-    let _line = fixture.enter(2);
+    let _waiters = fixture.enter(2);
     assert_eq!(fixture.refusal(1), (Bound::Queue, 0, None));
     let capped = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(5));
     let _held = capped.take(4);
-    let _line = capped.enter(2);
+    let _waiters = capped.enter(2);
     assert_eq!(capped.refusal(1), (Bound::Queue, 0, None));
 }
 

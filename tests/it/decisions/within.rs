@@ -90,11 +90,11 @@ async fn within_ends_at_its_time_under_a_pause_that_came_after_it() {
 async fn within_that_timed_out_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
     let _held = limiter.consume(3).await.unwrap();
-    let impatient = tokio::spawn(limiter.clone().consume_owned(4).within(10 * MILLI));
+    let with_deadline = tokio::spawn(limiter.clone().consume_owned(4).within(10 * MILLI));
     tokio::task::yield_now().await;
     let _grant = limiter.consume(2).await.unwrap();
     assert_eq!(Instant::now(), start + 13 * MILLI);
-    assert!(impatient.await.unwrap().is_err());
+    assert!(with_deadline.await.unwrap().is_err());
 }
 
 #[tokio::test(start_paused = true)]

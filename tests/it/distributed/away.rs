@@ -10,10 +10,10 @@ use tollgate::{ConsumeError, JoinError, Limiter, Quota, TryAcquireError, join};
 async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10).initial(0);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
-        let line = MemoryStore::new().outage(outage);
-        let limiter = limiter(&line, quota);
+        let store = MemoryStore::new().outage(outage);
+        let limiter = limiter(&store, quota);
         drop(limiter.consume(5).await.unwrap());
-        line.set_reachable(false);
+        store.set_reachable(false);
         let ledger = Ledger::default();
         let consuming = tokio::spawn(consume_for(limiter.clone(), 1, millis(5_000), ledger.clone()));
         sleep(millis(4_900)).await;
@@ -28,13 +28,13 @@ async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {
             assert!(timeout(millis(50), limiter.consume(1)).await.is_err());
         }
         consuming.await.unwrap();
-        line.set_reachable(true);
+        store.set_reachable(true);
         let back = Instant::now();
-        while line.snapshot().is_out || limiter.consume(1).await.is_err() {
+        while store.snapshot().is_out || limiter.consume(1).await.is_err() {
             sleep(millis(1)).await;
         }
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
-        let snapshot = line.snapshot();
+        let snapshot = store.snapshot();
         assert!(snapshot.outages >= 1 && snapshot.outage >= millis(4_000) && !snapshot.is_out, "{snapshot:?}");
     }
 }
@@ -42,37 +42,37 @@ async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn keys_under_an_unreachable_parent_get_unreachable_and_not_closed() {
-    let line = MemoryStore::new().outage(Outage::Fail);
-    let above = limiter(&line, Quota::per_second(100).burst(10).initial(0));
+    let store = MemoryStore::new().outage(Outage::Fail);
+    let parent = limiter(&store, Quota::per_second(100).burst(10).initial(0));
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
-    let keyed = builder.parent(&above).build().unwrap();
+    let keyed = builder.parent(&parent).build().unwrap();
     drop(keyed.consume(&1, 5).await.unwrap());
-    line.set_reachable(false);
+    store.set_reachable(false);
     sleep(millis(3_000)).await;
     for cost in [50, 10, 200] {
         let answer = timeout(millis(10_000), keyed.consume(&1, cost)).await.expect("no claim waits for ever");
         assert_eq!(answer.map(drop), Err(ConsumeError::Unreachable));
-        let hurried = timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000)))
+        let within = timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000)))
             .await
             .expect("no claim waits for ever");
-        assert_eq!(hurried.map(drop), Err(ConsumeError::Unreachable));
+        assert_eq!(within.map(drop), Err(ConsumeError::Unreachable));
     }
-    line.set_reachable(true);
+    store.set_reachable(true);
     sleep(millis(3_000)).await;
     drop(keyed.consume(&1, 5).await.unwrap());
-    above.close();
+    parent.close();
     assert_eq!(keyed.consume(&1, 5).await.map(drop), Err(ConsumeError::Closed));
 }
 
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_in_its_parent_is_refused_as_unreachable() {
-    let line = MemoryStore::new().outage(Outage::Fail);
-    let above = limiter(&line, Quota::per_second(1).burst(100).initial(0));
+    let store = MemoryStore::new().outage(Outage::Fail);
+    let parent = limiter(&store, Quota::per_second(1).burst(100).initial(0));
     let keyed = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
-    let keyed = keyed.parent(&above).build().unwrap();
+    let keyed = keyed.parent(&parent).build().unwrap();
     drop(keyed.consume(&1, 1).await.unwrap());
-    line.set_reachable(false);
+    store.set_reachable(false);
     let mut waiting = tokio_test::task::spawn(keyed.consume(&1, 50));
     assert!(waiting.poll().is_pending());
     let answer = timeout(millis(10_000), waiting).await.expect("no claim waits for ever");
@@ -81,11 +81,11 @@ async fn a_key_that_waits_in_its_parent_is_refused_as_unreachable() {
 
 #[tokio::test(start_paused = true)]
 async fn a_joint_claim_names_the_unreachable_limiter() {
-    let line = MemoryStore::new().outage(Outage::Fail);
-    let shared = limiter(&line, Quota::per_second(1).burst(100).initial(0));
+    let store = MemoryStore::new().outage(Outage::Fail);
+    let shared = limiter(&store, Quota::per_second(1).burst(100).initial(0));
     let plain = Limiter::builder().quota(Quota::per_second(1_000).burst(100)).build().unwrap();
     drop(shared.consume(1).await.unwrap());
-    line.set_reachable(false);
+    store.set_reachable(false);
     let mut waiting = tokio_test::task::spawn(join([(&plain, 1), (&shared, 50)]));
     assert!(waiting.poll().is_pending());
     let answer = timeout(millis(10_000), waiting).await.expect("no claim waits for ever");

@@ -3,8 +3,8 @@
 use super::fleet::{FAR, Figures, Fleet, HOT};
 use super::fleets::FLEETS;
 use super::law::Ledger;
+use super::link::{Cut, Link};
 use super::nodes::{consume_for, limiter, millis};
-use super::way::{Cut, Way};
 use tokio::time::{Instant, sleep};
 use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
@@ -63,16 +63,16 @@ async fn the_others_have_the_rate_of_a_node_that_crashes() {
         let (ledger, time) = (Ledger::default(), millis(20_000));
         let mut nodes = Vec::new();
         for _ in fleet.latencies {
-            let way = Way::to(&store, Outage::Wait);
-            let node = limiter(&way, quota);
+            let link = Link::to(&store, Outage::Wait);
+            let node = limiter(&link, quota);
             let call = || tokio::spawn(consume_for(node.clone(), 1, time, ledger.clone()));
-            nodes.push((way, (0..2 * fleet.callers).map(|_| call()).collect::<Vec<_>>()));
+            nodes.push((link, (0..2 * fleet.callers).map(|_| call()).collect::<Vec<_>>()));
         }
         sleep(millis(8_000)).await;
         store.lose_answers(2);
         sleep(millis(4_000)).await;
-        let (way, callers) = nodes.pop().unwrap();
-        way.cut(Cut::Silent);
+        let (link, callers) = nodes.pop().unwrap();
+        link.cut(Cut::Silent);
         callers.iter().for_each(|caller| caller.abort());
         sleep(millis(bound)).await;
         let before = ledger.total();

@@ -168,8 +168,8 @@ impl World {
                 false => self.fleet.cost,
             };
             let is_hasty = self.fleet.hasty > 0 && random.u32(..self.fleet.hasty) == 0;
-            let patience = if is_hasty { asked + millis(30) } else { self.began + END };
-            let claim = timeout_at(patience.min(self.began + END), limiter.consume(cost)).await;
+            let deadline = if is_hasty { asked + millis(30) } else { self.began + END };
+            let claim = timeout_at(deadline.min(self.began + END), limiter.consume(cost)).await;
             if self.began.elapsed() >= END {
                 return tokens;
             }

@@ -1,7 +1,7 @@
 //! The refill task: its runtime, changes during a request, and the effect of one slow answer.
 
+use super::link::{Cut, Link};
 use super::nodes::{limiter, millis};
-use super::way::{Cut, Way};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -48,8 +48,8 @@ fn a_claim_after_the_end_of_the_building_runtime_is_served() {
 #[test]
 fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
     let (first, second) = (runtime(), runtime());
-    let (line, limiter) = built_on(&first);
-    line.set_reachable(false);
+    let (store, limiter) = built_on(&first);
+    store.set_reachable(false);
     let waiting = second.spawn({
         let limiter = limiter.clone();
         async move { drop(limiter.consume(20).await.unwrap()) }
@@ -57,7 +57,7 @@ fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
     run(&second);
     run(&first);
     drop(first);
-    line.set_reachable(true);
+    store.set_reachable(true);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
     drop(limiter);
 }
@@ -212,10 +212,10 @@ fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told
     let (store, parent) = built_on(&first);
     let keys = keys_under(&parent);
     store.set_reachable(false);
-    let (told, answer) = std::sync::mpsc::channel();
+    let (sender, answer) = std::sync::mpsc::channel();
     std::thread::spawn({
         let keys = keys.clone();
-        move || told.send(keys.blocking_consume(&1, 5).map(drop))
+        move || sender.send(keys.blocking_consume(&1, 5).map(drop))
     });
     while parent.snapshot().waiting_tasks == 0 {
         run(&first);
@@ -231,9 +231,9 @@ fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told
 #[test]
 fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
     let (first, second) = (runtime(), runtime());
-    let line = first.block_on(async { MemoryStore::new() });
-    let way = Way::to(&line, Outage::Wait);
-    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).distributed(way.clone()).build().unwrap();
+    let store = first.block_on(async { MemoryStore::new() });
+    let link = Link::to(&store, Outage::Wait);
+    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).distributed(link.clone()).build().unwrap();
     let limiter = first.block_on(async { build() });
     let waiting = second.spawn({
         let limiter = limiter.clone();
@@ -241,16 +241,16 @@ fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
     });
     run(&second);
     run(&first);
-    let promised = line.snapshot().granted;
+    let promised = store.snapshot().granted;
     assert!((100..120).contains(&promised), "{promised}");
-    let asks = line.asks();
-    way.cut(Cut::Silent);
+    let asks = store.asks();
+    link.cut(Cut::Silent);
     first.block_on(async { sleep(millis(1_500)).await });
-    assert_eq!(line.asks(), asks + 1, "one request is in flight");
-    way.cut(Cut::Nowhere);
+    assert_eq!(store.asks(), asks + 1, "one request is in flight");
+    link.cut(Cut::Nowhere);
     drop(first);
     second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
-    let granted = line.snapshot().granted;
+    let granted = store.snapshot().granted;
     assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
     drop(limiter);
 }
@@ -332,9 +332,9 @@ async fn a_limiter_that_has_left_sends_no_request_when_it_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_denied_during_a_request_finds_the_tokens_later() {
-    let line = MemoryStore::new();
-    let node = limiter(&line, Quota::per_second(10).burst(100));
-    line.set_latency(millis(20));
+    let store = MemoryStore::new();
+    let node = limiter(&store, Quota::per_second(10).burst(100));
+    store.set_latency(millis(20));
     assert!(node.try_acquire(1).is_err());
     sleep(millis(5)).await;
     assert!(node.try_acquire(20).is_err());
@@ -344,51 +344,51 @@ async fn a_call_denied_during_a_request_finds_the_tokens_later() {
 
 #[tokio::test(start_paused = true)]
 async fn one_slow_answer_does_not_cause_turns_of_seconds() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
-    let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
-    line.set_latency(millis(1));
+    let (busy, quiet) = (limiter(&store, quota), limiter(&store, quota));
+    store.set_latency(millis(1));
     drop(busy.consume(1).await.unwrap());
-    line.set_latency(millis(2_500));
-    let crowd: Vec<_> = (0..3_000)
+    store.set_latency(millis(2_500));
+    let callers: Vec<_> = (0..3_000)
         .map(|_| {
             let busy = busy.clone();
             tokio::spawn(async move { drop(busy.consume(10).await) })
         })
         .collect();
     sleep(millis(1_000)).await;
-    line.set_latency(millis(1));
+    store.set_latency(millis(1));
     sleep(millis(5_000)).await;
     let began = Instant::now();
     drop(quiet.consume(1).await.unwrap());
     // A turn lasts four round trips, and requests are sent half a turn ahead. A round trip over a second counts as one
     // second, so the average with the round trips before is a quarter of a second.
     assert!(began.elapsed() <= millis(1_600), "{:?}", began.elapsed());
-    drop(crowd);
+    drop(callers);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unused_store_fills_up_to_the_burst() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
-    drop(limiter(&line, quota).consume(5).await.unwrap());
+    drop(limiter(&store, quota).consume(5).await.unwrap());
     sleep(millis(60_000)).await;
     let began = Instant::now();
-    drop(limiter(&line, quota).consume(50).await.unwrap());
+    drop(limiter(&store, quota).consume(50).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_limiter_leaves_no_task() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     for cut in [Cut::Nowhere, Cut::Before, Cut::After] {
-        let way = Way::to(&line, Outage::Wait);
+        let link = Link::to(&store, Outage::Wait);
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();
-        let node = Limiter::builder().quota(quota).distributed(way.clone()).build().unwrap();
+        let node = Limiter::builder().quota(quota).distributed(link.clone()).build().unwrap();
         drop(node.consume(1).await.unwrap());
-        way.cut(cut);
+        link.cut(cut);
         _ = timeout(millis(100), node.consume(200)).await;
         node.close();
         drop(node);

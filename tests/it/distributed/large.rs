@@ -1,8 +1,8 @@
 //! Large claims: half of a burst, or more tokens than will ever be minted.
 
 use super::law::Ledger;
+use super::link::{Cut, Link, LostTime};
 use super::nodes::{limiter, millis};
-use super::way::{Cut, LostTime, Way};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
@@ -10,11 +10,11 @@ use tollgate::{Bound, ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     // 16 bursts, or the tokens of one minute.
     for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
-        let line = line.beside(&quota.to_string());
-        let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+        let store = store.beside(&quota.to_string());
+        let (one, two) = (limiter(&store, quota), limiter(&store, quota));
         for cost in [most + 1, 1 << 48, u64::MAX] {
             let refused = one.consume(cost).await.map(drop);
             assert_eq!(
@@ -31,16 +31,16 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
-    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
     assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
     let began = Instant::now();
     drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
     assert!(began.elapsed() <= millis(160_100), "{:?}", began.elapsed());
     // A debt is paid in turns: it delays the node that owes it, and the others only in turns.
     drop(one);
-    let three = limiter(&line, quota);
+    let three = limiter(&store, quota);
     let mut grant = three.consume(1).await.unwrap();
     grant.settle(1 << 40);
     sleep(millis(1_000)).await;
@@ -51,17 +51,17 @@ async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_of_a_cancelled_claim_are_not_added_to_the_next_lease() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
-    let nodes: Vec<Limiter> = (0..5).map(|_| limiter(&line, quota)).collect();
+    let nodes: Vec<Limiter> = (0..5).map(|_| limiter(&store, quota)).collect();
     let ledger = Ledger::default();
     let mut tasks = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
         let (first, second) = (node.clone(), (node.clone(), ledger.clone()));
         // The claim is cancelled half-way through its turn. The next claim of its node is promised the other half much
         // later.
-        let patience = millis(5_000 * number as u64 + 2_500);
-        tasks.push(tokio::spawn(async move { assert!(timeout(patience, first.consume(50)).await.is_err()) }));
+        let max_wait = millis(5_000 * number as u64 + 2_500);
+        tasks.push(tokio::spawn(async move { assert!(timeout(max_wait, first.consume(50)).await.is_err()) }));
         sleep(millis(1)).await;
         tasks.push(tokio::spawn(async move {
             let (node, ledger) = second;
@@ -85,8 +85,8 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
         let cost = cost.max(1);
         match random.u32(..10) {
             0..4 => {
-                let patience = Duration::from_micros(random.u64(..3_000_000));
-                if let Ok(Ok(mut grant)) = timeout(patience, node.consume(cost)).await {
+                let max_wait = Duration::from_micros(random.u64(..3_000_000));
+                if let Ok(Ok(mut grant)) = timeout(max_wait, node.consume(cost)).await {
                     ledger.note(cost);
                     if random.u32(..4) == 0 {
                         sleep(Duration::from_micros(random.u64(..20_000))).await;
@@ -131,28 +131,28 @@ async fn histories(answers_are_lost: bool) {
         let rate = [5, 20, 100, 1_000][random.usize(..4)];
         let burst = [4, 10, 20, 50][random.usize(..4)];
         let latency = [0, 0, 1, 5][random.usize(..4)];
-        let line = MemoryStore::new();
-        line.set_latency(millis(latency));
-        let lost_time = LostTime::of(&line, millis(latency));
+        let store = MemoryStore::new();
+        store.set_latency(millis(latency));
+        let lost_time = LostTime::of(&store, millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let count = random.usize(2..5);
-        let ways: Vec<Way> = (0..count)
-            .map(|_| Way::to(&line, [Outage::Wait, Outage::Fail][random.usize(..2)]).measuring(&lost_time))
+        let links: Vec<Link> = (0..count)
+            .map(|_| Link::to(&store, [Outage::Wait, Outage::Fail][random.usize(..2)]).measuring(&lost_time))
             .collect();
-        let nodes: Vec<Limiter> = ways.iter().map(|way| limiter(way, quota)).collect();
+        let nodes: Vec<Limiter> = links.iter().map(|link| limiter(link, quota)).collect();
         let (ledger, end) = (Ledger::default(), Instant::now() + millis(8_000));
         let callers: Vec<_> = (0..random.u64(1..12))
             .map(|caller| tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, burst / 2, ledger.clone())))
             .collect();
         while Instant::now() < end {
             sleep(Duration::from_micros(random.u64(..400_000))).await;
-            let way = &ways[random.usize(..count)];
+            let link = &links[random.usize(..count)];
             match random.u32(..8) {
-                0 if answers_are_lost => way.cut([Cut::Before, Cut::After][random.usize(..2)]),
-                1 if answers_are_lost => line.lose_answers(random.u64(..3)),
+                0 if answers_are_lost => link.cut([Cut::Before, Cut::After][random.usize(..2)]),
+                1 if answers_are_lost => store.lose_answers(random.u64(..3)),
                 2 => lost_time.step_clock(-random.i64(0..2_000_000)),
                 3 => nodes[random.usize(..count)].pause_for(millis(random.u64(..100))),
-                _ => ways.iter().for_each(|way| way.cut(Cut::Nowhere)),
+                _ => links.iter().for_each(|link| link.cut(Cut::Nowhere)),
             }
         }
         for caller in callers {

@@ -2,8 +2,8 @@
 //! meanwhile.
 
 use super::law::Ledger;
+use super::link::{Cut, Link, LostTime};
 use super::nodes::{limiter, millis};
-use super::way::{Cut, LostTime, Way};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
 use tollgate::{Limiter, Quota};
@@ -18,9 +18,9 @@ fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_were_paused_together_do_not_pass_together() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1).initial(0);
-    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
+    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&store, quota)).collect();
     let ledger = Ledger::default();
     let tasks: Vec<_> = nodes.iter().map(|node| consume(node, &ledger)).collect();
     sleep(millis(10)).await;
@@ -52,8 +52,8 @@ async fn the_end_of_a_pause_wakes_the_refill_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_unclaimed_tokens_is_served() {
-    let line = MemoryStore::new();
-    let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
+    let store = MemoryStore::new();
+    let node = limiter(&store, Quota::per_second(10).burst(1).initial(0));
     assert!(timeout(millis(50), node.consume(1)).await.is_err());
     // Its token arrives when no claim waits, and no token may be kept.
     sleep(millis(100)).await;
@@ -65,17 +65,17 @@ async fn a_claim_after_unclaimed_tokens_is_served() {
 #[tokio::test(start_paused = true)]
 async fn tokens_of_a_lost_answer_are_not_granted_late() {
     for seed in 0..20 {
-        let line = MemoryStore::new();
+        let store = MemoryStore::new();
         let quota = Quota::per_second(100).burst(1).initial(0);
-        let way = Way::to(&line, Outage::Wait);
-        let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+        let link = Link::to(&store, Outage::Wait);
+        let (far, near) = (limiter(&link, quota), limiter(&store, quota));
         let ledger = Ledger::default();
-        way.cut(Cut::After);
+        link.cut(Cut::After);
         let far: Vec<_> = (0..5).map(|_| consume(&far, &ledger)).collect();
         sleep(millis(300 + seed)).await;
         let mut tasks: Vec<_> = (0..100).map(|_| consume(&near, &ledger)).collect();
         sleep(millis(3 * seed)).await;
-        way.cut(Cut::Nowhere);
+        link.cut(Cut::Nowhere);
         tasks.extend(far);
         for task in tasks {
             task.await.unwrap();
@@ -87,16 +87,16 @@ async fn tokens_of_a_lost_answer_are_not_granted_late() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(100).burst(100);
-    let way = Way::to(&line, Outage::Wait);
-    let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+    let link = Link::to(&store, Outage::Wait);
+    let (far, near) = (limiter(&link, quota), limiter(&store, quota));
     for _ in 0..30 {
         drop(far.consume(1).await.unwrap());
         sleep(millis(5)).await;
     }
     assert!(far.available() > 0);
-    way.cut(Cut::Before);
+    link.cut(Cut::Before);
     sleep(millis(400)).await;
     drop(far.try_acquire(1).unwrap());
     sleep(millis(1_000)).await;
@@ -172,26 +172,26 @@ fn tokens_given_back_count_only_while_the_store_owes_none() {
 
 #[test]
 fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
     let mut first = LeaseRequest::new(1, 1, terms);
     first.want = 50;
     let then = 1_700_000_000_000_000;
-    assert_eq!(line.answer(&first, then).unwrap().promised, 50);
+    assert_eq!(store.answer(&first, then).unwrap().promised, 50);
     // A second passes, then the clock steps back by three.
-    line.answer(&LeaseRequest::new(2, 1, terms), then + 1_000_000).unwrap();
-    line.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
-    let again = line.answer(&first, then - 1_500_000).unwrap();
+    store.answer(&LeaseRequest::new(2, 1, terms), then + 1_000_000).unwrap();
+    store.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
+    let again = store.answer(&first, then - 1_500_000).unwrap();
     assert_eq!((again.before, again.promised, again.age), (1, 50, 1_500_000));
 }
 
 /// One node keeps its allowance, a second one is promised 5 tokens, and a third one the next 5. All three can be granted
 /// at the same time if the second lease is late. Returns the excess over the rate law, and the lost time in seconds.
 async fn excess_of(is_answer_lost: bool, step: i64) -> (f64, f64) {
-    let line = MemoryStore::new();
-    let lost_time = LostTime::of(&line, millis(0));
-    let way = || Way::to(&line, Outage::Wait).measuring(&lost_time).repeating_after(millis(1));
-    let (keeping, losing, behind) = (way(), way(), way());
+    let store = MemoryStore::new();
+    let lost_time = LostTime::of(&store, millis(0));
+    let link = || Link::to(&store, Outage::Wait).measuring(&lost_time).repeating_after(millis(1));
+    let (keeping, losing, behind) = (link(), link(), link());
     let quota = Quota::per_second(100).burst(10).initial(5);
     let ledger = Ledger::default();
     let claim = |node: Limiter| {

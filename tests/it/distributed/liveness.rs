@@ -28,7 +28,7 @@ struct Claim {
     node: usize,
     cost: u64,
     arrives: Duration,
-    patience: Option<Duration>,
+    max_wait: Option<Duration>,
     granted: Option<Duration>,
 }
 
@@ -66,9 +66,9 @@ impl Scene {
             .map(|_| {
                 let node = random.usize(..nodes.len());
                 let wait = if random.u32(..3) == 0 { Duration::ZERO } else { some_time(&mut random) };
-                let patience = (random.u32(..8) < hasty).then(|| some_time(&mut random));
+                let max_wait = (random.u32(..8) < hasty).then(|| some_time(&mut random));
                 let cost = random.u64(1..=most);
-                Claim { node, cost, arrives: wait.max(nodes[node].0), patience, granted: None }
+                Claim { node, cost, arrives: wait.max(nodes[node].0), max_wait, granted: None }
             })
             .collect();
         Self { seed, rate, burst, initial, latency, losses, nodes, claims }
@@ -80,18 +80,18 @@ impl Scene {
 
     /// Runs the scene and returns what went wrong.
     async fn play(mut self) -> Vec<String> {
-        let line = MemoryStore::new();
-        line.set_latency(self.latency);
+        let store = MemoryStore::new();
+        store.set_latency(self.latency);
         let (began, ledger) = (Instant::now(), Ledger::default());
         let granted = Arc::new(Mutex::new(vec![None; self.claims.len()]));
         let (mut tasks, mut staying) = (Vec::new(), Vec::new());
         for (index, (joins, stays)) in self.nodes.iter().copied().enumerate() {
             sleep_until(began).await;
-            let (line, quota, claims) = (line.clone(), self.quota(), self.claims.clone());
+            let (store, quota, claims) = (store.clone(), self.quota(), self.claims.clone());
             let (ledger, granted) = (ledger.clone(), granted.clone());
             let node = tokio::spawn(async move {
                 sleep_until(began + joins).await;
-                let node = limiter(&line, quota);
+                let node = limiter(&store, quota);
                 let own = claims.into_iter().enumerate().filter(|(_, claim)| claim.node == index);
                 let tasks: Vec<_> = own
                     .map(|(number, claim)| {
@@ -115,7 +115,7 @@ impl Scene {
         let last = self.claims.iter().map(|claim| claim.arrives).max().unwrap_or_default();
         for _ in 0..self.losses {
             sleep((last / 3).max(millis(1))).await;
-            line.lose_answers(1);
+            store.lose_answers(1);
         }
         let mut wrong = Vec::new();
         for task in tasks {
@@ -139,7 +139,7 @@ impl Scene {
     /// The claims that were granted later than the store and the other nodes explain.
     fn late(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for claim in self.claims.iter().filter(|claim| claim.patience.is_none()) {
+        for claim in self.claims.iter().filter(|claim| claim.max_wait.is_none()) {
             let Some(granted) = claim.granted else { continue };
             let minted = Duration::from_secs_f64(self.tokens_before(claim, granted) as f64 / self.rate as f64);
             let late = (granted - claim.arrives).saturating_sub(minted + self.talk());
@@ -189,8 +189,8 @@ impl Scene {
 async fn consume(node: &Limiter, claim: &Claim, began: Instant) -> bool {
     sleep_until(began + claim.arrives).await;
     let consume = node.consume(claim.cost);
-    match claim.patience {
-        Some(patience) => timeout(patience, consume).await.is_ok_and(|answer| answer.is_ok()),
+    match claim.max_wait {
+        Some(max_wait) => timeout(max_wait, consume).await.is_ok_and(|answer| answer.is_ok()),
         None => consume.await.is_ok(),
     }
 }

@@ -10,9 +10,9 @@ use tollgate::{Bound, Clock, ConfigError, Limiter, ManualClock, Quota, TryAcquir
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(100).burst(20);
-    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
+    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&store, quota)).collect();
     let ledger = Ledger::default();
     let mut all = Vec::new();
     for node in &nodes {
@@ -33,9 +33,9 @@ async fn nodes_share_one_burst_and_one_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_a_denial_is_exact() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let (one, two) =
-        (limiter(&line, Quota::per_second(10).initial(0)), limiter(&line, Quota::per_second(10).initial(0)));
+        (limiter(&store, Quota::per_second(10).initial(0)), limiter(&store, Quota::per_second(10).initial(0)));
     let began = Instant::now();
     let first = tokio::spawn(async move { drop(one.consume(4).await.unwrap()) });
     sleep(millis(1)).await;
@@ -48,17 +48,17 @@ async fn the_wait_of_a_denial_is_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_takes_some_round_trips_and_no_polling() {
-    let line = MemoryStore::new();
-    let limiter = limiter(&line, Quota::per_hour(1).initial(0));
+    let store = MemoryStore::new();
+    let limiter = limiter(&store, Quota::per_hour(1).initial(0));
     drop(limiter.consume(2).await.unwrap());
-    assert!(line.asks() <= 3, "{}", line.asks());
+    assert!(store.asks() <= 3, "{}", store.asks());
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_a_batch() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100).initial(0);
-    let nodes = [limiter(&line, quota), limiter(&line, quota)];
+    let nodes = [limiter(&store, quota), limiter(&store, quota)];
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut all = Vec::new();
     for number in 0..1_000 {
@@ -88,10 +88,10 @@ async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
-    let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
-    let crowd: Vec<_> = (0..5_000)
+    let (busy, quiet) = (limiter(&store, quota), limiter(&store, quota));
+    let callers: Vec<_> = (0..5_000)
         .map(|_| {
             let busy = busy.clone();
             tokio::spawn(async move { drop(busy.consume(1).await) })
@@ -106,13 +106,13 @@ async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
         sleep(millis(37)).await;
     }
     assert!(busy.snapshot().waiting_tasks > 1_000);
-    drop(crowd);
+    drop(callers);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_denied_call_finds_the_tokens_on_retry() {
-    let line = MemoryStore::new();
-    let limiter = limiter(&line, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let limiter = limiter(&store, Quota::per_second(10));
     assert!(matches!(limiter.try_acquire(3), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(0)));
     sleep(millis(1)).await;
     drop(limiter.try_acquire(3).unwrap());
@@ -136,9 +136,9 @@ async fn a_denied_call_finds_the_tokens_on_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
-    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -149,9 +149,9 @@ async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
     let began = Instant::now();
     drop(two.consume(80).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO, "70, and 15 that were minted meanwhile");
-    let asks = line.asks();
+    let asks = store.asks();
     sleep(millis(60_000)).await;
-    assert!(line.asks() <= asks + 4, "an idle node sends no requests");
+    assert!(store.asks() <= asks + 4, "an idle node sends no requests");
 }
 
 /// Half of what is left is no whole token.
@@ -171,9 +171,9 @@ async fn a_node_whose_share_is_nothing_does_not_ask_for_it_again_and_again() {
 /// The fast path's tokens are taken back first: callers could take them without reading the clock.
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_grant_returned_tokens_on_its_fast_path() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
-    let one = Limiter::builder().quota(quota).distributed(line.clone()).stride(1_000).build().unwrap();
+    let one = Limiter::builder().quota(quota).distributed(store.clone()).stride(1_000).build().unwrap();
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -181,15 +181,15 @@ async fn a_node_does_not_grant_returned_tokens_on_its_fast_path() {
     assert!(one.available() > 0, "the node has requested tokens in advance");
     sleep(millis(1_500)).await;
     assert!(one.try_acquire(1).is_err());
-    let two = limiter(&line, quota);
+    let two = limiter(&store, quota);
     drop(two.consume(80).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_limiter_returns_its_tokens() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_day(1).burst(100);
-    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
     for _ in 0..50 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -198,7 +198,7 @@ async fn a_dropped_limiter_returns_its_tokens() {
     assert!(unused > 0);
     drop(one);
     sleep(millis(1)).await;
-    let snapshot = line.snapshot();
+    let snapshot = store.snapshot();
     assert_eq!(snapshot.granted - snapshot.returned, 50, "{snapshot:?}");
     let began = Instant::now();
     drop(two.consume(50).await.unwrap());
@@ -208,9 +208,9 @@ async fn a_dropped_limiter_returns_its_tokens() {
 /// The store would count these tokens as kept, but they have been spent since.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_limiter_does_not_return_tokens_lost_to_a_full_bucket() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
-    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -233,22 +233,22 @@ async fn a_dropped_limiter_does_not_return_tokens_lost_to_a_full_bucket() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_of_cancelled_claims_serve_the_next() {
-    let line = MemoryStore::new();
-    let limiter = limiter(&line, Quota::per_second(100).burst(50).initial(0));
+    let store = MemoryStore::new();
+    let limiter = limiter(&store, Quota::per_second(100).burst(50).initial(0));
     let began = Instant::now();
     let first = timeout(millis(5), limiter.consume(10));
     assert!(first.await.is_err());
     drop(limiter.consume(10).await.unwrap());
     assert_eq!(began.elapsed(), millis(100), "the tokens were promised for that instant");
-    assert_eq!(line.snapshot().granted, 10);
+    assert_eq!(store.snapshot().granted, 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_repeated() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let one = Quota::per_second(10).burst(10);
-    let limiter = limiter(&line, one);
-    line.lose_answers(3);
+    let limiter = limiter(&store, one);
+    store.lose_answers(3);
     drop(limiter.consume(10).await.unwrap());
     let began = Instant::now();
     drop(limiter.consume(1).await.unwrap());
@@ -256,9 +256,9 @@ async fn a_lost_answer_is_repeated() {
 }
 
 /// Runs two nodes with callers that take one token after the other. Returns the tokens they got in `seconds`.
-async fn live_on(line: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
+async fn live_on(store: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
     let ledger = Ledger::default();
-    let nodes = [limiter(line, quota), limiter(line, quota)];
+    let nodes = [limiter(store, quota), limiter(store, quota)];
     let mut all = Vec::new();
     for node in &nodes {
         let consume = || consume_for(node.clone(), 1, millis(1_000 * seconds), ledger.clone());
@@ -275,11 +275,11 @@ async fn live_on(line: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: 
 async fn a_store_with_high_latency_costs_no_tokens() {
     let (rate, seconds) = (2_000, 5);
     for latency in [1, 50] {
-        let line = MemoryStore::new();
-        line.set_latency(millis(latency));
+        let store = MemoryStore::new();
+        store.set_latency(millis(latency));
         // The tokens that may be held must last for a round trip.
         let quota = Quota::per_second(rate).burst(rate).initial(0);
-        let total = live_on(&line, quota, seconds, async || {}).await;
+        let total = live_on(&store, quota, seconds, async || {}).await;
         println!("{latency} ms: {total} of {}", rate * seconds);
         assert!(total <= rate * seconds);
         // The bucket is empty at first, and the tokens minted during the first round trips are not lost. Those in
@@ -291,13 +291,13 @@ async fn a_store_with_high_latency_costs_no_tokens() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_lost_cost_a_lease_each_at_most() {
     let (rate, seconds, lost) = (2_000, 5, 8);
-    let line = MemoryStore::new();
-    line.set_latency(millis(1));
+    let store = MemoryStore::new();
+    store.set_latency(millis(1));
     let quota = Quota::per_second(rate).burst(200).initial(0);
-    let total = live_on(&line, quota, seconds, async || {
+    let total = live_on(&store, quota, seconds, async || {
         for _ in 0..lost {
             sleep(millis(300)).await;
-            line.lose_answers(1);
+            store.lose_answers(1);
         }
     })
     .await;
@@ -309,8 +309,8 @@ async fn answers_that_are_lost_cost_a_lease_each_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn unsupported_settings_are_errors_of_the_builder() {
-    let line = MemoryStore::new();
-    let build = |quota: Quota| Limiter::builder().quota(quota).distributed(line.clone()).build().map(drop);
+    let store = MemoryStore::new();
+    let build = |quota: Quota| Limiter::builder().quota(quota).distributed(store.clone()).build().map(drop);
     assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: None }));
     assert_eq!(
         build(Quota::new((1 << 61) - 1, millis(1_000))),
@@ -320,25 +320,25 @@ async fn unsupported_settings_are_errors_of_the_builder() {
         build(Quota::new(1, Duration::from_nanos(7)).stepped()),
         Err(ConfigError::DistributedInexact { quota: 0, quota_name: None })
     );
-    let named = |quota| Limiter::builder().quota_named("day", quota).distributed(line.clone()).build().map(drop);
+    let named = |quota| Limiter::builder().quota_named("day", quota).distributed(store.clone()).build().map(drop);
     assert_eq!(named(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: Some("day") }));
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
     // Tokens carried over are added, so the sum would not be exact.
     let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
     assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0, quota_name: None }));
-    let none = Limiter::builder().distributed(line.clone()).quota(Quota::per_second(1)).build();
+    let none = Limiter::builder().distributed(store.clone()).quota(Quota::per_second(1)).build();
     assert_eq!(none.map(drop), Err(ConfigError::DistributedQuotaCount));
     let two =
-        Limiter::builder().quota(Quota::per_second(1)).distributed(line.clone()).distributed(line.clone()).build();
+        Limiter::builder().quota(Quota::per_second(1)).distributed(store.clone()).distributed(store.clone()).build();
     assert_eq!(two.map(drop), Err(ConfigError::DistributedQuotaCount));
     let manual =
-        Limiter::builder().quota(Quota::per_second(1)).distributed(line.clone()).clock(ManualClock::new()).build();
+        Limiter::builder().quota(Quota::per_second(1)).distributed(store.clone()).clock(ManualClock::new()).build();
     assert_eq!(manual.map(drop), Err(ConfigError::DistributedOutsideRuntime));
-    let here = line.clone();
+    let here = store.clone();
     let outside =
         std::thread::spawn(move || Limiter::builder().quota(Quota::per_second(1)).distributed(here).build().map(drop));
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
-    let limiter = limiter(&line, Quota::per_second(7));
+    let limiter = limiter(&store, Quota::per_second(7));
     assert_eq!(
         limiter.set_quota(0, Quota::per_second(8)),
         Err(ConfigError::DistributedQuota { quota: 0, quota_name: None })
@@ -347,19 +347,19 @@ async fn unsupported_settings_are_errors_of_the_builder() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
     let ledger = Ledger::default();
-    let nodes = [limiter(&line, quota), limiter(&line, quota)];
+    let nodes = [limiter(&store, quota), limiter(&store, quota)];
     let all: Vec<_> =
         nodes.iter().map(|node| tokio::spawn(consume_for(node.clone(), 1, millis(4_000), ledger.clone()))).collect();
     sleep(millis(2_000)).await;
-    line.forget();
+    store.forget();
     for task in all {
         task.await.unwrap();
     }
     let excess = ledger.excess(100, 50);
-    let snapshot = line.snapshot();
+    let snapshot = store.snapshot();
     assert_eq!(snapshot.losses, 2, "each node counts the loss");
     // The estimate bounds the excess, and is not far above: the bucket, and what was promised to the nodes.
     assert!(excess.ceil() as u64 <= snapshot.excess_estimate, "{excess} of {}", snapshot.excess_estimate);
@@ -373,9 +373,9 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
 /// same time is promised to others.
 #[tokio::test(start_paused = true)]
 async fn promises_of_a_store_that_lost_its_data_are_void_once_the_node_knows() {
-    let line = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
-    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
     let (ledger, began) = (Ledger::default(), Instant::now());
     drop(one.consume(50).await.unwrap());
     ledger.note(50);
@@ -385,7 +385,7 @@ async fn promises_of_a_store_that_lost_its_data_are_void_once_the_node_knows() {
         all.note(400);
     });
     sleep(millis(100)).await;
-    line.forget();
+    store.forget();
     let small = tokio::spawn(consume_for(two, 1, time, ledger.clone()));
     while began.elapsed() < time {
         sleep(millis(100)).await;
@@ -405,8 +405,8 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
         let cost = random.u64(1..=most);
         match random.u32(..10) {
             0..4 => {
-                let patience = Duration::from_micros(random.u64(..200_000));
-                if let Ok(Ok(mut grant)) = timeout(patience, node.consume(cost)).await {
+                let max_wait = Duration::from_micros(random.u64(..200_000));
+                if let Ok(Ok(mut grant)) = timeout(max_wait, node.consume(cost)).await {
                     ledger.note(cost);
                     // The tokens stay in flight for a while, where there is a cap.
                     sleep(Duration::from_micros(random.u64(..20_000))).await;
@@ -442,11 +442,11 @@ async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
         let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
         let latency = [0, 0, 1, 40][random.usize(..4)];
-        let line = MemoryStore::new();
-        line.set_latency(millis(latency));
+        let store = MemoryStore::new();
+        store.set_latency(millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let node = |_| {
-            let builder = Limiter::builder().quota(quota).distributed(line.clone());
+            let builder = Limiter::builder().quota(quota).distributed(store.clone());
             // Other reasons why a queue may be held up.
             let builder = match seed % 4 {
                 0 | 1 => builder,
@@ -467,12 +467,12 @@ async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
         while Instant::now() < end {
             sleep(Duration::from_micros(random.u64(..400_000))).await;
             match random.u32(..8) {
-                0 => line.set_reachable(random.bool()),
-                1 => line.lose_answers(random.u64(..3)),
+                0 => store.set_reachable(random.bool()),
+                1 => store.lose_answers(random.u64(..3)),
                 // Only backward: a clock that jumps ahead mints tokens for the time it shows.
-                2 => line.step_clock(-random.i64(0..2_000_000)),
+                2 => store.step_clock(-random.i64(0..2_000_000)),
                 3 => nodes[random.usize(..nodes.len())].pause_for(millis(random.u64(..100))),
-                _ => line.set_reachable(true),
+                _ => store.set_reachable(true),
             }
         }
         for caller in callers {

@@ -22,6 +22,6 @@ mod memory;
 mod nodes;
 mod prefetch;
 
+mod link;
 mod versions;
-mod way;
 mod within;

@@ -6,8 +6,8 @@ use tokio::time::timeout;
 use tollgate::distributed::Store;
 use tollgate::{Limiter, Quota};
 
-pub(crate) fn limiter(line: &(impl Store + Clone), quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap()
+pub(crate) fn limiter(store: &(impl Store + Clone), quota: Quota) -> Limiter {
+    Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap()
 }
 
 pub(crate) const fn millis(millis: u64) -> Duration {

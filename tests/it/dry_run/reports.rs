@@ -26,25 +26,27 @@ fn a_meter_counts_waits_and_refusals_that_would_have_been() {
     use metrics_util::debugging::DebugValue;
     use tollgate::metrics::Meter;
 
-    let book = crate::metrics::TestRecorder::new();
-    with_local_recorder(&book.recorder, || {
+    let recorder = crate::metrics::TestRecorder::new();
+    with_local_recorder(&recorder.inner, || {
         let limiter = limiter();
         let meter = Meter::new("api", &limiter).unwrap();
         calls(&limiter);
         meter.publish();
-        let page = book.read();
-        let would_refuse = |reason| page.counter(&format!("would_refuse_total{{key=api,reason={reason}}}"));
+        let values = recorder.read();
+        let would_refuse = |reason| values.counter(&format!("would_refuse_total{{key=api,reason={reason}}}"));
         assert_eq!(["quota", "queue", "too_late"].map(would_refuse), [1, 1, 0]);
-        let by = |quota| page.counter(&format!("quota_would_refuse_total{{key=api,quota={quota}}}"));
+        let by = |quota| values.counter(&format!("quota_would_refuse_total{{key=api,quota={quota}}}"));
         assert_eq!(["fast", "slow"].map(by), [1, 0]);
-        let Some(DebugValue::Histogram(waits)) = page.get("would_wait_seconds{key=api}") else { panic!("{page:#?}") };
+        let Some(DebugValue::Histogram(waits)) = values.get("would_wait_seconds{key=api}") else {
+            panic!("{values:#?}")
+        };
         assert_eq!(waits.iter().map(|wait| wait.0).collect::<Vec<_>>(), [0.001]);
-        assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
+        assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 0);
         limiter.set_dry_run("fast", false).unwrap();
         limiter.set_dry_run("slow", false).unwrap();
         meter.publish();
-        let page = book.read();
-        assert_eq!(page.counter("would_refuse_total{key=api,reason=quota}"), 1, "a counter does not go away");
+        let values = recorder.read();
+        assert_eq!(values.counter("would_refuse_total{key=api,reason=quota}"), 1, "a counter does not go away");
     });
 }
 
@@ -55,8 +57,8 @@ fn a_meter_of_a_keyed_limiter_counts_all_keys() {
     use tollgate::KeyedLimiter;
     use tollgate::metrics::Meter;
 
-    let book = crate::metrics::TestRecorder::new();
-    with_local_recorder(&book.recorder, || {
+    let recorder = crate::metrics::TestRecorder::new();
+    with_local_recorder(&recorder.inner, || {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(ManualClock::new());
         let users = builder.dry_run().build().unwrap();
         let meter = Meter::new("users", &users).unwrap();
@@ -66,18 +68,18 @@ fn a_meter_of_a_keyed_limiter_counts_all_keys() {
             drop(users.try_acquire(&user, 1).unwrap());
         }
         meter.publish();
-        let page = book.read();
-        assert_eq!(page.counter("would_refuse_total{key=users,reason=queue}"), 3);
-        assert!(page.get("would_wait_seconds{key=users}").is_some(), "{page:#?}");
+        let values = recorder.read();
+        assert_eq!(values.counter("would_refuse_total{key=users,reason=queue}"), 3);
+        assert!(values.get("would_wait_seconds{key=users}").is_some(), "{values:#?}");
     });
 }
 
 #[cfg(feature = "tracing")]
 #[test]
 fn tracing_has_an_event_for_each_call_that_would_have_waited_or_been_refused() {
-    let scribe = crate::tracing::RecordingSubscriber::default();
-    scribe.listen(|| calls(&limiter()));
-    let lines = scribe.read();
+    let subscriber = crate::tracing::RecordingSubscriber::default();
+    subscriber.listen(|| calls(&limiter()));
+    let lines = subscriber.read();
     assert_eq!(
         lines,
         [

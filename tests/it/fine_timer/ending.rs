@@ -20,7 +20,7 @@ fn empty() -> tollgate::Limiter {
     Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap()
 }
 
-fn await_line(limiter: &tollgate::Limiter, count: usize) {
+fn await_waiters(limiter: &tollgate::Limiter, count: usize) {
     while limiter.snapshot().waiting_tasks != count {
         thread::yield_now();
     }

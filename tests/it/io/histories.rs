@@ -47,9 +47,9 @@ fn script() -> impl Strategy<Value = VecDeque<Step>> {
 }
 
 /// The number of bytes, or an error: of the limiter, or of the inner reader or writer.
-type Told = Poll<Result<usize, Option<ConsumeError>>>;
+type Observed = Poll<Result<usize, Option<ConsumeError>>>;
 
-fn told(answer: Poll<io::Result<usize>>) -> Told {
+fn observe(answer: Poll<io::Result<usize>>) -> Observed {
     answer.map(|it| it.map_err(|error| error.downcast::<ConsumeError>().ok()))
 }
 
@@ -103,14 +103,14 @@ impl Model {
         }
     }
 
-    fn read(&mut self, who: usize, len: usize) -> Told {
+    fn read(&mut self, who: usize, len: usize) -> Observed {
         let mut reader = std::mem::take(&mut self.readers[who]);
-        let told = self.read_by(&mut reader, len);
+        let observed = self.read_by(&mut reader, len);
         self.readers[who] = reader;
-        told
+        observed
     }
 
-    fn read_by(&mut self, reader: &mut Direction, len: usize) -> Told {
+    fn read_by(&mut self, reader: &mut Direction, len: usize) -> Observed {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
@@ -139,7 +139,7 @@ impl Model {
         Poll::Ready(Ok(part))
     }
 
-    fn write(&mut self, who: usize, len: usize) -> Told {
+    fn write(&mut self, who: usize, len: usize) -> Observed {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
@@ -148,13 +148,13 @@ impl Model {
         self.writers[who].claim = claim;
         let Poll::Ready(Ok(cost)) = answer else { return answer };
         let part = cost.min(len);
-        let (taken, told) = match self.writers[who].script.pop_front().unwrap_or(Step::Bytes(part)) {
-            Step::Bytes(room) => (part.min(room), Poll::Ready(Ok(part.min(room)))),
+        let (taken, observed) = match self.writers[who].script.pop_front().unwrap_or(Step::Bytes(part)) {
+            Step::Bytes(space) => (part.min(space), Poll::Ready(Ok(part.min(space)))),
             Step::Pending => (0, Poll::Pending),
             Step::Fails => (0, Poll::Ready(Err(None))),
         };
         self.oracle.settle(self.now, cost as Int, taken as Int);
-        told
+        observed
     }
 }
 
@@ -170,27 +170,27 @@ struct World {
 }
 
 impl World {
-    fn read(&mut self, who: usize, len: usize) -> Result<Told, TestCaseError> {
+    fn read(&mut self, who: usize, len: usize) -> Result<Observed, TestCaseError> {
         let mut buffer = vec![0xAA; len];
-        let told = told(spawn(self.readers[who].read(&mut buffer)).poll());
-        if let Poll::Ready(Ok(read)) = told {
+        let observed = observe(spawn(self.readers[who].read(&mut buffer)).poll());
+        if let Poll::Ready(Ok(read)) = observed {
             for byte in &buffer[..read] {
                 prop_assert_eq!(*byte, self.got[who], "the bytes are in order");
                 self.got[who] = self.got[who].wrapping_add(1);
             }
         }
-        Ok(told)
+        Ok(observed)
     }
 
-    fn write(&mut self, who: usize, len: usize) -> Result<Told, TestCaseError> {
+    fn write(&mut self, who: usize, len: usize) -> Result<Observed, TestCaseError> {
         let bytes = (0..len as u8).map(|n| self.sent[who].wrapping_add(n)).collect::<Vec<_>>();
-        let told = told(spawn(self.writers[who].write(&bytes)).poll());
-        if let Poll::Ready(Ok(written)) = told {
+        let observed = observe(spawn(self.writers[who].write(&bytes)).poll());
+        if let Poll::Ready(Ok(written)) = observed {
             self.sent[who] = self.sent[who].wrapping_add(written as u8);
         }
         let taken = self.writers[who].get_ref().taken.len();
         prop_assert_eq!(taken as u8, self.sent[who], "the reported bytes are those that were written");
-        Ok(told)
+        Ok(observed)
     }
 
     fn drop_reader(&mut self, who: usize) {

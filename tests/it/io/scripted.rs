@@ -76,8 +76,8 @@ impl AsyncWrite for Drain {
         match self.script.pop_front().unwrap_or(Step::Bytes(usize::MAX)) {
             Step::Pending => Poll::Pending,
             Step::Fails => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Step::Bytes(room) => {
-                let took = room.min(all.len());
+            Step::Bytes(space) => {
+                let took = space.min(all.len());
                 self.taken.extend_from_slice(&all[..took]);
                 Poll::Ready(Ok(took))
             }

@@ -57,12 +57,12 @@ fn a_claim_dropped_while_one_queue_holds_it_ready_leaves_that_queue() {
 fn a_claim_dropped_in_the_middle_of_both_queues_lets_the_claims_behind_move_up() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 9), empty(&clock, 9));
-    let mut line: Vec<_> = (0..3).map(|_| spawn(join([(&a, 2), (&b, 2)]))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    drop(line.remove(1));
+    let mut waiters: Vec<_> = (0..3).map(|_| spawn(join([(&a, 2), (&b, 2)]))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    drop(waiters.remove(1));
     assert_eq!((waiting(&a), waiting(&b)), (2, 2));
     pass(4, &clock, &[&a, &b]);
-    assert!(line.iter().all(|claim| claim.is_woken()));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
     assert_eq!((spent(&a), spent(&b)), (4, 4));
 }
 
@@ -102,14 +102,14 @@ fn claims_dropped_in_any_order_leave_nothing_behind() {
     for drops in [[0, 0, 0, 0], [3, 2, 1, 0], [1, 1, 1, 0], [2, 0, 1, 0]] {
         let clock = ManualClock::new();
         let [a, b, c] = [1, 2, 3].map(|_| empty(&clock, 20));
-        let mut line: Vec<_> = [[&a, &b], [&b, &c], [&c, &a], [&b, &a]]
+        let mut waiters: Vec<_> = [[&a, &b], [&b, &c], [&c, &a], [&b, &a]]
             .map(|[one, other]| spawn(join([(one, 2), (other, 3)])))
             .into_iter()
             .collect();
-        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
         for place in drops {
             pass(1, &clock, &[&a, &b, &c]);
-            drop(line.remove(place));
+            drop(waiters.remove(place));
         }
         for limiter in [&a, &b, &c] {
             assert_eq!((waiting(limiter), limiter.snapshot().waiting_tokens, limiter.deficiency()), (0, 0, 0));
@@ -182,10 +182,10 @@ fn a_claim_polled_once_and_then_stalled_delays_no_other() {
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut stalled = spawn(join([(&a, 2), (&b, 3)]));
     assert_pending!(stalled.poll());
-    let mut line: Vec<_> = (0..10).map(|_| spawn(join([(&b, 1), (&a, 1)]))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut waiters: Vec<_> = (0..10).map(|_| spawn(join([(&b, 1), (&a, 1)]))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     pass(13, &clock, &[&a, &b]);
-    assert!(line.iter().all(|claim| claim.is_woken()));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
     assert_eq!((spent(&a), spent(&b)), (12, 13), "the stalled claim has its tokens, though it has not seen them");
     assert_eq!(costs(&mut stalled), [2, 3]);
 }

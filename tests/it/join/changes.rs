@@ -235,12 +235,12 @@ fn a_cap_lowered_and_raised_while_the_other_queue_is_not_ready_changes_nothing()
 fn caps_on_both_queues_release_the_next_claim_in_any_order_of_arguments() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 2), capped(&clock, 2));
-    let mut line: Vec<_> = (0..6)
+    let mut waiters: Vec<_> = (0..6)
         .map(|turn| spawn(if turn % 2 == 0 { join([(&a, 2), (&b, 1)]) } else { join([(&b, 2), (&a, 1)]) }))
         .collect();
-    let mut held = done(&mut line[0]).unwrap();
-    line[1..].iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    for claim in &mut line[1..] {
+    let mut held = done(&mut waiters[0]).unwrap();
+    waiters[1..].iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    for claim in &mut waiters[1..] {
         assert!(!claim.is_woken());
         let [of_a, of_b] = held;
         drop(of_b);
@@ -377,8 +377,8 @@ fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
     let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
     let builder =
         Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock.clone());
-    let lines = [builder.clone().build().unwrap(), builder.build().unwrap()];
-    for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &lines[index])) {
+    let limiters = [builder.clone().build().unwrap(), builder.build().unwrap()];
+    for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &limiters[index])) {
         held.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
         clock.0.lock().unwrap().0 += Duration::from_secs(1);
         assert_eq!((held.available(), last.available()), (5, 0));

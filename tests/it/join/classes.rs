@@ -13,37 +13,37 @@ use tollgate::{
 /// The turn of the joint claim comes at once: nothing else waits. It stands aside until 50, in time for its own 5 tokens.
 #[test]
 fn a_class_passes_its_joint_claim_until_that_is_due() {
-    let Setup { requests, a, b, mut line, .. } = setup();
-    line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-    line.many("b", &b, 7, 1);
-    line.until(200);
-    assert_eq!(line.log(), "b0 10, b1 20, b2 30, b3 40, b4 50, joint 100, b5 110, b6 120");
+    let Setup { requests, a, b, mut timeline, .. } = setup();
+    timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+    timeline.many("b", &b, 7, 1);
+    timeline.until(200);
+    assert_eq!(timeline.log(), "b0 10, b1 20, b2 30, b3 40, b4 50, joint 100, b5 110, b6 120");
 }
 
 /// The class of the joint claim is charged 3 tokens at its turn, at 10. So b has 3 tokens before a has its next one; and
 /// both pass the joint claim until 70.
 #[test]
 fn a_turn_is_charged_and_claims_of_all_classes_pass() {
-    let Setup { requests, a, b, mut line, .. } = setup();
-    line.many("b", &b, 6, 1);
-    line.joint("joint", [(any(&requests), 1), (any_class(&a), 3)]);
-    line.many("a", &a, 4, 1);
-    line.until(200);
+    let Setup { requests, a, b, mut timeline, .. } = setup();
+    timeline.many("b", &b, 6, 1);
+    timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 3)]);
+    timeline.many("a", &a, 4, 1);
+    timeline.until(200);
     let log = "b0 10, b1 20, b2 30, b3 40, a0 50, b4 60, a1 70, joint 100, b5 110, a2 120, a3 130";
-    assert_eq!(line.log(), log);
+    assert_eq!(timeline.log(), log);
 }
 
 /// One joint claim of a class stands aside at a time. What is behind the second one waits for the first.
 #[test]
 fn the_second_joint_claim_of_a_class_waits_for_the_first() {
-    let Setup { requests, a, b, mut line, .. } = setup();
-    line.joint("first", [(any(&requests), 1), (any_class(&a), 1)]);
-    line.plain("between", &a, 1);
-    line.joint("second", [(any(&requests), 1), (any_class(&a), 1)]);
-    line.plain("behind", &a, 1);
-    line.many("b", &b, 3, 1);
-    line.until(250);
-    assert_eq!(line.log(), "between 10, b0 20, b1 30, b2 40, first 100, behind 100, second 200");
+    let Setup { requests, a, b, mut timeline, .. } = setup();
+    timeline.joint("first", [(any(&requests), 1), (any_class(&a), 1)]);
+    timeline.plain("between", &a, 1);
+    timeline.joint("second", [(any(&requests), 1), (any_class(&a), 1)]);
+    timeline.plain("behind", &a, 1);
+    timeline.many("b", &b, 3, 1);
+    timeline.until(250);
+    assert_eq!(timeline.log(), "between 10, b0 20, b1 30, b2 40, first 100, behind 100, second 200");
     assert_eq!(a.snapshot().waiting_tasks, 0);
 }
 
@@ -54,13 +54,13 @@ fn classes_of_two_limiters_in_opposite_orders() {
     let (one, two) = (divided(&clock), divided(&clock));
     let [a, b] = ["a", "b"].map(|name| class(&one, name, 1));
     let [c, d] = ["c", "d"].map(|name| class(&two, name, 1));
-    let mut line = Timeline::new(&clock, [&one, &two]);
-    line.many("a", &a, 2, 2);
-    line.many("d", &d, 2, 2);
-    line.joint("ac", [(any_class(&a), 2), (any_class(&c), 4)]);
-    line.joint("db", [(any_class(&d), 4), (any_class(&b), 2)]);
-    line.until(400);
-    assert_eq!(line.log(), "a0 20, d0 20, a1 40, d1 40, ac 80, db 120");
+    let mut timeline = Timeline::new(&clock, [&one, &two]);
+    timeline.many("a", &a, 2, 2);
+    timeline.many("d", &d, 2, 2);
+    timeline.joint("ac", [(any_class(&a), 2), (any_class(&c), 4)]);
+    timeline.joint("db", [(any_class(&d), 4), (any_class(&b), 2)]);
+    timeline.until(400);
+    assert_eq!(timeline.log(), "a0 20, d0 20, a1 40, d1 40, ac 80, db 120");
 }
 
 /// A claim above the burst has its first installments in turn, like any claim; only the last one waits for the others.
@@ -70,11 +70,11 @@ fn a_joint_claim_above_the_burst_is_paid_in_installments() {
     let clock = ManualClock::new();
     let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let mut line = Timeline::new(&clock, [&requests, &tokens]);
-    line.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
-    line.many("b", &b, 3, 10);
-    line.until(1_200);
-    assert_eq!(line.log(), "b0 200, b1 400, b2 500, giant 1000");
+    let mut timeline = Timeline::new(&clock, [&requests, &tokens]);
+    timeline.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
+    timeline.many("b", &b, 3, 10);
+    timeline.until(1_200);
+    assert_eq!(timeline.log(), "b0 200, b1 400, b2 500, giant 1000");
     assert_eq!((tokens.snapshot().granted, tokens.available()), (55, 10));
 }
 
@@ -88,13 +88,13 @@ fn a_joint_claim_is_cancelled_at_each_stage() {
         // Held since 50: the two tokens minted since are there at once.
         (75, "b0 10, b1 20, b2 30, b3 40, b4 50, b5 75, b6 75"),
     ] {
-        let Setup { requests, tokens, a, b, mut line } = setup();
-        line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-        line.many("b", &b, 7, 1);
-        line.until(at);
-        line.cancel("joint");
-        line.until(200);
-        assert_eq!(line.log(), log, "cancelled at {at}");
+        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+        timeline.many("b", &b, 7, 1);
+        timeline.until(at);
+        timeline.cancel("joint");
+        timeline.until(200);
+        assert_eq!(timeline.log(), log, "cancelled at {at}");
         assert_eq!((requests.available(), tokens.snapshot().granted), (1, 7), "cancelled at {at}");
     }
 }
@@ -105,11 +105,11 @@ fn a_joint_claim_above_the_burst_gives_back_what_was_set_aside() {
     let clock = ManualClock::new();
     let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
     let a = class(&tokens, "a", 1);
-    let mut line = Timeline::new(&clock, [&requests, &tokens]);
-    line.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
-    line.until(260);
+    let mut timeline = Timeline::new(&clock, [&requests, &tokens]);
+    timeline.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
+    timeline.until(260);
     assert_eq!(tokens.snapshot().granted, 0);
-    line.cancel("giant");
+    timeline.cancel("giant");
     assert_eq!(tokens.available(), 10, "20 were set aside, 6 were in the bucket, and the burst is 10");
     assert_eq!(tokens.snapshot().granted, 0);
 }
@@ -134,16 +134,16 @@ fn a_joint_claim_that_nobody_saw_granted_is_refunded() {
 #[test]
 fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
     for (at, ahead) in [(0, 1), (0, 0), (30, 0), (75, 0)] {
-        let Setup { requests, tokens, a, b, mut line } = setup();
-        line.many("ahead", &a, ahead, 10);
-        line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-        line.many("b", &b, 7, 1);
-        line.until(at);
+        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        timeline.many("ahead", &a, ahead, 10);
+        timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+        timeline.many("b", &b, 7, 1);
+        timeline.until(at);
         a.remove();
-        line.look();
-        assert!(line.log().contains(&format!("!joint {at}")), "{}", line.log());
-        line.until(200);
-        assert!(line.waiting.is_empty(), "{}", line.log());
+        timeline.look();
+        assert!(timeline.log().contains(&format!("!joint {at}")), "{}", timeline.log());
+        timeline.until(200);
+        assert!(timeline.waiting.is_empty(), "{}", timeline.log());
         assert_eq!((requests.available(), tokens.snapshot().granted), (1, 7), "removed at {at}");
     }
 }
@@ -151,15 +151,15 @@ fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
 #[test]
 fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
     for at in [0, 30, 75] {
-        let Setup { requests, tokens, a, b, mut line } = setup();
-        line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-        line.joint("behind", [(any(&requests), 1), (any_class(&a), 5)]);
-        line.many("b", &b, 9, 1);
-        line.until(at);
+        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+        timeline.joint("behind", [(any(&requests), 1), (any_class(&a), 5)]);
+        timeline.many("b", &b, 9, 1);
+        timeline.until(at);
         tokens.close();
-        line.look();
-        assert!(line.waiting.is_empty(), "{}", line.log());
-        line.until(200);
+        timeline.look();
+        assert!(timeline.waiting.is_empty(), "{}", timeline.log());
+        timeline.until(200);
         assert_eq!(requests.available(), 1);
     }
 }
@@ -168,28 +168,28 @@ fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
 #[test]
 fn a_pause_delays_the_joint_claim_in_both() {
     for which in [0, 1] {
-        let Setup { requests, tokens, a, b, mut line } = setup();
-        line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-        line.many("b", &b, 4, 1);
-        line.until(75);
+        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+        timeline.many("b", &b, 4, 1);
+        timeline.until(75);
         [&requests, &tokens][which].pause_for(Duration::from_millis(125));
-        line.until(400);
-        assert!(line.log().ends_with("joint 200"), "{}", line.log());
+        timeline.until(400);
+        assert!(timeline.log().ends_with("joint 200"), "{}", timeline.log());
     }
 }
 
 /// While the request is out of reach, the class gets its tokens; and the claim is held in time again.
 #[test]
 fn a_slower_quota_sets_the_held_claim_aside_again() {
-    let Setup { requests, a, b, mut line, .. } = setup();
-    line.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
-    line.many("b", &b, 30, 1);
-    line.until(60);
+    let Setup { requests, a, b, mut timeline, .. } = setup();
+    timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
+    timeline.many("b", &b, 30, 1);
+    timeline.until(60);
     // 0.6 of the request are there; the rest takes 400 ms.
     requests.set_quota(0, Quota::per_second(1).burst(1)).unwrap();
-    line.look();
-    line.until(1_000);
-    let log = line.log();
+    timeline.look();
+    timeline.until(1_000);
+    let log = timeline.log();
     assert!(log.contains("b4 50, b5 60, b6 70"), "{log}");
     assert!(log.ends_with("b29 300, joint 460"), "{log}");
 }
@@ -201,15 +201,15 @@ fn joint_claims_have_the_share_of_their_class() {
     let fast = limiter(&clock, Quota::per_second(1_000).burst(100));
     let tokens = divided(&clock);
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 9));
-    let mut line = Timeline::new(&clock, [&fast, &tokens]);
-    line.many("b", &b, 200, 1);
+    let mut timeline = Timeline::new(&clock, [&fast, &tokens]);
+    timeline.many("b", &b, 200, 1);
     for index in 0..40 {
-        line.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
+        timeline.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
     }
-    line.until(1_000);
+    timeline.until(1_000);
     assert_eq!((a.snapshot().served, b.snapshot().served), (10, 90));
-    line.until(3_000);
-    assert!(line.waiting.is_empty());
+    timeline.until(3_000);
+    assert!(timeline.waiting.is_empty());
 }
 
 /// A class takes no turns ahead while the other limiter has no tokens: it would get as many tokens at once later.
@@ -219,16 +219,16 @@ fn turns_are_not_saved_up() {
     let by_hand = limiter(&clock, Quota::manual(100).initial(0));
     let tokens = divided(&clock);
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let mut line = Timeline::new(&clock, [&by_hand, &tokens]);
+    let mut timeline = Timeline::new(&clock, [&by_hand, &tokens]);
     for index in 0..30 {
-        line.joint(format!("a{index}"), [(any(&by_hand), 1), (any_class(&a), 1)]);
+        timeline.joint(format!("a{index}"), [(any(&by_hand), 1), (any_class(&a), 1)]);
     }
-    line.until(1_000);
-    line.many("b", &b, 40, 1);
+    timeline.until(1_000);
+    timeline.many("b", &b, 40, 1);
     by_hand.replenish(100);
-    line.look();
-    line.until(1_200);
-    let of = |name: &str| line.log.iter().filter(|entry| entry.starts_with(name)).count();
+    timeline.look();
+    timeline.until(1_200);
+    let of = |name: &str| timeline.log.iter().filter(|entry| entry.starts_with(name)).count();
     assert_eq!((of("a"), of("b")), (10, 20), "b took the burst of 10; each had half of the 20 tokens since");
 }
 
@@ -240,15 +240,15 @@ fn queues_on_different_clocks_hold_nothing_before_the_last_turn() {
     let tokens = divided(&clock);
     let plain = limiter(&other, Quota::per_second(1_000).burst(100));
     let (a, c) = (class(&tokens, "a", 1), class(&tokens, "c", 1));
-    let mut line = Timeline::new(&clock, [&plain, &tokens]);
-    line.many("a", &a, 2, 5);
-    line.joint("first", [(any(&plain), 1), (any_class(&a), 1)]);
-    line.joint("second", [(any(&plain), 1), (any_class(&c), 1)]);
+    let mut timeline = Timeline::new(&clock, [&plain, &tokens]);
+    timeline.many("a", &a, 2, 5);
+    timeline.joint("first", [(any(&plain), 1), (any_class(&a), 1)]);
+    timeline.joint("second", [(any(&plain), 1), (any_class(&c), 1)]);
     for _ in 0..30 {
         other.advance(5 * MS);
-        line.until(line.now + 5);
+        timeline.until(timeline.now + 5);
     }
-    assert_eq!(line.log(), "a0 50, second 60, a1 110, first 120");
+    assert_eq!(timeline.log(), "a0 50, second 60, a1 110, first 120");
 }
 
 #[test]
@@ -258,15 +258,15 @@ fn a_ceiling_is_charged_at_the_turn() {
     let tokens = divided(&clock);
     let ceiling = Share::weight(1).ceiling(Quota::per_second(20).burst(2).initial(0));
     let (a, b) = (tokens.class("a", ceiling).unwrap(), class(&tokens, "b", 1));
-    let mut line = Timeline::new(&clock, [&fast, &tokens]);
+    let mut timeline = Timeline::new(&clock, [&fast, &tokens]);
     for index in 0..4 {
-        line.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
+        timeline.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
     }
-    line.until(30);
+    timeline.until(30);
     assert!(a.snapshot().is_held);
-    line.many("b", &b, 3, 1);
-    line.until(300);
-    assert_eq!(line.log(), "b0 30, b1 30, b2 30, a0 50, a1 100, a2 150, a3 200");
+    timeline.many("b", &b, 3, 1);
+    timeline.until(300);
+    assert_eq!(timeline.log(), "b0 30, b1 30, b2 30, a0 50, a1 100, a2 150, a3 200");
 }
 
 /// The in-flight cap of a limiter with classes holds all classes back, as for any claim in service.

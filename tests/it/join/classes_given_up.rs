@@ -105,7 +105,7 @@ fn try_join_passes_claims_that_ceilings_hold_back_as_try_acquire_does() {
     assert!(a.try_acquire(1).is_err());
 }
 
-/// Claims that wait aside need no space on the line of tokens, so their sum is not bounded by it.
+/// Claims that wait aside need no positions in the sequence of tokens, so their sum is not bounded by it.
 #[test]
 fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_largest_number() {
     let clock = ManualClock::new();

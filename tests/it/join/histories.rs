@@ -35,16 +35,16 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => costs().prop_map(Op::Join),
         2 => costs().prop_map(Op::Turned),
-        3 => (0_usize..QUEUES, 1_u64..6).prop_map(|(line, cost)| Op::Plain(line, cost)),
+        3 => (0_usize..QUEUES, 1_u64..6).prop_map(|(queue, cost)| Op::Plain(queue, cost)),
         1 => costs().prop_map(Op::TryJoin),
         3 => (0_usize..8).prop_map(Op::Cancel),
         2 => (0_usize..8).prop_map(Op::Poll),
         2 => Just(Op::Release),
         6 => (1_u64..30).prop_map(Op::Pass),
-        2 => (0_usize..QUEUES, 1_u64..30).prop_map(|(line, span)| Op::Glance(line, span)),
-        1 => (0_usize..QUEUES, 1_u64..60).prop_map(|(line, span)| Op::Pause(line, span)),
+        2 => (0_usize..QUEUES, 1_u64..30).prop_map(|(queue, span)| Op::Glance(queue, span)),
+        1 => (0_usize..QUEUES, 1_u64..60).prop_map(|(queue, span)| Op::Pause(queue, span)),
         2 => (0_usize..QUEUES).prop_map(Op::Resume),
-        1 => (0_usize..QUEUES, 5_u64..9).prop_map(|(line, cap)| Op::SetCap(line, cap)),
+        1 => (0_usize..QUEUES, 5_u64..9).prop_map(|(queue, cap)| Op::SetCap(queue, cap)),
     ]
 }
 
@@ -83,10 +83,10 @@ fn step(world: &mut World<'_>, oracle: &mut Oracle, op: Op) -> Result<(), TestCa
             let possible = oracle.claim(number, costs, order(turned), true);
             prop_assert_eq!(granted, expected(oracle, number, possible), "{:?}", op);
         }
-        Op::Plain(line, cost) => {
-            let (number, granted) = world.plain(line, cost);
+        Op::Plain(queue, cost) => {
+            let (number, granted) = world.plain(queue, cost);
             let mut costs = [0; QUEUES];
-            costs[line] = cost;
+            costs[queue] = cost;
             let possible = oracle.claim(number, costs, order(false), false);
             prop_assert_eq!(granted, expected(oracle, number, possible), "{:?}", op);
         }
@@ -124,17 +124,17 @@ fn step(world: &mut World<'_>, oracle: &mut Oracle, op: Op) -> Result<(), TestCa
                 oracle.pass();
             }
         }
-        Op::Pause(line, span) => {
-            world.limiters[line].pause_for(Duration::from_nanos(span));
-            oracle.pause(line, span);
+        Op::Pause(queue, span) => {
+            world.limiters[queue].pause_for(Duration::from_nanos(span));
+            oracle.pause(queue, span);
         }
-        Op::Resume(line) => {
-            world.limiters[line].resume();
-            oracle.resume(line);
+        Op::Resume(queue) => {
+            world.limiters[queue].resume();
+            oracle.resume(queue);
         }
-        Op::SetCap(line, cap) => {
-            if world.limiters[line].set_max_in_flight(cap).is_ok() {
-                oracle.set_cap(line, cap);
+        Op::SetCap(queue, cap) => {
+            if world.limiters[queue].set_max_in_flight(cap).is_ok() {
+                oracle.set_cap(queue, cap);
             }
         }
     }
@@ -184,7 +184,7 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
     for &op in ops {
         match op {
             Op::Join(costs) | Op::Turned(costs) => drop(world.joint(costs, matches!(op, Op::Turned(_)))),
-            Op::Plain(line, cost) => drop(world.plain(line, cost)),
+            Op::Plain(queue, cost) => drop(world.plain(queue, cost)),
             Op::TryJoin(costs) => drop(world.try_joint(costs)),
             // Only claims that wait: otherwise refunds would have to be added to the law.
             Op::Cancel(ago) => {
@@ -206,17 +206,17 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
                 world.check()?;
                 seen.looked = seen.now;
             }
-            Op::Glance(line, span) => {
+            Op::Glance(queue, span) => {
                 clock.advance(Duration::from_nanos(span));
                 seen.now += span;
-                limiters[line].tick();
+                limiters[queue].tick();
             }
             Op::Release | Op::Pause(..) | Op::Resume(_) | Op::SetCap(..) => {}
         }
         seen.note(&world);
     }
-    for (line, rule) in rules.iter().enumerate() {
-        seen.keeps_the_law(line, rule)?;
+    for (queue, rule) in rules.iter().enumerate() {
+        seen.keeps_the_law(queue, rule)?;
     }
     all_claims_are_served(&mut world, rules)
 }
@@ -241,19 +241,19 @@ impl Seen {
 
     /// A grant seen at `at` was due after `from`. For each window that begins with one grant and ends with another,
     /// counts the grants that were certainly in it.
-    fn keeps_the_law(&self, line: usize, rule: &Rule) -> Result<(), TestCaseError> {
-        let grants: Vec<_> = self.granted.values().filter(|(_, _, costs)| costs[line] > 0).collect();
+    fn keeps_the_law(&self, queue: usize, rule: &Rule) -> Result<(), TestCaseError> {
+        let grants: Vec<_> = self.granted.values().filter(|(_, _, costs)| costs[queue] > 0).collect();
         for (from, ..) in &grants {
             for (_, at, _) in grants.iter().filter(|(_, at, _)| at > from) {
                 let inside = grants.iter().filter(|(after, seen, _)| after >= from && seen <= at);
                 let (tokens, largest) =
-                    inside.fold((0, 0), |(sum, most), (_, _, costs)| (sum + costs[line], costs[line].max(most)));
+                    inside.fold((0, 0), |(sum, most), (_, _, costs)| (sum + costs[queue], costs[queue].max(most)));
                 // Tokens are saved for a claim above the burst, so a window may open with one.
                 let most = rule.burst.max(largest) + (at - from) * rule.amount / rule.period + 1;
                 prop_assert!(
                     tokens <= most,
                     "queue {}: {} tokens in {}..={}, at most {}",
-                    line,
+                    queue,
                     tokens,
                     from,
                     at,

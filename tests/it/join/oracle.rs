@@ -33,7 +33,7 @@ pub(crate) struct Bucket {
     pub(crate) flying: u64,
     paused_until: u64,
     /// Plain claims with their costs, and the places of joint claims, which have no cost here.
-    line: VecDeque<(usize, Option<u64>)>,
+    queue: VecDeque<(usize, Option<u64>)>,
     held: Option<Held>,
     blocked: BTreeSet<usize>,
     aside: BTreeSet<usize>,
@@ -72,7 +72,7 @@ impl Bucket {
             rem: 0,
             flying: 0,
             paused_until: 0,
-            line: VecDeque::new(),
+            queue: VecDeque::new(),
             held: None,
             blocked: BTreeSet::new(),
             aside: BTreeSet::new(),
@@ -87,10 +87,10 @@ impl Bucket {
         let bound = front.map_or(burst, |cost| burst.max(cost));
         let credit = amount * nanoseconds + self.rem;
         let (minted, rem) = (credit / period, credit % period);
-        let room = bound.saturating_sub(self.level);
+        let space = bound.saturating_sub(self.level);
         // The bucket was full before this nanosecond: the time is lost.
-        let burned = minted > room || (minted == room && rem >= amount);
-        self.level += minted.min(room);
+        let burned = minted > space || (minted == space && rem >= amount);
+        self.level += minted.min(space);
         self.rem = if burned { 0 } else { rem };
     }
 
@@ -135,7 +135,7 @@ impl Bucket {
 
     /// Removes a claim that is not held from wherever it is.
     fn forget(&mut self, number: usize) {
-        self.line.retain(|(other, _)| *other != number);
+        self.queue.retain(|(other, _)| *other != number);
         self.blocked.remove(&number);
         self.aside.remove(&number);
         self.alarms.retain(|(_, other)| *other != number);
@@ -146,7 +146,7 @@ impl Bucket {
     }
 
     fn has(&self, number: usize) -> bool {
-        self.is_held(number) || self.line.iter().any(|(other, _)| *other == number) || self.is_aside(number)
+        self.is_held(number) || self.queue.iter().any(|(other, _)| *other == number) || self.is_aside(number)
     }
 
     fn is_aside(&self, number: usize) -> bool {
@@ -157,7 +157,7 @@ impl Bucket {
 
     pub(crate) fn waiting(&self) -> usize {
         let aside = self.blocked.len() + self.aside.len() + self.alarms.len();
-        self.line.len() + aside + usize::from(self.held.is_some())
+        self.queue.len() + aside + usize::from(self.held.is_some())
     }
 
     pub(crate) fn level(&self) -> u64 {
@@ -171,7 +171,7 @@ impl Bucket {
 
     /// No claim waits in the queue.
     fn is_free(&self) -> bool {
-        self.line.is_empty() && self.held.is_none()
+        self.queue.is_empty() && self.held.is_none()
     }
 }
 
@@ -215,7 +215,7 @@ impl Oracle {
         let bucket = &self.buckets[queue];
         match bucket.held {
             Some(held) => Some(self.claims[&held.number].costs[queue]),
-            None => bucket.line.front()?.1,
+            None => bucket.queue.front()?.1,
         }
     }
 
@@ -251,7 +251,7 @@ impl Oracle {
         };
         self.claims.insert(number, claim);
         for (bucket, cost) in self.buckets.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
-            bucket.line.push_back((number, (!is_joint).then_some(cost)));
+            bucket.queue.push_back((number, (!is_joint).then_some(cost)));
         }
         // The locks are released in this order.
         (0..QUEUES).rev().for_each(|queue| self.serve(queue));
@@ -356,9 +356,9 @@ impl Oracle {
                 continue;
             }
             if bucket.held.is_none()
-                && let Some((number, None)) = bucket.line.front().copied()
+                && let Some((number, None)) = bucket.queue.front().copied()
             {
-                bucket.line.pop_front();
+                bucket.queue.pop_front();
                 self.stand_aside(queue, number);
                 continue;
             }
@@ -384,12 +384,12 @@ impl Oracle {
                     self.push_update(queue, number);
                     continue;
                 }
-            } else if let Some((number, Some(cost))) = bucket.line.front().copied()
+            } else if let Some((number, Some(cost))) = bucket.queue.front().copied()
                 && bucket.fits(cost)
             {
                 bucket.mint(0, Some(cost));
                 bucket.take(cost);
-                bucket.line.pop_front();
+                bucket.queue.pop_front();
                 self.claims.get_mut(&number).expect("waits").granted_at = Some(bucket.at);
                 continue;
             }
@@ -543,7 +543,7 @@ impl Oracle {
                 self.buckets[queue].give_back(costs[queue]);
             } else {
                 let is_plain =
-                    self.buckets[queue].line.front().is_some_and(|(first, cost)| *first == number && cost.is_some());
+                    self.buckets[queue].queue.front().is_some_and(|(first, cost)| *first == number && cost.is_some());
                 let is_front = is_plain && self.buckets[queue].held.is_none();
                 self.buckets[queue].forget(number);
                 if is_front {

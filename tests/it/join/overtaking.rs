@@ -13,22 +13,22 @@ fn per_second(clock: &ManualClock, rate: u64, burst: u64) -> Limiter {
 }
 
 /// Callers that claim again as soon as they are granted.
-struct Crowd<F> {
-    line: Vec<Spawn<F>>,
+struct Callers<F> {
+    claims: Vec<Spawn<F>>,
     granted: u64,
 }
 
-impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
+impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Callers<F> {
     fn new(count: usize, claim: impl Fn() -> F) -> Self {
-        let mut crowd = Self { line: (0..count).map(|_| spawn(claim())).collect(), granted: 0 };
-        crowd.line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-        crowd
+        let mut callers = Self { claims: (0..count).map(|_| spawn(claim())).collect(), granted: 0 };
+        callers.claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        callers
     }
 
     /// Returns how many were granted and claimed again.
     fn claim_again(&mut self, claim: impl Fn() -> F) -> u64 {
         let before = self.granted;
-        for place in &mut self.line {
+        for place in &mut self.claims {
             while place.is_woken() {
                 let granted = assert_ready_ok!(place.poll());
                 drop(granted);
@@ -47,8 +47,8 @@ impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
 fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], costs: [u64; N]) -> (u64, u64) {
     let claim = || join(std::array::from_fn(|index| (limiters[index], costs[index])));
     let plain = || limiters[0].consume(1);
-    let (mut joint, mut others): (Crowd<Join<'a, N>>, Crowd<Consume<'a>>) =
-        (Crowd::new(10, claim), Crowd::new(10, plain));
+    let (mut joint, mut others): (Callers<Join<'a, N>>, Callers<Consume<'a>>) =
+        (Callers::new(10, claim), Callers::new(10, plain));
     for _ in 0..10 * SECOND {
         clock.advance(MS);
         tick(&limiters);

@@ -40,8 +40,8 @@ fn a_full_queue_is_named() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
-    let mut in_line = spawn(b.consume(1));
-    assert_pending!(in_line.poll());
+    let mut ahead = spawn(b.consume(1));
+    assert_pending!(ahead.poll());
     assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::QueueFull { waiting: 1 }));
     assert_eq!(refusal([(&b, 1), (&a, 1)]), by(0, ConsumeError::QueueFull { waiting: 1 }));
     assert_eq!(a.snapshot().waiting_tasks, 0);
@@ -52,10 +52,10 @@ fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
-    let mut in_line = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(in_line.poll());
+    let mut ahead = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(ahead.poll());
     assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::QueueFull { waiting: 1 });
-    drop(in_line);
+    drop(ahead);
     assert_pending!(spawn(b.consume(1)).poll());
 }
 
@@ -185,9 +185,9 @@ fn no_wait_is_estimated_while_a_joint_claim_waits() {
     assert_pending!(joint.poll());
     assert_eq!(a.estimate(1), None);
     assert_eq!(denied([(&a, 1)]).1.retry_after, None);
-    let mut patient = spawn(a.consume(1).within(MS));
-    assert_pending!(patient.poll(), "no schedule says that it would be too late");
-    drop(patient);
+    let mut with_deadline = spawn(a.consume(1).within(MS));
+    assert_pending!(with_deadline.poll(), "no schedule says that it would be too late");
+    drop(with_deadline);
     drop(joint);
     assert_eq!(a.estimate(1), Some(2 * MS));
     pass(1, &clock, &[&a]);

@@ -223,11 +223,11 @@ fn a_thread_blocked_behind_a_claim_of_an_idle_runtime_is_served() {
     a.set_quota(0, Quota::new(1, MS).burst(1)).unwrap();
     b.set_quota(0, Quota::new(1, 50 * MS).burst(1)).unwrap();
     let (tell, hear) = std::sync::mpsc::channel();
-    let patience = Duration::from_secs(3_600);
+    let max_wait = Duration::from_secs(3_600);
     let served = std::thread::scope(|scope| {
         let a = &a;
         scope.spawn(move || tell.send(a.blocking_consume(1).map(|grant| grant.cost())));
-        let served = hear.recv_timeout(patience);
+        let served = hear.recv_timeout(max_wait);
         drop(stalled); // lets the thread end in any case
         served
     });
@@ -285,12 +285,12 @@ async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
         clock.leap(1);
         sleep(2 * MS).await;
         assert!(passes.is_woken(), "the driver now sleeps without an alarm");
-        let crowded = built();
-        let mut line: Vec<_> = (0..due).map(|_| spawn(crowded.consume(1))).collect();
-        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let busy = built();
+        let mut waiters: Vec<_> = (0..due).map(|_| spawn(busy.consume(1))).collect();
+        waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
         sleep(Duration::from_micros(1)).await;
         clock.leap(due);
-        let mut claim = spawn(join([(&crowded, 1), (&quiet, 2)]));
+        let mut claim = spawn(join([(&busy, 1), (&quiet, 2)]));
         assert_pending!(claim.poll());
         clock.leap(2);
         sleep(5 * MS).await;
@@ -310,8 +310,8 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
         let flying = capped.try_acquire(1).unwrap();
         let mut joint = spawn(join([(&slow, 80), (&capped, 1)]));
         assert_pending!(joint.poll());
-        let mut line: Vec<_> = (0..100).map(|_| spawn(slow.consume(1))).collect();
-        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let mut waiters: Vec<_> = (0..100).map(|_| spawn(slow.consume(1))).collect();
+        waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
         tokio::task::yield_now().await;
         // Polled once, this moves the clock and lets no other task run.
         assert_pending!(spawn(tokio::time::advance(100 * MS)).poll());
@@ -321,11 +321,11 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
         } else {
             slow.tick();
         }
-        let woken = |line: &[Spawn<Consume<'_>>]| line.iter().filter(|claim| claim.is_woken()).count();
-        assert!(woken(&line) < 100, "the queue is behind");
+        let woken = |waiters: &[Spawn<Consume<'_>>]| waiters.iter().filter(|claim| claim.is_woken()).count();
+        assert!(woken(&waiters) < 100, "the queue is behind");
         drop(flying);
         sleep(79 * MS).await;
-        assert_eq!((woken(&line), joint.is_woken()), (100, false));
+        assert_eq!((woken(&waiters), joint.is_woken()), (100, false));
         sleep(2 * MS).await;
         assert!(joint.is_woken());
     }

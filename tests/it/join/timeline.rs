@@ -39,15 +39,15 @@ pub(crate) struct Setup {
     pub(crate) tokens: Limiter,
     pub(crate) a: Class,
     pub(crate) b: Class,
-    pub(crate) line: Timeline,
+    pub(crate) timeline: Timeline,
 }
 
 pub(crate) fn setup() -> Setup {
     let clock = ManualClock::new();
     let (requests, tokens) = (slow(&clock), divided(&clock));
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let line = Timeline::new(&clock, [&requests, &tokens]);
-    Setup { requests, tokens, a, b, line }
+    let timeline = Timeline::new(&clock, [&requests, &tokens]);
+    Setup { requests, tokens, a, b, timeline }
 }
 
 /// A claim that waits. Its result is whether it was granted.

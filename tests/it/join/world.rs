@@ -88,10 +88,10 @@ impl<'a> World<'a> {
         self.claim(Future::Joint(spawn(join(claims))), costs)
     }
 
-    pub(crate) fn plain(&mut self, line: usize, cost: u64) -> (usize, Option<bool>) {
+    pub(crate) fn plain(&mut self, queue: usize, cost: u64) -> (usize, Option<bool>) {
         let mut costs = [0; QUEUES];
-        costs[line] = cost;
-        self.claim(Future::Plain(spawn(self.limiters[line].consume(cost))), costs)
+        costs[queue] = cost;
+        self.claim(Future::Plain(spawn(self.limiters[queue].consume(cost))), costs)
     }
 
     pub(crate) fn try_joint(&mut self, costs: [u64; QUEUES]) -> Option<usize> {
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
 
     fn keep(&mut self, number: usize, costs: [u64; QUEUES], grants: Vec<Grant<'a>>) {
         self.held.insert(number, (costs, grants));
-        (0..QUEUES).for_each(|line| self.spent[line] += costs[line]);
+        (0..QUEUES).for_each(|queue| self.spent[queue] += costs[queue]);
     }
 
     /// The claim that arrived `ago` claims ago, if its caller still has it.

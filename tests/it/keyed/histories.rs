@@ -216,7 +216,7 @@ impl Both<'_> {
 
     /// For all keys, for one, or reset for one. Steps of a keyed quota are counted from another instant than the
     /// oracle's.
-    fn set_quota(&mut self, key: usize, way: usize, index: usize, rule: Rule) {
+    fn set_quota(&mut self, key: usize, kind: usize, index: usize, rule: Rule) {
         let rule = full(rule);
         if is_stepped(&rule) {
             return;
@@ -226,7 +226,7 @@ impl Both<'_> {
             rules[index] = rule;
             rules
         };
-        match way % 3 {
+        match kind % 3 {
             0 => {
                 let rules = with_rule(&self.rules[key]);
                 self.keyed.set_quota_for(&(key as Key), quotas(&rules)).expect("the map has no bound");
@@ -325,8 +325,8 @@ impl Both<'_> {
         }
         let seen = self.keyed.snapshot();
         // Also for the keys that have become live entries or packed levels again.
-        let told = (seen.granted.into(), seen.refunded.into());
-        prop_assert_eq!(told, turnover, "granted and refunded after op {}: {:?}", place, op);
+        let observed = (seen.granted.into(), seen.refunded.into());
+        prop_assert_eq!(observed, turnover, "granted and refunded after op {}: {:?}", place, op);
         let in_flight = seen.in_flight.map(Int::from);
         let seen = (seen.keys_waiting, seen.waiting_tasks, seen.waiting_tokens.into(), in_flight, seen.refused);
         prop_assert_eq!(seen, sums, "snapshot after op {}: {:?}", place, op);

@@ -69,61 +69,61 @@ fn an_identity_hasher_still_spreads_keys_over_shards() {
 
 thread_local! {
     /// The number of calls of the keys' methods before the next panic; negative if none panics.
-    static PATIENCE: Cell<i64> = const { Cell::new(-1) };
+    static CALLS_LEFT: Cell<i64> = const { Cell::new(-1) };
 }
 
-fn suffer() {
-    let left = PATIENCE.get();
+fn count_call() {
+    let left = CALLS_LEFT.get();
     if left == 0 {
         panic!("a key panics on purpose");
     }
-    PATIENCE.set(left - 1);
+    CALLS_LEFT.set(left - 1);
 }
 
 /// A key that can panic in each of its methods.
 #[derive(Debug)]
-struct Touchy(u32);
+struct PanickingKey(u32);
 
-impl Hash for Touchy {
+impl Hash for PanickingKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        suffer();
+        count_call();
         self.0.hash(hasher);
     }
 }
 
-impl PartialEq for Touchy {
+impl PartialEq for PanickingKey {
     fn eq(&self, other: &Self) -> bool {
-        suffer();
+        count_call();
         self.0 == other.0
     }
 }
 
-impl Eq for Touchy {}
+impl Eq for PanickingKey {}
 
-impl Clone for Touchy {
+impl Clone for PanickingKey {
     fn clone(&self) -> Self {
-        suffer();
+        count_call();
         Self(self.0)
     }
 }
 
-impl Drop for Touchy {
+impl Drop for PanickingKey {
     fn drop(&mut self) {
-        if PATIENCE.get() >= 0 && !std::thread::panicking() {
-            suffer();
+        if CALLS_LEFT.get() >= 0 && !std::thread::panicking() {
+            count_call();
         }
     }
 }
 
 /// Repeats `act`, which panics after one more call of the keys' methods each time, until it succeeds. Returns how often
 /// it panicked.
-fn harm(act: impl Fn()) -> i64 {
-    for patience in 0.. {
-        PATIENCE.set(patience);
-        let unharmed = catch_unwind(AssertUnwindSafe(&act)).is_ok();
-        PATIENCE.set(-1);
-        if unharmed {
-            return patience;
+fn panic_at_each_call(act: impl Fn()) -> i64 {
+    for calls in 0.. {
+        CALLS_LEFT.set(calls);
+        let succeeded = catch_unwind(AssertUnwindSafe(&act)).is_ok();
+        CALLS_LEFT.set(-1);
+        if succeeded {
+            return calls;
         }
     }
     unreachable!("`act` makes fewer calls")
@@ -137,53 +137,53 @@ fn keys_that_panic_leave_the_map_unchanged() {
     unchanged_by_panics(builder().top(Duration::from_secs(60)));
 }
 
-fn unchanged_by_panics(builder: KeyedBuilder<Touchy>) {
+fn unchanged_by_panics(builder: KeyedBuilder<PanickingKey>) {
     let clock = ManualClock::new();
     // One shard, so that all keys interfere with each other, and tables are rebuilt with all of them.
-    let keyed: KeyedLimiter<Touchy> = builder.clock(clock.clone()).shards(1).build().unwrap();
+    let keyed: KeyedLimiter<PanickingKey> = builder.clock(clock.clone()).shards(1).build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     let mut harmed = 0;
     for number in 0..300 {
-        let key = Touchy(number);
+        let key = PanickingKey(number);
         // A try that panicked took nothing, or it took its token before a drop panicked: at most one per try.
-        harmed += harm(|| drop(keyed.try_acquire(&key, 1)));
-        harmed += harm(|| _ = keyed.available(&key));
-        harmed += harm(|| _ = keyed.estimate(&key, 1));
+        harmed += panic_at_each_call(|| drop(keyed.try_acquire(&key, 1)));
+        harmed += panic_at_each_call(|| _ = keyed.available(&key));
+        harmed += panic_at_each_call(|| _ = keyed.estimate(&key, 1));
     }
     drop(std::panic::take_hook());
     assert!(harmed > 1_000, "keys panicked only {harmed} times");
     assert_eq!(keyed.snapshot().keys, 300, "a key was lost or is there twice");
-    assert!((0..300).all(|number| keyed.available(&Touchy(number)) == 2), "each took one token");
+    assert!((0..300).all(|number| keyed.available(&PanickingKey(number)) == 2), "each took one token");
 }
 
 #[test]
 fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consistent() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
-    let keyed: KeyedLimiter<Touchy> = builder.max_keys(200).build().unwrap();
+    let keyed: KeyedLimiter<PanickingKey> = builder.max_keys(200).build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     for number in 0..100 {
-        let key = Touchy(number);
+        let key = PanickingKey(number);
         drop(keyed.try_acquire(&key, 3).unwrap());
-        harm(|| {
+        panic_at_each_call(|| {
             let mut waiting = task::spawn(keyed.consume(&key, 1));
             assert!(waiting.poll().is_pending());
         });
     }
-    harm(|| keyed.set_quota(Quota::per_second(2).burst(6)).unwrap());
-    harm(|| keyed.set_quota_for(&Touchy(5), Quota::per_second(4).burst(8)).unwrap());
-    harm(|| keyed.reset_quota_for(&Touchy(5)));
+    panic_at_each_call(|| keyed.set_quota(Quota::per_second(2).burst(6)).unwrap());
+    panic_at_each_call(|| keyed.set_quota_for(&PanickingKey(5), Quota::per_second(4).burst(8)).unwrap());
+    panic_at_each_call(|| keyed.reset_quota_for(&PanickingKey(5)));
     drop(std::panic::take_hook());
-    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 0), "a key was reset");
+    assert!((0..100).all(|number| keyed.available(&PanickingKey(number)) == 0), "a key was reset");
     clock.advance(Duration::from_secs(1));
-    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 2), "the quota is two per second now");
+    assert!((0..100).all(|number| keyed.available(&PanickingKey(number)) == 2), "the quota is two per second now");
     clock.advance(Duration::from_secs(2));
     std::panic::set_hook(Box::new(|_| {}));
-    harm(|| keyed.tick());
+    panic_at_each_call(|| keyed.tick());
     drop(std::panic::take_hook());
     assert_eq!(keyed.snapshot().keys, 0);
     // The bound still counts correctly.
-    let newcomers: Vec<Touchy> = (1_000..1_201).map(Touchy).collect();
+    let newcomers: Vec<PanickingKey> = (1_000..1_201).map(PanickingKey).collect();
     assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(key, 1).is_ok()).count(), 200);
 }
 

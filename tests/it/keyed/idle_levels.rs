@@ -212,8 +212,8 @@ impl World {
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, .. })) => {
                 assert!(!expected, "denied {cost} of {bucket:?}, {when}");
                 let wait = bucket.wait(cost).map(Duration::from_nanos);
-                let told = (retry_after, i128::from(remaining));
-                assert_eq!(told, (wait, bucket.tokens().max(0)), "{bucket:?}, {when}");
+                let observed = (retry_after, i128::from(remaining));
+                assert_eq!(observed, (wait, bucket.tokens().max(0)), "{bucket:?}, {when}");
             }
             Err(TryAcquireError::TooLarge { most, .. }) => assert_eq!(most, bucket.rule.burst, "{when}"),
             Err(other) => panic!("{other:?}, {when}"),

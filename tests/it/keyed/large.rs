@@ -22,10 +22,10 @@ enum Kept {
     Waited,
 }
 
-fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimiter<u8> {
+fn keyed(kept: Kept, parent: Option<&Limiter>, clock: &ManualClock) -> KeyedLimiter<u8> {
     let builder = KeyedLimiter::builder().quota(quota()).clock(clock.clone());
     let keyed =
-        above.map_or(builder, |above| KeyedLimiter::builder().quota(quota()).clock(clock.clone()).parent(above));
+        parent.map_or(builder, |parent| KeyedLimiter::builder().quota(quota()).clock(clock.clone()).parent(parent));
     let keyed: KeyedLimiter<u8> = keyed.build().unwrap();
     match kept {
         Kept::Not => {}
@@ -55,14 +55,14 @@ fn a_too_large_claim_is_refused_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
         for cost in [MOST + 1, BURST - 5, u64::MAX] {
             let clock = ManualClock::new();
-            let above = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
+            let parent = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
             let plain = Limiter::builder().quota(quota()).clock(clock.clone()).build().unwrap();
             let expected = format!("{:?}", task::spawn(plain.consume(cost)).poll().map(|answer| answer.map(drop)));
             assert!(expected.contains(&format!("TooLarge {{ cost: {cost}, most: {MOST}, by: None")), "{expected}");
-            for above in [None, Some(&above)] {
-                let make = || keyed(kept, above, &clock);
+            for parent in [None, Some(&parent)] {
+                let make = || keyed(kept, parent, &clock);
                 let soon = Duration::from_secs(1);
-                let told = [
+                let observed = [
                     format!("{:?}", task::spawn(make().consume(&1, cost)).poll().map(|answer| answer.map(drop))),
                     format!(
                         "{:?}",
@@ -71,8 +71,8 @@ fn a_too_large_claim_is_refused_however_the_key_is_stored() {
                     format!("{:?}", task::spawn(make().consume_owned(1, cost)).poll().map(|answer| answer.map(drop))),
                     format!("Ready({:?})", make().blocking_consume(&1, cost).map(drop)),
                 ];
-                for told in told {
-                    assert_eq!(told, expected, "{kept:?}, {cost}, above: {}", above.is_some());
+                for answer in observed {
+                    assert_eq!(answer, expected, "{kept:?}, {cost}, parent: {}", parent.is_some());
                 }
                 assert_eq!(make().estimate(&1, cost), plain.estimate(cost), "{kept:?}, {cost}");
             }
@@ -87,12 +87,12 @@ fn a_too_large_claim_is_refused_however_the_key_is_stored() {
 #[test]
 fn a_try_can_take_the_whole_burst_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
-        for is_below in [false, true] {
+        for has_parent in [false, true] {
             let clock = ManualClock::new();
-            let above = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
-            let keyed = keyed(kept, is_below.then_some(&above), &clock);
+            let parent = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
+            let keyed = keyed(kept, has_parent.then_some(&parent), &clock);
             let cost = BURST - 5;
-            let when = format!("{kept:?}, below a limiter: {is_below}");
+            let when = format!("{kept:?}, below a limiter: {has_parent}");
             match keyed.try_acquire(&1, cost).map(drop) {
                 Err(TryAcquireError::Denied(Denied { remaining: 0, .. })) => {
                     assert!(matches!(kept, Kept::Waited), "{when}")

@@ -503,10 +503,10 @@ fn a_key_that_withdraws_its_parent_ticket_lets_any_number_pass() {
     drop(global.try_acquire(50).unwrap());
     let mut giant = task::spawn(keyed.consume(&1, 200));
     assert!(giant.poll().is_pending());
-    let mut crowd: Vec<_> = (0..150).map(|_| task::spawn(global.consume(1))).collect();
-    assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+    let mut waiters: Vec<_> = (0..150).map(|_| task::spawn(global.consume(1))).collect();
+    assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
     drop(giant);
-    assert!(crowd.iter().all(|claim| claim.is_woken()));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
 }
 
 #[test]

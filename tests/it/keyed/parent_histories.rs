@@ -22,7 +22,7 @@ type Future<'a> = std::pin::Pin<Box<dyn std::future::Future<Output = Seen<'a>> +
 /// A grant of a key, or of the parent limiter.
 enum Held<'a> {
     Key(KeyedGrant<'a, u8, std::hash::RandomState>),
-    Above(tollgate::Grant<'a>),
+    Parent(tollgate::Grant<'a>),
 }
 
 struct Live<'a> {
@@ -43,8 +43,8 @@ enum Op {
     Poll(usize),
     Settle(usize, u64),
     Drop(usize),
-    TryAbove(u64),
-    ConsumeAbove(u64),
+    TryParent(u64),
+    ConsumeParent(u64),
     Pause(u64),
     Resume,
     PauseKey(usize, u64),
@@ -65,8 +65,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0_usize..9).prop_map(Op::Poll),
         2 => ((0_usize..9), 0_u64..8).prop_map(|(grant, actual)| Op::Settle(grant, actual)),
         3 => (0_usize..9).prop_map(Op::Drop),
-        1 => (0_u64..5).prop_map(Op::TryAbove),
-        2 => (1_u64..5).prop_map(Op::ConsumeAbove),
+        1 => (0_u64..5).prop_map(Op::TryParent),
+        2 => (1_u64..5).prop_map(Op::ConsumeParent),
         1 => (0_u64..9).prop_map(Op::Pause),
         1 => Just(Op::Resume),
         1 => (key.clone(), 0_u64..9).prop_map(|(key, span)| Op::PauseKey(key, span)),
@@ -91,16 +91,16 @@ proptest! {
 
     #[test]
     fn keys_under_a_parent_are_granted_as_the_nanosecond_model_says(
-        (rule, above, others, ops) in history(),
+        (rule, parent, others, ops) in history(),
     ) {
-        let limiters = build(rule, above);
-        Both::new(&limiters, rule, above, true).live(&ops, others)?;
+        let limiters = build(rule, parent);
+        Both::new(&limiters, rule, parent, true).live(&ops, others)?;
     }
 
     #[test]
-    fn keys_that_are_seldom_served_keep_the_law_and_are_all_granted((rule, above, others, ops) in history()) {
-        let limiters = build(rule, above);
-        Both::new(&limiters, rule, above, false).live(&ops, others)?;
+    fn keys_that_are_seldom_served_keep_the_law_and_are_all_granted((rule, parent, others, ops) in history()) {
+        let limiters = build(rule, parent);
+        Both::new(&limiters, rule, parent, false).live(&ops, others)?;
     }
 }
 
@@ -109,7 +109,7 @@ proptest! {
 #[test]
 fn a_key_with_a_cancelled_front_claims_from_the_parent_before_the_keys_granted_by_it() {
     let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
-    let above = Rule { amount: 2, period: 7, burst: 3, cap: None };
+    let parent = Rule { amount: 2, period: 7, burst: 3, cap: None };
     let ops = [
         Op::Consume(0, 3),
         Op::Pass(4),
@@ -126,18 +126,18 @@ fn a_key_with_a_cancelled_front_claims_from_the_parent_before_the_keys_granted_b
         Op::Pass(7),
         Op::Cancel(1),
     ];
-    let limiters = build(rule, above);
-    Both::new(&limiters, rule, above, true).live(&ops, false).unwrap();
+    let limiters = build(rule, parent);
+    Both::new(&limiters, rule, parent, true).live(&ops, false).unwrap();
 }
 
 fn quota(rule: Rule) -> Quota {
     Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst)
 }
 
-fn build(rule: Rule, above: Rule) -> (ManualClock, Limiter, KeyedLimiter<u8>) {
+fn build(rule: Rule, parent: Rule) -> (ManualClock, Limiter, KeyedLimiter<u8>) {
     let clock = ManualClock::new();
-    let builder = Limiter::builder().quota(quota(above)).clock(clock.clone());
-    let builder = if let Some(cap) = above.cap { builder.max_in_flight(cap) } else { builder };
+    let builder = Limiter::builder().quota(quota(parent)).clock(clock.clone());
+    let builder = if let Some(cap) = parent.cap { builder.max_in_flight(cap) } else { builder };
     let global = builder.build().unwrap();
     let builder = KeyedLimiter::builder().quota(quota(rule)).clock(clock.clone()).shards(2).parent(&global);
     let builder = if let Some(cap) = rule.cap { builder.max_in_flight(cap) } else { builder };
@@ -148,7 +148,7 @@ struct Both<'a> {
     clock: &'a ManualClock,
     global: &'a Limiter,
     keyed: &'a KeyedLimiter<u8>,
-    page: ParentModel,
+    model: ParentModel,
     rules: (Rule, Rule),
     watched: bool,
     futures: Vec<Live<'a>>,
@@ -160,17 +160,17 @@ struct Both<'a> {
 }
 
 impl<'a> Both<'a> {
-    fn new(limiters: &'a (ManualClock, Limiter, KeyedLimiter<u8>), rule: Rule, above: Rule, watched: bool) -> Self {
+    fn new(limiters: &'a (ManualClock, Limiter, KeyedLimiter<u8>), rule: Rule, parent: Rule, watched: bool) -> Self {
         let (clock, global, keyed) = limiters;
-        let page = ParentModel::new(&[rule; KEYS], above);
+        let model = ParentModel::new(&[rule; KEYS], parent);
         let (futures, grants, spent) = (Vec::new(), Vec::new(), [0; KEYS + 1]);
-        Self { clock, global, keyed, page, rules: (rule, above), watched, futures, grants, next: 0, now: 0, spent }
+        Self { clock, global, keyed, model, rules: (rule, parent), watched, futures, grants, next: 0, now: 0, spent }
     }
 
     fn live(&mut self, ops: &[Op], others: bool) -> Result<(), TestCaseError> {
         for op in ops {
             match *op {
-                Op::TryAbove(_) | Op::ConsumeAbove(_) if !others => {}
+                Op::TryParent(_) | Op::ConsumeParent(_) if !others => {}
                 Op::PauseAll(_) | Op::ResumeAll if self.watched => {}
                 op => self.apply(op)?,
             }
@@ -184,7 +184,7 @@ impl<'a> Both<'a> {
             Op::Pass(span) => (0..span).try_for_each(|_| self.pass())?,
             Op::Try(key, cost) => {
                 let answer = self.keyed.try_acquire(&NAMES[key], cost);
-                let granted = self.page.try_acquire(key, cost);
+                let granted = self.model.try_acquire(key, cost);
                 if self.watched {
                     prop_assert_eq!(answer.is_ok(), granted, "{:?}: {:?}", op, answer);
                 }
@@ -195,38 +195,38 @@ impl<'a> Both<'a> {
                 let future: Future<'a> = Box::pin(async move { consume.await.map(Held::Key) });
                 self.begin(op, Some(key), cost, future)?;
             }
-            Op::TryAbove(cost) => {
+            Op::TryParent(cost) => {
                 let answer = self.global.try_acquire(cost);
-                let granted = self.page.try_above(cost);
+                let granted = self.model.try_acquire_parent(cost);
                 if self.watched {
                     prop_assert_eq!(answer.is_ok(), granted, "{:?}: {:?}", op, answer);
                 }
-                answer.into_iter().for_each(|grant| self.keep(None, Held::Above(grant)));
+                answer.into_iter().for_each(|grant| self.keep(None, Held::Parent(grant)));
             }
-            Op::ConsumeAbove(cost) => {
+            Op::ConsumeParent(cost) => {
                 let consume = self.global.consume(cost);
-                let future: Future<'a> = Box::pin(async move { consume.await.map(Held::Above) });
+                let future: Future<'a> = Box::pin(async move { consume.await.map(Held::Parent) });
                 self.begin(op, None, cost, future)?;
             }
             Op::Cancel(place) => self.cancel(place),
             Op::Poll(place) => self.poll(place)?,
             Op::Settle(place, actual) => self.settle(place, actual),
-            Op::Drop(place) => self.land(place),
+            Op::Drop(place) => self.release(place),
             Op::Pause(span) => {
                 self.global.pause_for(Duration::from_nanos(span));
-                self.page.pause_above(span);
+                self.model.pause_parent(span);
             }
             Op::Resume => {
                 self.global.resume();
-                self.page.resume_above();
+                self.model.resume_parent();
             }
             Op::PauseKey(key, span) => {
                 self.keyed.pause_for(&NAMES[key], Duration::from_nanos(span));
-                self.page.pause(key, span);
+                self.model.pause(key, span);
             }
             Op::ResumeKey(key) => {
                 self.keyed.resume(&NAMES[key]);
-                self.page.resume(key);
+                self.model.resume(key);
             }
             Op::PauseAll(span) => self.keyed.pause_all_for(Duration::from_nanos(span)),
             Op::ResumeAll => self.keyed.resume_all(),
@@ -237,7 +237,7 @@ impl<'a> Both<'a> {
     fn pass(&mut self) -> Result<(), TestCaseError> {
         self.clock.advance(NANO);
         self.now += 1;
-        self.page.pass_nanosecond();
+        self.model.pass_nanosecond();
         if self.watched { self.look(&Op::Pass(1)) } else { Ok(()) }
     }
 
@@ -253,8 +253,8 @@ impl<'a> Both<'a> {
         self.next += 1;
         let id = self.next;
         let at_once = match key {
-            Some(key) => self.page.consume(id, key, cost),
-            None => self.page.consume_above(id, cost),
+            Some(key) => self.model.consume(id, key, cost),
+            None => self.model.consume_parent(id, cost),
         };
         if self.watched {
             prop_assert_eq!(answer.is_ready(), at_once, "{:?}", op);
@@ -272,8 +272,8 @@ impl<'a> Both<'a> {
         let Live { id, key, cost, future, granted } = self.futures.remove(place);
         drop(future);
         match key {
-            Some(key) => self.page.cancel(id, key, cost, granted),
-            None => self.page.cancel_above(id, cost, granted),
+            Some(key) => self.model.cancel(id, key, cost, granted),
+            None => self.model.cancel_parent(id, cost, granted),
         }
     }
 
@@ -293,7 +293,7 @@ impl<'a> Both<'a> {
     fn keep(&mut self, key: Option<usize>, held: Held<'a>) {
         let cost = i128::from(match &held {
             Held::Key(grant) => grant.cost(),
-            Held::Above(grant) => grant.cost(),
+            Held::Parent(grant) => grant.cost(),
         });
         self.spend(key, cost);
         self.grants.push((key, held));
@@ -314,23 +314,23 @@ impl<'a> Both<'a> {
         // A grant of nothing cannot be settled.
         if cost > 0 {
             grant.settle(actual);
-            self.page.settle(key, cost, actual);
+            self.model.settle(key, cost, actual);
             self.spend(Some(key), i128::from(actual) - i128::from(cost));
         }
     }
 
-    fn land(&mut self, place: usize) {
+    fn release(&mut self, place: usize) {
         let Some(place) = place.checked_rem(self.grants.len()) else { return };
         match self.grants.remove(place) {
             (Some(key), Held::Key(grant)) => {
                 let cost = grant.cost();
                 drop(grant);
-                self.page.land(key, cost);
+                self.model.release(key, cost);
             }
-            (_, Held::Above(grant)) => {
+            (_, Held::Parent(grant)) => {
                 let cost = grant.cost();
                 drop(grant);
-                self.page.land_above(cost);
+                self.model.release_parent(cost);
             }
             _ => unreachable!("the grant of a key belongs to a key"),
         }
@@ -346,7 +346,7 @@ impl<'a> Both<'a> {
         // Each key in turn before anything is compared: all can see what one of them does in the parent.
         NAMES.iter().for_each(|key| _ = self.keyed.available(key));
         let keys: Vec<u64> = NAMES.iter().map(|key| self.keyed.available(key)).collect();
-        for id in self.page.take_granted() {
+        for id in self.model.take_granted() {
             if let Some(live) = self.futures.iter_mut().find(|live| live.id == id) {
                 live.granted = true;
             }
@@ -365,14 +365,14 @@ impl<'a> Both<'a> {
         let snapshot = self.global.snapshot();
         prop_assert_eq!(
             (self.global.available(), snapshot.waiting_tasks),
-            self.page.view(None),
+            self.model.view(None),
             "parent, {} ns, {:?}",
             now,
             op
         );
         let mut waiting = 0;
         for (key, available) in keys.into_iter().enumerate() {
-            let view = self.page.view(Some(key));
+            let view = self.model.view(Some(key));
             prop_assert_eq!(available, view.0, "key {} at {} ns, after {:?}", key, now, op);
             waiting += view.1;
         }
@@ -383,7 +383,7 @@ impl<'a> Both<'a> {
     /// All work ends, then all waiters are served, by the rules. Then everything is as at the start.
     fn end(&mut self) -> Result<(), TestCaseError> {
         while !self.grants.is_empty() {
-            self.land(0);
+            self.release(0);
         }
         for _ in 0..4_000 {
             if self.futures.is_empty() {
@@ -399,7 +399,7 @@ impl<'a> Both<'a> {
                 prop_assert!(self.futures.len() < before, "woken without a grant");
             }
             while !self.grants.is_empty() {
-                self.land(0);
+                self.release(0);
             }
         }
         prop_assert!(self.futures.is_empty(), "{} wait for ever", self.futures.len());
@@ -417,8 +417,8 @@ impl<'a> Both<'a> {
         self.clock.advance(Duration::from_secs(1));
         self.keyed.tick();
         prop_assert_eq!(self.keyed.snapshot().keys, 0, "no key is in debt");
-        let above = self.rules.1;
-        prop_assert_eq!(self.global.available(), above.burst.min(above.cap.unwrap_or(u64::MAX)));
+        let parent = self.rules.1;
+        prop_assert_eq!(self.global.available(), parent.burst.min(parent.cap.unwrap_or(u64::MAX)));
         let snapshot = self.global.snapshot();
         prop_assert_eq!(i128::from(snapshot.granted) - i128::from(snapshot.refunded), self.spent[KEYS]);
         Ok(())

@@ -176,10 +176,10 @@ impl World {
             }
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
                 assert!(!expected, "denied {cost} of {subject:?}, {when}");
-                let told = (retry_after, i128::from(remaining), by);
+                let observed = (retry_after, i128::from(remaining), by);
                 let wait = subject.wait(cost).map(Duration::from_nanos);
                 let by = Bound::Quota(subject.obstacle(cost));
-                assert_eq!(told, (wait, subject.tokens().max(0), by), "{cost} of {subject:?}, {when}");
+                assert_eq!(observed, (wait, subject.tokens().max(0), by), "{cost} of {subject:?}, {when}");
             }
             Err(TryAcquireError::TooLarge { most, .. }) => assert_eq!(most, subject.burst(), "{when}"),
             Err(other) => panic!("{other:?}, {when}"),

@@ -72,11 +72,11 @@ fn a_storm_on_a_few_keys_accounts_for_every_token() {
         assert_eq!(granted[key as usize] + keyed.available(&key), BURST, "key {key}");
         assert!(granted[key as usize] > 1_000, "key {key} was used");
     }
-    assert_eq!(told(&keyed), granted.iter().sum::<u64>());
+    assert_eq!(kept(&keyed), granted.iter().sum::<u64>());
 }
 
 /// The tokens granted to all keys together and kept, as reported to the metrics.
-fn told(keyed: &KeyedLimiter<u64>) -> u64 {
+fn kept(keyed: &KeyedLimiter<u64>) -> u64 {
     let seen = keyed.snapshot();
     seen.granted - seen.refunded
 }
@@ -93,7 +93,7 @@ fn a_storm_in_which_time_goes_by_keeps_the_law_for_each_key() {
         assert!(granted <= 20 + moved, "key {key}: {granted} in {moved} ms");
         assert!(granted >= moved / 4, "key {key}: {granted} in {moved} ms");
     }
-    assert_eq!(told(&keyed), all);
+    assert_eq!(kept(&keyed), all);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_storm_under_a_limiter_accounts_for_every_token_in_both() {
     let keyed = builder.max_keys(KEYS).shards(2).parent(&global).build().unwrap();
     let (granted, _) = storm(&keyed, &clock, 0);
     let all: u64 = granted.iter().sum();
-    assert_eq!((all + global.available(), told(&keyed)), (2 * BURST, all));
+    assert_eq!((all + global.available(), kept(&keyed)), (2 * BURST, all));
     assert_eq!(global.snapshot().granted - global.snapshot().refunded, all);
     assert_eq!(global.snapshot().waiting_tasks, 0, "no parent ticket is left behind");
     global.replenish(2 * BURST);

@@ -16,8 +16,8 @@ fn divided() -> (Limiter, ManualClock) {
 }
 
 /// The waits of a class in milliseconds, by result.
-fn waits(page: &Values, class: &str, result: &str) -> Vec<u64> {
-    match page.get(&format!("class_acquire_duration_seconds{{key=api,class={class},result={result}}}")) {
+fn waits(values: &Values, class: &str, result: &str) -> Vec<u64> {
+    match values.get(&format!("class_acquire_duration_seconds{{key=api,class={class},result={result}}}")) {
         Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e3).round() as u64).collect(),
         None => Vec::new(),
         other => panic!("{other:?}"),
@@ -26,11 +26,11 @@ fn waits(page: &Values, class: &str, result: &str) -> Vec<u64> {
 
 #[test]
 fn a_class_is_counted_under_its_path() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), divided());
     let batch = limiter.class("batch", Share::weight(1)).unwrap();
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
-    let page = with_local_recorder(&book.recorder, || {
+    let values = with_local_recorder(&recorder.inner, || {
         let mut granted = spawn(tenant.consume(3));
         let mut dropped = spawn(tenant.clone().consume_owned(2));
         let mut late = spawn(batch.consume(5).within(6 * MILLI));
@@ -41,10 +41,10 @@ fn a_class_is_counted_under_its_path() {
         assert_ready_err!(late.poll(), "it would have to wait for more than 6 ms");
         assert!(tenant.try_acquire(1).is_err());
         meter.publish();
-        let page = book.read();
-        assert_eq!(page.gauge("class_waiting{key=api,class=batch/tenant}"), 2.0);
-        assert_eq!(page.gauge("class_waiting_tokens{key=api,class=batch/tenant}"), 5.0);
-        assert_eq!(page.gauge("waiting{key=api}"), 3.0);
+        let values = recorder.read();
+        assert_eq!(values.gauge("class_waiting{key=api,class=batch/tenant}"), 2.0);
+        assert_eq!(values.gauge("class_waiting_tokens{key=api,class=batch/tenant}"), 5.0);
+        assert_eq!(values.gauge("waiting{key=api}"), 3.0);
         for _ in 0..4 {
             clock.advance(MILLI);
             limiter.tick();
@@ -55,24 +55,24 @@ fn a_class_is_counted_under_its_path() {
         clock.advance(2 * MILLI);
         let _ = assert_ready_ok!(spawn(tenant.consume(1)).poll());
         meter.publish();
-        book.read()
+        recorder.read()
     });
-    assert_eq!(page.refusals(), [("queue", 1), ("too_late", 1)]);
-    assert_eq!(page.counter("class_refusals_total{key=api,class=batch}"), 1);
-    assert_eq!(page.counter("class_refusals_total{key=api,class=batch/tenant}"), 1);
-    assert_eq!(page.counter("class_served_total{key=api,class=batch/tenant}"), 3, "without what was granted at once");
-    assert_eq!(page.gauge("class_waiting{key=api,class=batch/tenant}"), 0.0);
-    assert_eq!((waits(&page, "batch/tenant", "allow"), waits(&page, "batch/tenant", "left")), (vec![4], vec![4]));
-    assert_eq!(page.waits("allow").len(), 2, "the waits of all classes and of the limiter itself");
+    assert_eq!(values.refusals(), [("queue", 1), ("too_late", 1)]);
+    assert_eq!(values.counter("class_refusals_total{key=api,class=batch}"), 1);
+    assert_eq!(values.counter("class_refusals_total{key=api,class=batch/tenant}"), 1);
+    assert_eq!(values.counter("class_served_total{key=api,class=batch/tenant}"), 3, "without what was granted at once");
+    assert_eq!(values.gauge("class_waiting{key=api,class=batch/tenant}"), 0.0);
+    assert_eq!((waits(&values, "batch/tenant", "allow"), waits(&values, "batch/tenant", "left")), (vec![4], vec![4]));
+    assert_eq!(values.waits("allow").len(), 2, "the waits of all classes and of the limiter itself");
 }
 
 #[test]
 fn a_class_that_is_made_again_continues_its_series() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), divided());
     let meter = Meter::new("api", &limiter).unwrap();
     let served = |expected| {
-        with_local_recorder(&book.recorder, || meter.publish());
-        assert_eq!(book.read().counter("class_served_total{key=api,class=a}"), expected);
+        with_local_recorder(&recorder.inner, || meter.publish());
+        assert_eq!(recorder.read().counter("class_served_total{key=api,class=a}"), expected);
     };
     for round in 1..=3 {
         let class = limiter.class("a", Share::weight(1)).unwrap();
@@ -90,17 +90,17 @@ fn a_class_that_is_made_again_continues_its_series() {
         assert!(class.try_acquire(1).is_err());
     }
     served(15);
-    with_local_recorder(&book.recorder, || meter.publish());
-    assert_eq!(book.read().counter("class_refusals_total{key=api,class=a}"), 3);
+    with_local_recorder(&recorder.inner, || meter.publish());
+    assert_eq!(recorder.read().counter("class_refusals_total{key=api,class=a}"), 3);
 }
 
 #[test]
 fn a_meter_names_64_classes_and_adds_up_the_others() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), divided());
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), divided());
     let meter = Meter::new("api", &limiter).unwrap();
     let classes: Vec<_> = (0..100).map(|n| limiter.class(format!("class-{n:03}"), Share::weight(1)).unwrap()).collect();
     let mut claims: Vec<_> = classes.iter().map(|class| spawn(class.consume(1))).collect();
-    let page = with_local_recorder(&book.recorder, || {
+    let values = with_local_recorder(&recorder.inner, || {
         claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
         classes.iter().for_each(|class| assert!(class.try_acquire(1).is_err()));
         meter.publish();
@@ -109,23 +109,23 @@ fn a_meter_names_64_classes_and_adds_up_the_others() {
             limiter.tick();
         }
         claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
-        book.read()
+        recorder.read()
     });
-    let named = |prefix: &str| page.0.keys().filter(|series| series.starts_with(prefix)).count();
+    let named = |prefix: &str| values.0.keys().filter(|series| series.starts_with(prefix)).count();
     assert_eq!(named("rate_limit_class_waiting{"), 65);
     assert_eq!(named("rate_limit_class_served_total{"), 64);
-    assert_eq!(page.gauge("class_waiting{key=api,class=class-000}"), 1.0);
-    assert_eq!(page.gauge("class_waiting{key=api,class=(others)}"), 36.0);
-    assert_eq!(page.gauge("class_waiting_tokens{key=api,class=(others)}"), 36.0);
-    assert_eq!(page.counter("class_refusals_total{key=api,class=(others)}"), 36);
-    assert_eq!(waits(&page, "(others)", "allow").len(), 36);
-    assert_eq!(waits(&page, "class-063", "allow").len(), 1);
+    assert_eq!(values.gauge("class_waiting{key=api,class=class-000}"), 1.0);
+    assert_eq!(values.gauge("class_waiting{key=api,class=(others)}"), 36.0);
+    assert_eq!(values.gauge("class_waiting_tokens{key=api,class=(others)}"), 36.0);
+    assert_eq!(values.counter("class_refusals_total{key=api,class=(others)}"), 36);
+    assert_eq!(waits(&values, "(others)", "allow").len(), 36);
+    assert_eq!(waits(&values, "class-063", "allow").len(), 1);
 }
 
 #[test]
 fn a_limiter_without_classes_has_no_such_series() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_second(100)).unwrap();
-    with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
-    assert!(book.read().0.keys().all(|series| !series.contains("class")));
+    with_local_recorder(&recorder.inner, || Meter::new("api", &limiter).unwrap().publish());
+    assert!(recorder.read().0.keys().all(|series| !series.contains("class")));
 }

@@ -14,7 +14,7 @@ use crate::observed_events::{MILLI, built, by_hand};
 
 #[test]
 fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(10));
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), by_hand(10));
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(3).unwrap();
     let _ = limiter.try_acquire(7).unwrap();
@@ -24,36 +24,36 @@ fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
     assert!(limiter.try_acquire(5).is_err());
     assert!(limiter.try_acquire(11).is_err(), "more than the burst: never granted");
 
-    with_local_recorder(&book.recorder, || meter.publish());
-    let page = book.read();
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
-    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 7);
-    assert_eq!(page.counter("refunded_total{key=api}"), 1);
-    assert_eq!(page.refusals(), [("quota", 2), ("too_large", 1)]);
+    with_local_recorder(&recorder.inner, || meter.publish());
+    let values = recorder.read();
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
+    assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 7);
+    assert_eq!(values.counter("refunded_total{key=api}"), 1);
+    assert_eq!(values.refusals(), [("quota", 2), ("too_large", 1)]);
 }
 
 /// A series that appears only with its first refusal would have no rate for it.
 #[test]
 fn every_reason_is_there_from_the_first_scrape_on() {
-    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(10));
-    with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
-    let page = book.read();
-    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
-    let reasons = page.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
+    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(10));
+    with_local_recorder(&recorder.inner, || Meter::new("api", &limiter).unwrap().publish());
+    let values = recorder.read();
+    assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 0);
+    let reasons = values.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
     assert_eq!(reasons.count(), 16);
-    assert_eq!(page.refusals(), []);
+    assert_eq!(values.refusals(), []);
 }
 
 #[test]
 fn each_refusal_is_counted_once_and_under_its_own_reason() {
-    let (book, (limiter, clock)) = (
+    let (recorder, (limiter, clock)) = (
         TestRecorder::new(),
         built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12).max_waiting(1)),
     );
     let meter = Meter::new("api", &limiter).unwrap();
     let refusals = |expected: &[(&str, u64)]| {
-        with_local_recorder(&book.recorder, || meter.publish());
-        assert_eq!(book.read().refusals(), expected);
+        with_local_recorder(&recorder.inner, || meter.publish());
+        assert_eq!(recorder.read().refusals(), expected);
     };
     let flying = limiter.try_acquire(10).unwrap();
     assert!(limiter.try_acquire(1).is_err());
@@ -78,11 +78,11 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     drop((waiting, flying));
     let _emptied = limiter.try_acquire(10).unwrap();
     assert_ready_err!(spawn(limiter.consume(2).within(MILLI)).poll());
-    let mut impatient = spawn(limiter.consume(1).within(3 * MILLI));
-    assert_pending!(impatient.poll());
+    let mut with_deadline = spawn(limiter.consume(1).within(3 * MILLI));
+    assert_pending!(with_deadline.poll());
     limiter.pause_for(10 * MILLI);
     clock.advance(3 * MILLI);
-    assert_ready_err!(impatient.poll());
+    assert_ready_err!(with_deadline.poll());
     let mut closed = spawn(limiter.consume(1));
     assert_pending!(closed.poll());
     limiter.close();
@@ -100,25 +100,25 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
         ("too_large", 2),
         ("too_late", 1),
     ]);
-    with_local_recorder(&book.recorder, || meter.publish());
+    with_local_recorder(&recorder.inner, || meter.publish());
     // 1 and 3; 1; 1, 1, 1; 2 and 1. Costs that no wait would help are left out.
-    assert_eq!(book.read().counter("acquire_total{key=api,result=deny}"), 11);
+    assert_eq!(recorder.read().counter("acquire_total{key=api,result=deny}"), 11);
 }
 
 #[test]
 fn a_claim_refused_for_lack_of_a_runtime_is_counted() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(1).unwrap();
     assert_ready_err!(spawn(limiter.consume(1)).poll());
-    with_local_recorder(&book.recorder, || meter.publish());
-    assert_eq!(book.read().refusals(), [("no_runtime", 1)]);
+    with_local_recorder(&recorder.inner, || meter.publish());
+    assert_eq!(recorder.read().refusals(), [("no_runtime", 1)]);
 }
 
 #[test]
 fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
-    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(1));
+    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(1));
     let _ = limiter.try_acquire(1).unwrap();
     assert!(limiter.try_acquire(1).is_err(), "refusals are not counted yet");
     let meter = Meter::new("api", &limiter).unwrap();
@@ -128,9 +128,9 @@ fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
     let clone = meter.clone();
     drop(meter);
     assert!(limiter.try_acquire(1).is_err());
-    with_local_recorder(&book.recorder, || clone.publish());
-    let page = book.read();
-    assert_eq!((page.counter("acquire_total{key=api,result=allow}"), page.refusals()), (1, vec![("quota", 2)]));
+    with_local_recorder(&recorder.inner, || clone.publish());
+    let values = recorder.read();
+    assert_eq!((values.counter("acquire_total{key=api,result=allow}"), values.refusals()), (1, vec![("quota", 2)]));
     // It continues to count when no meter is left, and a second set of counters cannot be started.
     drop(clone);
     assert!(Meter::new("api", &limiter).is_err());
@@ -138,7 +138,7 @@ fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
 
 #[test]
 fn joint_claims_are_refused_by_the_limiter_that_refused() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let ((first, _), (second, _)) = (by_hand(5), by_hand(2));
     let meters = [Meter::new("first", &first).unwrap(), Meter::new("second", &second).unwrap()];
     assert!(try_join([(&first, 2), (&second, 3)]).is_err());
@@ -146,17 +146,17 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
     assert!(try_join([(&first, 2), (&second, 1)]).is_err());
     second.close();
     assert_ready_err!(spawn(join([(&first, 1), (&second, 1)])).poll());
-    with_local_recorder(&book.recorder, || meters.iter().for_each(Meter::publish));
-    let page = book.read();
-    assert_eq!(page.counter("acquire_total{key=first,result=allow}"), 2);
-    assert_eq!(page.counter("refusals_total{key=second,reason=too_large}"), 1);
-    assert_eq!(page.counter("refusals_total{key=second,reason=quota}"), 1);
-    assert_eq!(page.counter("refusals_total{key=second,reason=closed}"), 1);
+    with_local_recorder(&recorder.inner, || meters.iter().for_each(Meter::publish));
+    let values = recorder.read();
+    assert_eq!(values.counter("acquire_total{key=first,result=allow}"), 2);
+    assert_eq!(values.counter("refusals_total{key=second,reason=too_large}"), 1);
+    assert_eq!(values.counter("refusals_total{key=second,reason=quota}"), 1);
+    assert_eq!(values.counter("refusals_total{key=second,reason=closed}"), 1);
     let of_first = |(series, value): (&String, &metrics_util::debugging::DebugValue)| {
         series.starts_with("rate_limit_refusals_total{key=first")
             && *value != metrics_util::debugging::DebugValue::Counter(0)
     };
-    assert!(!page.0.iter().any(of_first), "{page:#?}");
+    assert!(!values.0.iter().any(of_first), "{values:#?}");
 }
 
 /// Twice as many threads as there are words to count in.
@@ -164,7 +164,7 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
 fn every_call_of_every_thread_is_counted() {
     const THREADS: u64 = 16;
     const CALLS: u64 = 2_000;
-    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(5_000));
+    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(5_000));
     let meter = Meter::new("api", &limiter).unwrap();
     let together = Barrier::new(THREADS as usize);
     let granted: u64 = thread::scope(|scope| {
@@ -175,12 +175,12 @@ fn every_call_of_every_thread_is_counted() {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    with_local_recorder(&book.recorder, || meter.publish());
-    let page = book.read();
+    with_local_recorder(&recorder.inner, || meter.publish());
+    let values = recorder.read();
     assert_eq!(granted, 5_000);
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), granted);
-    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), THREADS * CALLS - granted);
-    assert_eq!(page.refusals(), [("quota", THREADS * CALLS - granted)]);
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), granted);
+    assert_eq!(values.counter("acquire_total{key=api,result=deny}"), THREADS * CALLS - granted);
+    assert_eq!(values.refusals(), [("quota", THREADS * CALLS - granted)]);
 }
 
 /// A scrape in the middle sees no counter go down, and none that is ahead of the calls.
@@ -197,10 +197,10 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
         });
         let (mut allowed, mut denied) = (0, 0);
         while !asking.is_finished() {
-            let book = TestRecorder::new();
-            with_local_recorder(&book.recorder, || meter.publish());
-            let page = book.read();
-            let now = |result| page.counter(&format!("acquire_total{{key=api,result={result}}}"));
+            let recorder = TestRecorder::new();
+            with_local_recorder(&recorder.inner, || meter.publish());
+            let values = recorder.read();
+            let now = |result| values.counter(&format!("acquire_total{{key=api,result={result}}}"));
             assert!(now("allow") >= allowed && now("deny") >= denied);
             (allowed, denied) = (now("allow"), now("deny"));
             assert!(allowed + denied <= 10_000);
@@ -210,7 +210,7 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
 
 #[test]
 fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let day = Duration::from_secs(86_400);
     let mut builder = Limiter::builder().quota_named("second", Quota::manual(3)).quota(Quota::new(5, day));
     for _ in 0..8 {
@@ -226,9 +226,9 @@ fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
     limiter.set_quota(1, Quota::new(90, day)).unwrap();
     limiter.pause_for(day);
     assert!(limiter.try_acquire(1).is_err(), "refused by no quota");
-    with_local_recorder(&book.recorder, || meter.publish());
-    let page = book.read();
-    let refusals = |quota: &str| page.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    with_local_recorder(&recorder.inner, || meter.publish());
+    let values = recorder.read();
+    let refusals = |quota: &str| values.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
     assert_eq!(["second", "1", "2", "7", "(others)"].map(refusals), [1, 2, 0, 0, 0]);
-    assert_eq!(page.counter("refusals_total{key=api,reason=quota}"), 3);
+    assert_eq!(values.counter("refusals_total{key=api,reason=quota}"), 3);
 }

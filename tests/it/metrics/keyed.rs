@@ -16,9 +16,9 @@ fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedL
 }
 
 fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Values {
-    let book = TestRecorder::new();
-    with_local_recorder(&book.recorder, || meter.publish());
-    book.read()
+    let recorder = TestRecorder::new();
+    with_local_recorder(&recorder.inner, || meter.publish());
+    recorder.read()
 }
 
 /// Whether a key is a packed level or a live entry, and whether either of them, the map or the queue refused.
@@ -47,7 +47,7 @@ fn each_refusal_of_any_key_is_counted_once() {
     assert!(users.try_acquire(&1, 1).is_err());
     assert!(users.try_acquire(&2, 1).is_err());
     clock.advance(MILLI);
-    let page = scrape(&meter);
+    let values = scrape(&meter);
     let expected = [
         ("closed", 3),
         ("queue", 1),
@@ -57,16 +57,16 @@ fn each_refusal_of_any_key_is_counted_once() {
         ("too_late", 1),
         ("too_many_keys", 2),
     ];
-    assert_eq!(page.refusals(), expected);
+    assert_eq!(values.refusals(), expected);
     // 1; 1 and 1; 2; 1; 1, 1 and 1.
-    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 9);
+    assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 9);
 }
 
 #[test]
 fn waits_of_all_keys_are_in_one_histogram() {
-    let (book, (users, clock)) = (TestRecorder::new(), keyed(|builder| builder));
+    let (recorder, (users, clock)) = (TestRecorder::new(), keyed(|builder| builder));
     let meter = Meter::new("api", &users).unwrap();
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
         let (mut first, mut second) = (spawn(users.consume(&1, 2)), spawn(users.clone().consume_owned(2, 4)));
         let mut left = spawn(users.consume(&1, 1));
@@ -75,31 +75,31 @@ fn waits_of_all_keys_are_in_one_histogram() {
         assert_pending!(second.poll());
         assert_pending!(left.poll());
         assert_pending!(late.poll());
-        let page = scrape(&meter);
-        assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (4.0, 8.0));
-        assert_eq!((page.gauge("keys{key=api}"), page.gauge("keys_waiting{key=api}")), (2.0, 2.0));
+        let values = scrape(&meter);
+        assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (4.0, 8.0));
+        assert_eq!((values.gauge("keys{key=api}"), values.gauge("keys_waiting{key=api}")), (2.0, 2.0));
         clock.advance(2 * MILLI);
         users.tick();
         let _ = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(late.poll()));
         drop(left);
     });
-    let page = book.read();
-    assert_eq!((page.waits("allow"), page.waits("left")), (vec![2_000_000; 3], vec![2_000_000]));
-    assert_eq!(page.0.len(), 2, "two ways to end: {page:#?}");
+    let values = recorder.read();
+    assert_eq!((values.waits("allow"), values.waits("left")), (vec![2_000_000; 3], vec![2_000_000]));
+    assert_eq!(values.0.len(), 2, "two ways to end: {values:#?}");
     assert_eq!(scrape(&meter).refusals(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_each_key_waits_by_itself() {
-    let book = TestRecorder::new();
-    let _here = set_default_local_recorder(&book.recorder);
+    let recorder = TestRecorder::new();
+    let _here = set_default_local_recorder(&recorder.inner);
     let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _meter = Meter::new("api", &users).unwrap();
     let keys = [1, 1, 2, 1, 2];
     for grant in futures::future::join_all(keys.iter().map(|key| users.consume(key, 1))).await {
         let _ = grant.unwrap();
     }
-    let mut waits = book.read().waits("allow");
+    let mut waits = recorder.read().waits("allow");
     waits.sort_unstable();
     assert_eq!(waits, [10_000_000, 10_000_000, 20_000_000]);
 }
@@ -144,8 +144,8 @@ fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {
     refuse(0);
     assert!(!scrape(&meter).0.keys().any(|series| series.contains("quota=")), "there is one quota, without a name");
     (1..12).for_each(refuse);
-    let page = scrape(&meter);
-    let counted = |quota: &str| page.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    let values = scrape(&meter);
+    let counted = |quota: &str| values.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
     assert_eq!(counted("0"), 1);
     assert_eq!([1, 7].map(|user| counted(&format!("metrics/keyed.rs: {user}"))), [1, 1]);
     assert_eq!(counted("(others)"), 4);
@@ -153,8 +153,8 @@ fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {
 
 /// The tokens granted and refunded, as scraped.
 fn turnover(meter: &Meter<KeyedLimiter<u64>>) -> (u64, u64) {
-    let page = scrape(meter);
-    (page.counter("acquire_total{key=api,result=allow}"), page.counter("refunded_total{key=api}"))
+    let values = scrape(meter);
+    (values.counter("acquire_total{key=api,result=allow}"), values.counter("refunded_total{key=api}"))
 }
 
 /// At once and after a wait, for packed levels and live entries, and settlements. The counts of a live entry are kept
@@ -235,9 +235,9 @@ fn no_key_is_named_unless_requested() {
     for user in 0..100 {
         assert!(users.try_acquire(&user, 4).is_err());
     }
-    let page = scrape(&meter);
-    assert!(!page.0.keys().any(|series| series.contains("name=")), "{page:#?}");
-    assert_eq!(page.refusals(), [("too_large", 100)]);
+    let values = scrape(&meter);
+    assert!(!values.0.keys().any(|series| series.contains("name=")), "{values:#?}");
+    assert_eq!(values.refusals(), [("too_large", 100)]);
 }
 
 #[test]
@@ -246,16 +246,16 @@ fn the_most_refused_keys_are_named_and_absent_later() {
     let meter = Meter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
     let _ = users.try_acquire(&7, 2).unwrap();
     (0..5).for_each(|_| assert!(users.try_acquire(&7, 2).is_err()));
-    let page = scrape(&meter);
-    assert_eq!(page.gauge("key_refusals{key=api,name=user 7}"), 5.0);
-    assert_eq!(page.gauge("key_tokens{key=api,name=user 7}"), 1.0);
-    assert_eq!(page.gauge("key_refusals{key=api,name=(others)}"), 0.0);
+    let values = scrape(&meter);
+    assert_eq!(values.gauge("key_refusals{key=api,name=user 7}"), 5.0);
+    assert_eq!(values.gauge("key_tokens{key=api,name=user 7}"), 1.0);
+    assert_eq!(values.gauge("key_refusals{key=api,name=(others)}"), 0.0);
     for round in 0..50 {
         (100..120).for_each(|user| assert!(users.try_acquire(&(user + round % 2), 4).is_err()));
     }
-    let page = scrape(&meter);
-    assert_eq!(page.gauge("key_refusals{key=api,name=user 7}"), 0.0);
-    assert!(page.get("key_tokens{key=api,name=user 7}").is_none());
+    let values = scrape(&meter);
+    assert_eq!(values.gauge("key_refusals{key=api,name=user 7}"), 0.0);
+    assert!(values.get("key_tokens{key=api,name=user 7}").is_none());
 }
 
 /// A recorder keeps every series that it ever saw.
@@ -263,17 +263,17 @@ fn the_most_refused_keys_are_named_and_absent_later() {
 fn churning_through_keys_makes_no_more_series_than_were_allowed() {
     let (users, _clock) = keyed(|builder| builder);
     let meter = Meter::new("api", &users).unwrap().naming(20, |user| user.to_string());
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let mut most = 0;
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         for round in 0..200 {
             for user in round * 16..(round + 1) * 16 {
                 (0..=round).for_each(|_| assert!(users.try_acquire(&user, 4).is_err()));
             }
             meter.clone().publish();
-            let page = book.read();
-            most = page.0.keys().filter(|series| series.starts_with("rate_limit_key_refusals")).count();
-            let others = page.gauge("key_refusals{key=api,name=(others)}");
+            let values = recorder.read();
+            most = values.0.keys().filter(|series| series.starts_with("rate_limit_key_refusals")).count();
+            let others = values.gauge("key_refusals{key=api,name=(others)}");
             assert_eq!(others > 0.0, round > 0, "in round {round}");
         }
     });

@@ -9,9 +9,9 @@ use super::{TestRecorder, Values};
 use crate::observed_events::{MILLI, built, by_hand};
 
 fn scrape(meter: &Meter) -> Values {
-    let book = TestRecorder::new();
-    with_local_recorder(&book.recorder, || meter.publish());
-    book.read()
+    let recorder = TestRecorder::new();
+    with_local_recorder(&recorder.inner, || meter.publish());
+    recorder.read()
 }
 
 #[test]
@@ -19,8 +19,8 @@ fn tokens_and_debt_are_the_two_sides_of_the_level() {
     let (limiter, clock) = by_hand(10);
     let meter = Meter::new("api", &limiter).unwrap();
     let tokens = || {
-        let page = scrape(&meter);
-        (page.gauge("tokens{key=api}"), page.gauge("debt_tokens{key=api}"))
+        let values = scrape(&meter);
+        (values.gauge("tokens{key=api}"), values.gauge("debt_tokens{key=api}"))
     };
     assert_eq!(tokens(), (10.0, 0.0));
     let mut grant = limiter.try_acquire(4).unwrap();
@@ -42,19 +42,19 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
     );
     let meter = Meter::new("api", &limiter).unwrap();
     limiter.try_acquire(7).unwrap().settle(32);
-    let page = scrape(&meter);
-    assert_eq!(page.gauge("tokens{key=api}"), 0.0);
-    assert_eq!(page.gauge("debt_tokens{key=api}"), 2.0);
-    assert_eq!(page.gauge("quota_tokens{key=api,quota=0}"), 18.0);
-    assert_eq!(page.gauge("quota_tokens{key=api,quota=minute}"), -2.0);
+    let values = scrape(&meter);
+    assert_eq!(values.gauge("tokens{key=api}"), 0.0);
+    assert_eq!(values.gauge("debt_tokens{key=api}"), 2.0);
+    assert_eq!(values.gauge("quota_tokens{key=api,quota=0}"), 18.0);
+    assert_eq!(values.gauge("quota_tokens{key=api,quota=minute}"), -2.0);
 }
 
 #[test]
 fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
     let (limiter, _clock) = built(Limiter::builder().max_in_flight(12));
-    let page = scrape(&Meter::new("api", &limiter).unwrap());
-    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 0.0);
-    assert!(page.get("tokens{key=api}").is_none() && page.get("debt_tokens{key=api}").is_none());
+    let values = scrape(&Meter::new("api", &limiter).unwrap());
+    assert_eq!(values.gauge("in_flight_tokens{key=api}"), 0.0);
+    assert!(values.get("tokens{key=api}").is_none() && values.get("debt_tokens{key=api}").is_none());
 }
 
 #[test]
@@ -65,17 +65,17 @@ fn the_queue_and_the_tokens_in_flight() {
     let (mut first, mut second) = (spawn(limiter.consume(2)), spawn(limiter.consume(5)));
     assert_pending!(first.poll());
     assert_pending!(second.poll());
-    let page = scrape(&meter);
-    assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
-    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 10.0);
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
+    let values = scrape(&meter);
+    assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
+    assert_eq!(values.gauge("in_flight_tokens{key=api}"), 10.0);
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
     clock.advance(2 * MILLI);
     limiter.tick();
     drop((flying, second));
-    let page = scrape(&meter);
-    assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (0.0, 0.0));
-    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 2.0);
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
+    let values = scrape(&meter);
+    assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (0.0, 0.0));
+    assert_eq!(values.gauge("in_flight_tokens{key=api}"), 2.0);
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
     drop(first);
 }
 
@@ -83,14 +83,14 @@ fn the_queue_and_the_tokens_in_flight() {
 fn pauses_and_lateness_are_in_seconds() {
     let (limiter, clock) = by_hand(1);
     let meter = Meter::new("api", &limiter).unwrap();
-    let page = scrape(&meter);
-    assert_eq!((page.gauge("paused_seconds{key=api}"), page.gauge("lateness_seconds{key=api}")), (0.0, 0.0));
-    assert!(page.get("in_flight_tokens{key=api}").is_none(), "the limiter has no cap");
-    assert!(page.get("quota_tokens{key=api,quota=0}").is_none(), "the limiter has one quota");
+    let values = scrape(&meter);
+    assert_eq!((values.gauge("paused_seconds{key=api}"), values.gauge("lateness_seconds{key=api}")), (0.0, 0.0));
+    assert!(values.get("in_flight_tokens{key=api}").is_none(), "the limiter has no cap");
+    assert!(values.get("quota_tokens{key=api,quota=0}").is_none(), "the limiter has one quota");
     let mut waiting = spawn(limiter.consume(2));
     assert_pending!(waiting.poll());
     clock.advance(5 * MILLI);
     limiter.pause_for(1_500 * MILLI);
-    let page = scrape(&meter);
-    assert_eq!((page.gauge("paused_seconds{key=api}"), page.gauge("lateness_seconds{key=api}")), (1.5, 0.004));
+    let values = scrape(&meter);
+    assert_eq!((values.gauge("paused_seconds{key=api}"), values.gauge("lateness_seconds{key=api}")), (1.5, 0.004));
 }

@@ -6,19 +6,19 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// A recorder, and the values it received.
 pub(crate) struct TestRecorder {
-    pub(crate) recorder: DebuggingRecorder,
-    pub(crate) told: Snapshotter,
+    pub(crate) inner: DebuggingRecorder,
+    pub(crate) snapshotter: Snapshotter,
 }
 
 impl TestRecorder {
     pub(crate) fn new() -> Self {
         let recorder = DebuggingRecorder::new();
-        Self { told: recorder.snapshotter(), recorder }
+        Self { snapshotter: recorder.snapshotter(), inner: recorder }
     }
 
     /// Takes the values received since the last call.
     pub(crate) fn read(&self) -> Values {
-        let series = self.told.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+        let series = self.snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
             let (_, key) = key.into_parts();
             let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
             (format!("{}{{{}}}", key.name(), labels.join(",")), value)

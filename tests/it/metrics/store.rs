@@ -9,9 +9,9 @@ use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota};
 
 fn scrape(publish: impl FnOnce()) -> Values {
-    let book = TestRecorder::new();
-    with_local_recorder(&book.recorder, publish);
-    book.read()
+    let recorder = TestRecorder::new();
+    with_local_recorder(&recorder.inner, publish);
+    recorder.read()
 }
 
 #[tokio::test(start_paused = true)]
@@ -22,30 +22,30 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
     let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     drop(limiter.consume(30).await.unwrap());
-    let page = scrape(|| meter.publish());
+    let values = scrape(|| meter.publish());
     let snapshot = store.snapshot();
-    assert_eq!(page.counter("store_requests_total{key=api}"), snapshot.round_trips);
-    assert_eq!(page.counter("store_leased_tokens_total{key=api}"), snapshot.granted);
-    assert_eq!(page.gauge("store_round_trip_seconds{key=api}"), 0.01);
-    assert_eq!(page.gauge("store_nodes{key=api}"), 1.0);
-    assert_eq!(page.gauge("store_allowance_tokens{key=api}"), snapshot.allowance as f64);
-    assert_eq!(page.counter("store_errors_total{key=api,kind=out_of_memory}"), 0);
-    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_outages_total{key=api}")), (0.0, 0));
+    assert_eq!(values.counter("store_requests_total{key=api}"), snapshot.round_trips);
+    assert_eq!(values.counter("store_leased_tokens_total{key=api}"), snapshot.granted);
+    assert_eq!(values.gauge("store_round_trip_seconds{key=api}"), 0.01);
+    assert_eq!(values.gauge("store_nodes{key=api}"), 1.0);
+    assert_eq!(values.gauge("store_allowance_tokens{key=api}"), snapshot.allowance as f64);
+    assert_eq!(values.counter("store_errors_total{key=api,kind=out_of_memory}"), 0);
+    assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")), (0.0, 0));
     store.set_reachable(false);
     let waiting = tokio::spawn({
         let limiter = limiter.clone();
         async move { limiter.consume(20).await.map(drop) }
     });
     sleep(Duration::from_secs(1)).await;
-    let page = scrape(|| meter.publish());
-    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_outages_total{key=api}")), (1.0, 1));
-    assert!(page.gauge("store_outage_seconds{key=api}") > 0.5);
+    let values = scrape(|| meter.publish());
+    assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")), (1.0, 1));
+    assert!(values.gauge("store_outage_seconds{key=api}") > 0.5);
     store.forget();
     store.set_reachable(true);
     waiting.await.unwrap().unwrap();
-    let page = scrape(|| meter.publish());
-    assert_eq!((page.gauge("store_out{key=api}"), page.counter("store_losses_total{key=api}")), (0.0, 1));
-    assert_eq!(page.counter("store_excess_tokens_total{key=api}"), store.snapshot().excess_estimate);
+    let values = scrape(|| meter.publish());
+    assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_losses_total{key=api}")), (0.0, 1));
+    assert_eq!(values.counter("store_excess_tokens_total{key=api}"), store.snapshot().excess_estimate);
     assert!(store.snapshot().excess_estimate > 0);
 }
 
@@ -53,8 +53,8 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
 fn a_limiter_without_a_store_publishes_no_figures_of_one() {
     let limiter = Limiter::new(Quota::per_second(10)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
-    let page = scrape(|| meter.publish());
-    assert!(page.get("store_requests_total{key=api}").is_none());
+    let values = scrape(|| meter.publish());
+    assert!(values.get("store_requests_total{key=api}").is_none());
 }
 
 #[cfg(feature = "keyed")]
@@ -67,6 +67,6 @@ async fn the_figures_of_all_keys_stores_are_published_together() {
     for user in 0..7 {
         drop(users.consume(&user, 1).await.unwrap());
     }
-    let page = scrape(|| meter.publish());
-    assert_eq!(page.counter("store_requests_total{key=users}"), 7);
+    let values = scrape(|| meter.publish());
+    assert_eq!(values.counter("store_requests_total{key=users}"), 7);
 }

@@ -18,20 +18,20 @@ use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
 fn grants_without_waiting_record_nothing() {
-    let (book, (limiter, _clock)) = (TestRecorder::new(), by_hand(1_000));
+    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(1_000));
     let _meter = Meter::new("api", &limiter).unwrap();
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         grants_at_once(&limiter);
         assert!(limiter.try_acquire(401).is_err(), "refusals record nothing either");
     });
-    assert!(book.read().0.is_empty());
+    assert!(recorder.read().0.is_empty());
 }
 
 #[test]
 fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(1));
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), by_hand(1));
     let _meter = Meter::new("api", &limiter).unwrap();
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         let _ = limiter.try_acquire(1).unwrap();
         let mut granted = spawn(limiter.consume(3));
         let mut left = spawn(limiter.clone().consume_owned(1));
@@ -45,16 +45,16 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
         assert_pending!(closed.poll());
         clock.advance(2 * MILLI);
         drop(left);
-        assert_eq!(book.read().waits("left"), [2_000_000]);
+        assert_eq!(recorder.read().waits("left"), [2_000_000]);
         clock.advance(MILLI);
         limiter.tick();
-        assert!(book.read().waits("allow").is_empty(), "the waiting task records its wait");
+        assert!(recorder.read().waits("allow").is_empty(), "the waiting task records its wait");
         assert_ready_ok!(granted.poll()).settle(3);
         limiter.pause_for(30 * MILLI);
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
-        let page = book.read();
-        assert_eq!((page.waits("allow"), page.waits("deny")), (vec![3_000_000], vec![7_000_000]));
+        let values = recorder.read();
+        assert_eq!((values.waits("allow"), values.waits("deny")), (vec![3_000_000], vec![7_000_000]));
         clock.advance(26 * MILLI + MILLI);
         limiter.tick();
         assert!(granted_unseen.is_woken());
@@ -63,14 +63,14 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
         limiter.close();
         assert_ready_err!(closed.poll());
     });
-    let page = book.read();
-    assert_eq!((page.waits("left"), page.waits("deny")), (vec![34_000_000], vec![35_000_000]));
+    let values = recorder.read();
+    assert_eq!((values.waits("left"), values.waits("deny")), (vec![34_000_000], vec![35_000_000]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
-    let book = TestRecorder::new();
-    let _here = set_default_local_recorder(&book.recorder);
+    let recorder = TestRecorder::new();
+    let _here = set_default_local_recorder(&recorder.inner);
     let limiter = Limiter::new(Quota::per_second(100).burst(2)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     let start = Instant::now();
@@ -80,20 +80,20 @@ async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
     }
     assert_eq!(start.elapsed(), 100 * MILLI);
     meter.publish();
-    let page = book.read();
+    let values = recorder.read();
     // Two claims did not have to wait.
-    assert_eq!(page.waits("allow"), (1..=10).map(|turn| turn * 10_000_000).collect::<Vec<_>>());
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
-    assert_eq!(page.gauge("waiting{key=api}"), 0.0);
+    assert_eq!(values.waits("allow"), (1..=10).map(|turn| turn * 10_000_000).collect::<Vec<_>>());
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
+    assert_eq!(values.gauge("waiting{key=api}"), 0.0);
 }
 
 #[test]
 fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let ((first, clock), (second, other_clock), (free, _)) = (by_hand(1), by_hand(1), by_hand(1));
     let named = [("first", &first), ("api", &second), ("free", &free)];
     let _meters = named.map(|(name, limiter)| Meter::new(name, limiter).unwrap());
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         let mut both = spawn(join([(&first, 2), (&second, 3), (&free, 0)]));
         assert_pending!(both.poll());
         let mut left = spawn(join([(&first, 1), (&second, 1)]));
@@ -107,27 +107,27 @@ fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
         drop(left);
         let _ = assert_ready_ok!(both.poll());
     });
-    let page = book.read();
-    assert_eq!((page.waits("allow"), page.waits("left")), (vec![2_000_000], vec![2_000_000]));
-    assert_eq!(page.0.len(), 4, "two of each, and none for the free member: {page:#?}");
+    let values = recorder.read();
+    assert_eq!((values.waits("allow"), values.waits("left")), (vec![2_000_000], vec![2_000_000]));
+    assert_eq!(values.0.len(), 4, "two of each, and none for the free member: {values:#?}");
 }
 
 /// A blocked thread waits in the same queue.
 #[test]
 fn a_thread_that_blocks_is_a_wait() {
-    let book = TestRecorder::new();
+    let recorder = TestRecorder::new();
     let limiter = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let _meter = Meter::new("api", &limiter).unwrap();
-    with_local_recorder(&book.recorder, || (0..3).for_each(|_| drop(limiter.blocking_consume(2).unwrap())));
-    let waits = book.read().waits("allow");
+    with_local_recorder(&recorder.inner, || (0..3).for_each(|_| drop(limiter.blocking_consume(2).unwrap())));
+    let waits = recorder.read().waits("allow");
     assert!(waits.len() >= 2 && waits.iter().all(|wait| *wait > 0), "{waits:?}");
 }
 
 #[test]
 fn a_meter_built_during_a_wait_counts_from_the_next_on() {
-    let (book, (limiter, clock)) =
+    let (recorder, (limiter, clock)) =
         (TestRecorder::new(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         let mut before = spawn(limiter.consume(1));
         assert_pending!(before.poll());
         let _meter = Meter::new("api", &limiter).unwrap();
@@ -137,7 +137,7 @@ fn a_meter_built_during_a_wait_counts_from_the_next_on() {
         limiter.tick();
         let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));
     });
-    assert_eq!(book.read().waits("allow"), [2_000_000]);
+    assert_eq!(recorder.read().waits("allow"), [2_000_000]);
 }
 
 /// Each thread installs the shared recorder for itself, because the recorder of the process can be set only once.
@@ -146,7 +146,7 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     const TASKS: u64 = 16;
     const CLAIMS: u64 = 200;
     let recorder: &'static DebuggingRecorder = Box::leak(Box::new(DebuggingRecorder::new()));
-    let book = TestRecorder { told: recorder.snapshotter(), recorder: DebuggingRecorder::new() };
+    let reader = TestRecorder { snapshotter: recorder.snapshotter(), inner: DebuggingRecorder::new() };
     let _here = set_default_local_recorder(recorder);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.on_thread_start(move || std::mem::forget(set_default_local_recorder(recorder)));
@@ -178,14 +178,14 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
         }
     });
     meter.publish();
-    let page = book.read();
-    let Some(DebugValue::Histogram(waits)) = page.get("acquire_duration_seconds{key=storm,result=allow}") else {
-        panic!("{page:#?}")
+    let values = reader.read();
+    let Some(DebugValue::Histogram(waits)) = values.get("acquire_duration_seconds{key=storm,result=allow}") else {
+        panic!("{values:#?}")
     };
     assert!(!waits.is_empty(), "no claim waited");
     assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
-    assert!(page.get("acquire_duration_seconds{key=storm,result=left}").is_none());
-    assert_eq!(page.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
+    assert!(values.get("acquire_duration_seconds{key=storm,result=left}").is_none());
+    assert_eq!(values.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
 }
 
 #[cfg(all(feature = "stream", feature = "io"))]
@@ -195,12 +195,12 @@ async fn paced_items_and_bytes_are_waits() {
     use tokio::io::AsyncWriteExt;
     use tollgate::{io::PaceIoExt, stream::PaceStreamExt};
 
-    let book = TestRecorder::new();
-    let _here = set_default_local_recorder(&book.recorder);
+    let recorder = TestRecorder::new();
+    let _here = set_default_local_recorder(&recorder.inner);
     let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _meter = Meter::new("api", &limiter).unwrap();
     let items: Vec<_> = futures::stream::iter(0..3).pace(&limiter).collect().await;
     assert_eq!(items.len(), 3);
     tokio::io::sink().pace_writes(&limiter).write_all(&[7; 2]).await.unwrap();
-    assert_eq!(book.read().waits("allow"), [10_000_000; 4]);
+    assert_eq!(recorder.read().waits("allow"), [10_000_000; 4]);
 }

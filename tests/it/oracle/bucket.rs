@@ -49,10 +49,10 @@ impl Bucket {
                 let parts = (to - last) * amount + self.rest;
                 let minted = parts / period;
                 let rest = parts % period;
-                let room = (self.bound(front) - self.level).max(0);
+                let space = (self.bound(front) - self.level).max(0);
                 // More than one nanosecond's worth above a full bucket: it was full before, so that time is lost.
-                let burns = minted > room || minted == room && rest >= amount;
-                self.level += minted.min(room);
+                let burns = minted > space || minted == space && rest >= amount;
+                self.level += minted.min(space);
                 self.rest = if burns { 0 } else { rest };
             }
             Refill::Stepped { amount, period } => {

@@ -7,7 +7,7 @@
 use super::{Bucket, Id, Int, Oracle, Refill};
 
 /// Longer waits than this count as endless. The small numbers of the self-tests stay far below.
-const PATIENCE: Int = 50_000;
+const ENDLESS: Int = 50_000;
 
 pub(super) fn advance(model: &mut Oracle, now: Int) {
     serve(model);
@@ -74,7 +74,7 @@ fn forget_what_full_buckets_cannot_hold(bucket: &mut Bucket, front: Option<Int>)
 
 /// Continues until the new claim at the end of the queue is granted.
 pub(super) fn grant_instant(mut played: Oracle, newcomer: Id) -> Option<Int> {
-    let end = played.last + PATIENCE;
+    let end = played.last + ENDLESS;
     serve(&mut played);
     while played.log.last().is_none_or(|granted| granted.id != newcomer) {
         if played.last == end {

@@ -58,15 +58,15 @@ impl Case {
 
 /// The history that `bytes` stand for. Missing bytes are zeros, so there always is one.
 pub(crate) fn decoded(mut bytes: &[u8]) -> Case {
-    let [kind, units, shape, ceiling, line, start, start_low, extent] = header(&mut bytes);
+    let [kind, units, shape, ceiling, most_waiting, start, start_low, extent] = header(&mut bytes);
     let scale = scale(kind, units);
     let rules: Vec<Rule> = (0..1 + shape % 3).map(|_| rule(scale, dice(&mut bytes))).collect();
     let echoes = matches!(kind % 8, 4..=6);
     let setup = Setup {
         rules,
         max_in_flight: (shape & 0x10 != 0).then(|| (1 + Int::from(ceiling % 40)) * scale.tokens),
-        max_waiting: match line {
-            240.. => usize::from(line) - 240,
+        max_waiting: match most_waiting {
+            240.. => usize::from(most_waiting) - 240,
             _ if echoes => MAX_WAITING,
             _ => 1000,
         },

@@ -6,9 +6,9 @@ impl Oracle {
     /// A future is dropped while it waits, or after it was granted and before it was polled again.
     pub(crate) fn cancel(&mut self, now: Int, id: Id) {
         self.advance(now);
-        let place = self.line.iter().position(|entry| matches!(entry, Entry::Waiter { id: it, .. } if *it == id));
+        let place = self.queue.iter().position(|entry| matches!(entry, Entry::Waiter { id: it, .. } if *it == id));
         if let Some(place) = place {
-            self.line.remove(place);
+            self.queue.remove(place);
             if place == 0 {
                 self.front_left();
             }
@@ -32,7 +32,7 @@ impl Oracle {
         if actual < cost {
             self.refund(cost - actual);
         } else if actual > cost {
-            self.line.push_back(Entry::Debt(actual - cost));
+            self.queue.push_back(Entry::Debt(actual - cost));
             self.charged += actual - cost;
         }
         self.in_flight += actual - cost;
@@ -109,7 +109,7 @@ impl Oracle {
     pub(crate) fn close(&mut self, now: Int) -> Vec<Id> {
         self.advance(now);
         let mut turned_away = Vec::new();
-        while let Some(Entry::Waiter { id, .. }) = self.line.pop_front() {
+        while let Some(Entry::Waiter { id, .. }) = self.queue.pop_front() {
             turned_away.push(id);
             self.front_left();
             // The next one is turned away by a look of its own: what a full bucket has in addition burns before it.

@@ -38,7 +38,7 @@ impl Oracle {
         if self.waiting() >= self.max_waiting {
             return Answer::QueueFull { waiting: self.waiting() };
         }
-        self.line.push_back(Entry::Waiter { id, cost });
+        self.queue.push_back(Entry::Waiter { id, cost });
         self.advance(now);
         Answer::Waits
     }
@@ -84,7 +84,7 @@ impl Oracle {
     }
 
     fn fits_now(&self, cost: Int) -> bool {
-        self.line.is_empty()
+        self.queue.is_empty()
             && self.last >= self.gate
             && !self.ceiling_lacks(cost)
             && self.buckets.iter().all(|bucket| bucket.level >= cost)
@@ -100,7 +100,7 @@ impl Oracle {
     fn grant_instant(&self, cost: Int) -> Option<Int> {
         let mut played = Oracle { log: Vec::new(), ..self.clone() };
         let newcomer = Id::MAX;
-        played.line.push_back(Entry::Waiter { id: newcomer, cost });
+        played.queue.push_back(Entry::Waiter { id: newcomer, cost });
         if self.by_nanosecond {
             return super::by_nanosecond::grant_instant(played, newcomer);
         }
@@ -115,7 +115,7 @@ impl Oracle {
     /// The bound that delays `cost` for the longest time: an unknown wait is longer than a known one, and the ceiling's
     /// is the longest.
     fn bound_of(&self, cost: Int) -> Bound {
-        if !self.line.is_empty() {
+        if !self.queue.is_empty() {
             return Bound::Queue;
         }
         let never = Int::MAX;

@@ -137,7 +137,7 @@ impl<'a> Executor<'a> {
 
     fn act(&mut self, op: Op) -> Seen {
         match op {
-            Op::Try(cost) => return Seen::Told(self.try_acquire(cost)),
+            Op::Try(cost) => return Seen::Answered(self.try_acquire(cost)),
             Op::Consume(cost) => return self.create(cost, None, true),
             Op::Create(cost) => return self.create(cost, None, false),
             Op::Within(cost, allowed) => return self.create(cost, Some(allowed), true),
@@ -190,10 +190,10 @@ impl<'a> Executor<'a> {
             self.limiter.tick();
             polled = self.poll_once(place);
         }
-        let Poll::Ready(result) = polled else { return Seen::Told(Answer::Waits) };
+        let Poll::Ready(result) = polled else { return Seen::Answered(Answer::Waits) };
         self.futures.remove(place);
         self.unring(id);
-        Seen::Told(match result {
+        Seen::Answered(match result {
             Ok(grant) => self.keep(id, cost, grant),
             Err(error) => not_consumed(error),
         })

@@ -83,7 +83,7 @@ pub(crate) struct Oracle {
     in_flight: Int,
     /// No claim passes before this instant.
     gate: Int,
-    line: VecDeque<Entry>,
+    queue: VecDeque<Entry>,
     max_waiting: usize,
     closed: bool,
     log: Vec<Granted>,
@@ -102,7 +102,7 @@ impl Oracle {
             max_in_flight,
             in_flight: 0,
             gate: 0,
-            line: VecDeque::new(),
+            queue: VecDeque::new(),
             max_waiting,
             closed: false,
             log: Vec::new(),
@@ -153,7 +153,7 @@ impl Oracle {
     }
 
     fn grant_front(&mut self) {
-        let Some(Entry::Waiter { id, cost }) = self.line.pop_front() else { unreachable!("a debt is never due") };
+        let Some(Entry::Waiter { id, cost }) = self.queue.pop_front() else { unreachable!("a debt is never due") };
         self.take(id, cost);
     }
 
@@ -164,21 +164,21 @@ impl Oracle {
     }
 
     fn pay_debts_at_the_front(&mut self) {
-        while let Some(&Entry::Debt(tokens)) = self.line.front() {
-            self.line.pop_front();
+        while let Some(&Entry::Debt(tokens)) = self.queue.front() {
+            self.queue.pop_front();
             self.buckets.iter_mut().for_each(|bucket| bucket.level -= tokens);
         }
     }
 
     /// The cost of the waiter in front.
     fn front(&self) -> Option<Int> {
-        match self.line.front() {
+        match self.queue.front() {
             Some(&Entry::Waiter { cost, .. }) => Some(cost),
             _ => None,
         }
     }
 
     fn ceiling_lacks(&self, cost: Int) -> bool {
-        self.room().is_some_and(|room| cost > room)
+        self.space().is_some_and(|space| cost > space)
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const END: Int = 1 << 63;
 pub(crate) enum Seen {
     /// The op had no subject, or it has no result.
     Nothing,
-    Told(Answer),
+    Answered(Answer),
     Refused,
     Estimate(Option<Int>),
     Heeded {
@@ -89,7 +89,7 @@ impl Model {
     pub(crate) fn apply(&mut self, op: Op) -> Seen {
         let now = self.clock;
         match op {
-            Op::Try(cost) => return Seen::Told(self.try_acquire(cost)),
+            Op::Try(cost) => return Seen::Answered(self.try_acquire(cost)),
             Op::Consume(cost) => return self.create(cost, None, true),
             Op::Create(cost) => return self.create(cost, None, false),
             Op::Within(cost, allowed) => return self.create(cost, Some(allowed), true),
@@ -174,7 +174,7 @@ impl Model {
                 self.count(answer);
             }
         }
-        Seen::Told(answer)
+        Seen::Answered(answer)
     }
 
     /// The current state of a waiter.

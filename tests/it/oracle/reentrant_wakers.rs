@@ -125,8 +125,8 @@ impl Echo {
     fn try_acquire(&self, place: Place, cost: Int) {
         self.numbered.fetch_add(1, Ordering::Relaxed);
         let result = self.limiter.try_acquire(unsigned(cost));
-        let told = result.as_ref().map_or_else(|error| not_acquired(*error, cost), |_| Answer::Granted);
-        self.correct(place, Seen::Told(told));
+        let answer = result.as_ref().map_or_else(|error| not_acquired(*error, cost), |_| Answer::Granted);
+        self.correct(place, Seen::Answered(answer));
         // The grant is dropped here, and may wake other claims.
         drop(result);
     }
@@ -144,13 +144,13 @@ impl Echo {
             Poll::Pending => {
                 // Not the waker of the poll that granted it: that one may still be called.
                 before.inspect(|before| before.retire());
-                self.correct(place, Seen::Told(Answer::Waits));
+                self.correct(place, Seen::Answered(Answer::Waits));
                 self.bystanders.lock().unwrap().push(bystander);
             }
             Poll::Ready(result) => {
                 drop(bystander);
-                let told = result.as_ref().map_or_else(|error| not_consumed(*error), |_| Answer::Granted);
-                self.correct(place, Seen::Told(told));
+                let answer = result.as_ref().map_or_else(|error| not_consumed(*error), |_| Answer::Granted);
+                self.correct(place, Seen::Answered(answer));
                 drop(result);
             }
         }
@@ -220,10 +220,10 @@ impl Expected {
     fn done_by(&mut self, id: Id, op: Op) {
         let polled = if let Op::Poll(place) = op { self.model.id_at(place) } else { None };
         let seen = self.model.apply(op);
-        if seen == Seen::Told(Answer::Waits) {
+        if seen == Seen::Answered(Answer::Waits) {
             self.bystanders.extend(polled);
         }
-        let granted = seen == Seen::Told(Answer::Granted);
+        let granted = seen == Seen::Answered(Answer::Granted);
         self.heard.push((id, seen));
         self.echo();
         if granted && let Some(place) = self.model.latest_grant() {

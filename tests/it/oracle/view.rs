@@ -5,7 +5,7 @@ use super::{Entry, Granted, Int, Oracle};
 impl Oracle {
     /// The tokens that a `try_acquire` could take at this instant.
     pub(crate) fn available(&self) -> Int {
-        let nothing = self.closed || !self.line.is_empty() || self.last < self.gate;
+        let nothing = self.closed || !self.queue.is_empty() || self.last < self.gate;
         if nothing { 0 } else { self.here().max(0) }
     }
 
@@ -14,21 +14,21 @@ impl Oracle {
     pub(crate) fn deficiency(&self) -> Int {
         let by_quota = self.levels().into_iter().map(|level| self.waiting_tokens() + self.debts() - level);
         // The tokens of a debt are in flight already.
-        let by_ceiling = self.room().map(|room| self.waiting_tokens() - room);
+        let by_ceiling = self.space().map(|space| self.waiting_tokens() - space);
         by_quota.chain(by_ceiling).max().expect("a limiter has a quota").max(0)
     }
 
     /// The tokens for the front of the queue: the minimum over the quotas and the ceiling.
     pub(super) fn here(&self) -> Int {
-        self.levels().into_iter().chain(self.room()).min().expect("a limiter has a quota")
+        self.levels().into_iter().chain(self.space()).min().expect("a limiter has a quota")
     }
 
-    pub(super) fn room(&self) -> Option<Int> {
+    pub(super) fn space(&self) -> Option<Int> {
         self.max_in_flight.map(|most| most - self.in_flight)
     }
 
     pub(crate) fn debts(&self) -> Int {
-        let debts = self.line.iter().filter_map(|entry| match *entry {
+        let debts = self.queue.iter().filter_map(|entry| match *entry {
             Entry::Debt(tokens) => Some(tokens),
             Entry::Waiter { .. } => None,
         });
@@ -40,7 +40,7 @@ impl Oracle {
     }
 
     fn waiters(&self) -> impl Iterator<Item = Int> {
-        self.line.iter().filter_map(|entry| match *entry {
+        self.queue.iter().filter_map(|entry| match *entry {
             Entry::Waiter { cost, .. } => Some(cost),
             Entry::Debt(_) => None,
         })

@@ -9,11 +9,11 @@ async fn fifteen_claims_of_a_hundred_after_draining_take_a_hundred_milliseconds_
     let start = Instant::now();
     let _drained = limiter.consume(1_000).await.unwrap();
     assert_eq!(Instant::now(), start);
-    let mut line = vec![];
+    let mut waiters = vec![];
     for _ in 0..15 {
-        line.push(enter(&limiter, 100).await);
+        waiters.push(enter(&limiter, 100).await);
     }
-    for (place, waiting) in (1..).zip(line) {
+    for (place, waiting) in (1..).zip(waiters) {
         assert_eq!(waiting.await.unwrap().0, start + place * 100 * MILLI);
     }
 }
@@ -69,12 +69,12 @@ async fn a_chain_of_waits_does_not_drift() {
 async fn claims_due_between_two_timer_ticks_are_granted_with_the_next() {
     let limiter = Limiter::new(Quota::per_second(1_000_000).burst(1).initial(0)).unwrap();
     let start = Instant::now();
-    let mut line = vec![];
+    let mut waiters = vec![];
     for _ in 0..5_000 {
-        line.push(enter(&limiter, 1).await);
+        waiters.push(enter(&limiter, 1).await);
     }
     assert_eq!(Instant::now(), start);
-    for (place, waiting) in (1..).zip(line) {
+    for (place, waiting) in (1..).zip(waiters) {
         let late = waiting.await.unwrap().0 - start - Duration::from_micros(place);
         assert!(late < MILLI, "claim {place} was {late:?} late");
     }
@@ -115,10 +115,10 @@ async fn several_quotas_let_pass_when_the_last_of_them_does() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
-    let impatient = enter(&limiter, 100).await;
+    let cancelled = enter(&limiter, 100).await;
     let (next, last) = (enter(&limiter, 30).await, enter(&limiter, 30).await);
     sleep(40 * MILLI).await;
-    impatient.abort();
+    cancelled.abort();
     assert_eq!(next.await.unwrap().0, start + 40 * MILLI);
     assert_eq!(last.await.unwrap().0, start + 60 * MILLI);
 }
@@ -126,13 +126,13 @@ async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_a_claim_costs_the_others_nothing() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
-    let mut line = vec![];
+    let mut waiters = vec![];
     for _ in 0..10 {
-        let impatient = limiter.clone().consume_owned(500);
-        tokio::spawn(tokio::time::timeout(5 * MILLI, impatient));
-        line.push(enter(&limiter, 10).await);
+        let cancelled = limiter.clone().consume_owned(500);
+        tokio::spawn(tokio::time::timeout(5 * MILLI, cancelled));
+        waiters.push(enter(&limiter, 10).await);
     }
-    for (place, waiting) in (1..).zip(line) {
+    for (place, waiting) in (1..).zip(waiters) {
         assert_eq!(waiting.await.unwrap().0, start + place * 10 * MILLI);
     }
 }

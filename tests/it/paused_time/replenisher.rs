@@ -141,12 +141,12 @@ async fn thousands_of_limiters_come_and_go_and_leave_no_task() {
 async fn thousands_of_limiters_have_a_task_each_where_claims_wait() {
     let limiters: Vec<_> = (0..4_000).map(|_| thousand_a_second(Limiter::builder()).0).collect();
     let start = Instant::now();
-    let mut line = vec![];
+    let mut waiters = vec![];
     for limiter in limiters.iter().step_by(2) {
-        line.push(enter(limiter, 5).await);
+        waiters.push(enter(limiter, 5).await);
     }
-    assert_eq!(tasks(), 2 * line.len(), "one waiter and one replenisher each");
-    for waiting in line {
+    assert_eq!(tasks(), 2 * waiters.len(), "one waiter and one replenisher each");
+    for waiting in waiters {
         assert_eq!(waiting.await.unwrap().0, start + 5 * MILLI);
     }
     drop(limiters);
@@ -197,12 +197,12 @@ async fn it_is_polled_once_for_each_due_instant() {
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
     settle_down().await;
     // Ten instants, ten waiters at each, and many waiters behind them that are not due.
-    let mut line = vec![];
+    let mut waiters = vec![];
     for place in 0..100 {
-        line.push(enter(&limiter, if place % 10 == 0 { 100 } else { 0 }).await);
+        waiters.push(enter(&limiter, if place % 10 == 0 { 100 } else { 0 }).await);
     }
     let before = polls.load(Ordering::Relaxed);
-    for waiting in line {
+    for waiting in waiters {
         let _granted = waiting.await.unwrap();
     }
     assert_eq!(polls.load(Ordering::Relaxed) - before, 10);
@@ -211,13 +211,13 @@ async fn it_is_polled_once_for_each_due_instant() {
 #[tokio::test(start_paused = true)]
 async fn it_delivers_tens_of_thousands_at_one_instant_and_lets_others_run_between() {
     let limiter = Limiter::new(Quota::manual(1 << 20).initial(0)).unwrap();
-    let mut line = vec![];
+    let mut waiters = vec![];
     for _ in 0..20_000 {
-        line.push(enter(&limiter, 1).await);
+        waiters.push(enter(&limiter, 1).await);
     }
     let start = Instant::now();
     limiter.replenish(1 << 20);
-    for waiting in line {
+    for waiting in waiters {
         assert_eq!(waiting.await.unwrap().0, start);
     }
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
@@ -237,15 +237,15 @@ impl tollgate::Clock for Leaping {
 async fn a_new_claim_leaves_the_queue_to_the_background_task_unless_it_is_two_milliseconds_late() {
     let clock = Leaping::default();
     let (limiter, _start) = thousand_a_second(Limiter::builder().clock(clock.clone()));
-    let mut line: Vec<_> = (0..4).map(|_| tokio_test::task::spawn(limiter.consume(1))).collect();
-    for claim in &mut line {
+    let mut waiters: Vec<_> = (0..4).map(|_| tokio_test::task::spawn(limiter.consume(1))).collect();
+    for claim in &mut waiters {
         tokio_test::assert_pending!(claim.poll());
     }
     let mut join_at = |micros: u64| {
         clock.0.store(micros, Ordering::Relaxed);
-        line.push(tokio_test::task::spawn(limiter.consume(1)));
-        tokio_test::assert_pending!(line.last_mut().unwrap().poll());
-        line.iter().filter(|claim| claim.is_woken()).count()
+        waiters.push(tokio_test::task::spawn(limiter.consume(1)));
+        tokio_test::assert_pending!(waiters.last_mut().unwrap().poll());
+        waiters.iter().filter(|claim| claim.is_woken()).count()
     };
     // The first claim is due at 1 ms.
     assert_eq!(join_at(2_999), 0, "the background task has 1 us left");

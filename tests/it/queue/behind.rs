@@ -36,30 +36,34 @@ fn limiter(wall: &Wall, quota: Quota) -> Limiter {
 /// `length` waiters. Their driver has gone to sleep.
 fn queue<'a>(runtime: &Runtime, limiter: &'a Limiter, length: usize) -> Vec<Spawn<Consume<'a>>> {
     let _inside = runtime.enter();
-    let mut line: Vec<_> = (0..length).map(|_| spawn(limiter.consume(1))).collect();
-    line.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+    let mut waiters: Vec<_> = (0..length).map(|_| spawn(limiter.consume(1))).collect();
+    waiters.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
     run(runtime);
-    line
+    waiters
 }
 
-fn woken(line: &[Spawn<Consume<'_>>]) -> usize {
-    line.iter().filter(|waiting| waiting.is_woken()).count()
+fn woken(waiters: &[Spawn<Consume<'_>>]) -> usize {
+    waiters.iter().filter(|waiting| waiting.is_woken()).count()
 }
 
 fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
-    let mut line = queue(&runtime, &limiter, MANY);
+    let mut waiters = queue(&runtime, &limiter, MANY);
     wall.0.fetch_add(HOUR.as_nanos() as u64 * (MANY as u64 + 9), SeqCst);
-    assert_eq!(woken(&line), 0);
+    assert_eq!(woken(&waiters), 0);
     let inside = runtime.enter();
     let _kept = call(&limiter);
     drop(inside);
-    assert!((1..=BATCH).contains(&woken(&line)), "{}", woken(&line));
-    assert_eq!(line.iter().position(|waiting| !waiting.is_woken()), Some(woken(&line)), "the first waiters are woken");
+    assert!((1..=BATCH).contains(&woken(&waiters)), "{}", woken(&waiters));
+    assert_eq!(
+        waiters.iter().position(|waiting| !waiting.is_woken()),
+        Some(woken(&waiters)),
+        "the first waiters are woken"
+    );
     run(&runtime);
-    assert_eq!(woken(&line), MANY);
-    line.iter_mut().for_each(|waiting| drop(waiting.poll()));
+    assert_eq!(woken(&waiters), MANY);
+    waiters.iter_mut().for_each(|waiting| drop(waiting.poll()));
 }
 
 #[test]
@@ -94,14 +98,14 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
 fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
-    let mut line = queue(&runtime, &limiter, MANY);
+    let mut waiters = queue(&runtime, &limiter, MANY);
     limiter.close();
-    assert_eq!(woken(&line), BATCH);
+    assert_eq!(woken(&waiters), BATCH);
     assert!(limiter.is_closed());
     assert!(matches!(limiter.try_acquire(1), Err(TryAcquireError::Closed)));
     assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::Closed))));
     run(&runtime);
-    for waiting in &mut line {
+    for waiting in &mut waiters {
         assert!(waiting.is_woken());
         assert_eq!(tokio_test::assert_ready_err!(waiting.poll()), ConsumeError::Closed);
     }
@@ -112,11 +116,11 @@ fn on_a_manual_clock_every_caller_serves_all() {
     let clock = ManualClock::new();
     for call in [Limiter::tick, Limiter::close, |limiter: &Limiter| drop(limiter.snapshot())] {
         let limiter = Limiter::builder().quota(Quota::per_hour(1).initial(0)).clock(clock.clone()).build().unwrap();
-        let mut line: Vec<_> = (0..MANY).map(|_| spawn(limiter.consume(1))).collect();
-        line.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+        let mut waiters: Vec<_> = (0..MANY).map(|_| spawn(limiter.consume(1))).collect();
+        waiters.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
         clock.advance(HOUR * MANY as u32);
         call(&limiter);
-        assert_eq!(woken(&line), MANY);
+        assert_eq!(woken(&waiters), MANY);
     }
 }
 
@@ -126,21 +130,21 @@ fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::manual(many));
     let mut grant = limiter.try_acquire(many).unwrap();
-    let mut line = queue(&runtime, &limiter, MANY);
+    let mut waiters = queue(&runtime, &limiter, MANY);
     limiter.replenish(many);
-    assert_eq!(woken(&line), BATCH);
+    assert_eq!(woken(&waiters), BATCH);
     // The others have not been granted yet, and the tokens in the bucket are theirs.
     limiter.replenish(many / 2);
     grant.settle(many / 2);
     run(&runtime);
-    line.iter_mut().for_each(|waiting| drop(assert_ready_ok!(waiting.poll())));
+    waiters.iter_mut().for_each(|waiting| drop(assert_ready_ok!(waiting.poll())));
     assert_eq!(limiter.available(), many);
 }
 
 /// One of two limiters with the same history. Claims are numbered.
 struct Side<'a> {
     limiter: &'a Limiter,
-    line: Vec<(usize, Spawn<Consume<'a>>)>,
+    waiters: Vec<(usize, Spawn<Consume<'a>>)>,
     grants: Vec<(usize, Grant<'a>)>,
     /// Granted since the last sorting.
     fresh: Vec<(usize, Grant<'a>)>,
@@ -149,7 +153,7 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(limiter: &'a Limiter) -> Self {
-        Self { limiter, line: Vec::new(), grants: Vec::new(), fresh: Vec::new(), came: 0 }
+        Self { limiter, waiters: Vec::new(), grants: Vec::new(), fresh: Vec::new(), came: 0 }
     }
 
     fn enter(&mut self, cost: u64) {
@@ -157,7 +161,7 @@ impl<'a> Side<'a> {
         self.came += 1;
         match waiting.poll() {
             Poll::Ready(grant) => self.fresh.push((self.came, grant.unwrap())),
-            Poll::Pending => self.line.push((self.came, waiting)),
+            Poll::Pending => self.waiters.push((self.came, waiting)),
         }
     }
 
@@ -176,16 +180,16 @@ impl<'a> Side<'a> {
     }
 
     fn woken(&self) -> usize {
-        self.line.iter().filter(|(_, waiting)| waiting.is_woken()).count()
+        self.waiters.iter().filter(|(_, waiting)| waiting.is_woken()).count()
     }
 
     fn look(&mut self) -> Vec<String> {
         self.limiter.tick();
-        for (number, mut waiting) in std::mem::take(&mut self.line) {
+        for (number, mut waiting) in std::mem::take(&mut self.waiters) {
             if waiting.is_woken() {
                 self.fresh.push((number, assert_ready_ok!(waiting.poll())));
             } else {
-                self.line.push((number, waiting));
+                self.waiters.push((number, waiting));
             }
         }
         self.grants.append(&mut self.fresh);

@@ -112,8 +112,9 @@ fn a_future_dropped_after_its_grant_was_taken_gives_nothing_back() {
 #[test]
 fn every_second_one_leaving_together_closes_the_gaps() {
     let fixture = Fixture::new(one_per_milli(9));
-    let line: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
-    let (mut staying, leaving): (Vec<_>, Vec<_>) = line.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
+    let waiters: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
+    let (mut staying, leaving): (Vec<_>, Vec<_>) =
+        waiters.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
     drop(leaving);
     for (_, waiting) in &mut staying {
         waits(waiting);
@@ -127,14 +128,14 @@ fn every_second_one_leaving_together_closes_the_gaps() {
 fn cancelling_all_claims_leaves_the_minted_tokens() {
     for backwards in [false, true] {
         let fixture = Fixture::new(one_per_milli(9));
-        let mut line: Vec<_> = (0..10).map(|_| fixture.enter(5)).collect();
+        let mut waiters: Vec<_> = (0..10).map(|_| fixture.enter(5)).collect();
         fixture.pass(4 * MILLI);
         if backwards {
-            while let Some(last) = line.pop() {
+            while let Some(last) = waiters.pop() {
                 drop(last);
             }
         }
-        drop(line);
+        drop(waiters);
         assert_eq!((fixture.limiter.available(), fixture.limiter.deficiency()), (4, 0), "backwards: {backwards}");
     }
 }
@@ -142,13 +143,13 @@ fn cancelling_all_claims_leaves_the_minted_tokens() {
 #[test]
 fn every_second_one_dropped_when_woken_costs_the_others_nothing() {
     let fixture = Fixture::new(one_per_milli(9));
-    let mut line: std::collections::VecDeque<_> = (0..40).map(|_| fixture.enter(1)).collect();
+    let mut waiters: std::collections::VecDeque<_> = (0..40).map(|_| fixture.enter(1)).collect();
     for _ in 0..20 {
         fixture.pass(MILLI);
-        let woken = line.pop_front().unwrap();
+        let woken = waiters.pop_front().unwrap();
         assert!(woken.is_woken());
         drop(woken);
-        let _grant = served(&mut line.pop_front().unwrap());
+        let _grant = served(&mut waiters.pop_front().unwrap());
     }
     assert_eq!(fixture.limiter.available(), 0);
 }
@@ -156,11 +157,11 @@ fn every_second_one_dropped_when_woken_costs_the_others_nothing() {
 #[test]
 fn a_chain_of_woken_claims_that_leave_passes_one_token_along() {
     let fixture = Fixture::new(one_per_milli(9));
-    let mut line: std::collections::VecDeque<_> = (0..50).map(|_| fixture.enter(1)).collect();
+    let mut waiters: std::collections::VecDeque<_> = (0..50).map(|_| fixture.enter(1)).collect();
     fixture.pass(MILLI);
-    while let Some(front) = line.pop_front() {
+    while let Some(front) = waiters.pop_front() {
         assert!(front.is_woken());
-        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one claim");
+        assert!(waiters.iter().all(|behind| !behind.is_woken()), "one token wakes one claim");
         drop(front);
     }
     assert_eq!(fixture.limiter.available(), 1);
@@ -216,13 +217,13 @@ fn the_front_can_leave_a_queue_with_several_quotas() {
 fn a_cancelled_giant_with_savings_above_the_burst_lets_a_burst_pass_and_then_the_rate() {
     let fixture = Fixture::new(one_per_milli(3));
     let giant = fixture.enter(10);
-    let mut line: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
     fixture.pass(8 * MILLI);
     drop(giant);
-    for waiting in &mut line[..3] {
+    for waiting in &mut waiters[..3] {
         let _grant = served(waiting);
     }
-    for waiting in &mut line[3..] {
+    for waiting in &mut waiters[3..] {
         fixture.pass(MILLI - NANO);
         waits(waiting);
         fixture.pass(NANO);
@@ -274,14 +275,14 @@ fn a_giant_that_leaves_from_behind_burns_nothing_of_the_front() {
 fn an_unread_grant_of_a_giant_refunds_at_most_the_burst() {
     let fixture = Fixture::new(one_per_milli(3));
     let giant = fixture.enter(10);
-    let mut line: Vec<_> = (0..5).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..5).map(|_| fixture.enter(1)).collect();
     fixture.pass(10 * MILLI);
     assert!(giant.is_woken());
     drop(giant);
-    for waiting in &mut line[..3] {
+    for waiting in &mut waiters[..3] {
         let _grant = served(waiting);
     }
-    for waiting in &mut line[3..] {
+    for waiting in &mut waiters[3..] {
         waits(waiting);
     }
 }

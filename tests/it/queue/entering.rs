@@ -30,8 +30,8 @@ fn the_order_is_that_of_the_first_polls_not_that_of_the_calls() {
 fn each_passes_in_the_nanosecond_in_which_its_last_token_is_minted() {
     let fixture = Fixture::new(one_per_milli(5));
     let costs = [3, 1, 4, 2];
-    let mut line = costs.map(|cost| fixture.enter(cost));
-    for (waiting, cost) in line.iter_mut().zip(costs) {
+    let mut waiters = costs.map(|cost| fixture.enter(cost));
+    for (waiting, cost) in waiters.iter_mut().zip(costs) {
         fixture.pass(MILLI * cost as u32 - NANO);
         waits(waiting);
         fixture.pass(NANO);
@@ -43,12 +43,12 @@ fn each_passes_in_the_nanosecond_in_which_its_last_token_is_minted() {
 #[test]
 fn a_late_tick_serves_all_due_claims_and_no_others() {
     let fixture = Fixture::new(one_per_milli(2));
-    let mut line: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
     fixture.pass(4 * MILLI);
-    for waiting in &mut line[..4] {
+    for waiting in &mut waiters[..4] {
         let _grant = served(waiting);
     }
-    for waiting in &mut line[4..] {
+    for waiting in &mut waiters[4..] {
         waits(waiting);
     }
 }
@@ -131,7 +131,7 @@ fn a_cost_above_the_burst_waits_as_long_as_minting_takes_and_leaves_no_tokens() 
 fn a_giant_is_not_starved_by_any_number_of_small_ones_behind_it() {
     let fixture = Fixture::new(one_per_milli(3));
     let mut giant = fixture.enter(50);
-    let _crowd: Vec<_> = (0..100).map(|_| fixture.enter(1)).collect();
+    let _waiters: Vec<_> = (0..100).map(|_| fixture.enter(1)).collect();
     fixture.pass(50 * MILLI);
     let _grant = served(&mut giant);
 }
@@ -185,14 +185,14 @@ fn a_release_wakes_as_many_as_fit_below_the_ceiling_in_their_order() {
     let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
     let large = fixture.take(3);
     let small = fixture.take(1);
-    let mut line = [2, 1, 2].map(|cost| fixture.enter(cost));
+    let mut waiters = [2, 1, 2].map(|cost| fixture.enter(cost));
     drop(small);
-    waits(&mut line[0]);
+    waits(&mut waiters[0]);
     drop(large);
-    let [first, second] = [served(&mut line[0]), served(&mut line[1])];
-    waits(&mut line[2]);
+    let [first, second] = [served(&mut waiters[0]), served(&mut waiters[1])];
+    waits(&mut waiters[2]);
     drop(second);
-    let _grant = served(&mut line[2]);
+    let _grant = served(&mut waiters[2]);
     drop(first);
     assert_eq!(fixture.limiter.snapshot().in_flight, Some(2));
 }
@@ -225,21 +225,21 @@ fn a_grant_dropped_by_a_panic_wakes_the_next() {
 #[test]
 fn below_the_ceiling_the_rate_decides_and_below_the_rate_the_ceiling() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(2));
-    let mut line: Vec<_> = (0..5).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..5).map(|_| fixture.enter(1)).collect();
     fixture.pass(MILLI);
-    let first = served(&mut line[0]);
+    let first = served(&mut waiters[0]);
     fixture.pass(MILLI);
-    let second = served(&mut line[1]);
+    let second = served(&mut waiters[1]);
     fixture.pass(MILLI);
-    waits(&mut line[2]);
+    waits(&mut waiters[2]);
     drop(first);
-    let third = served(&mut line[2]);
+    let third = served(&mut waiters[2]);
     drop(second);
-    waits(&mut line[3]);
+    waits(&mut waiters[3]);
     fixture.pass(MILLI);
-    let _fourth = served(&mut line[3]);
+    let _fourth = served(&mut waiters[3]);
     drop(third);
-    waits(&mut line[4]);
+    waits(&mut waiters[4]);
 }
 
 /// A clock that stands still and counts its readings.
@@ -265,9 +265,9 @@ fn a_release_to_waiters_reads_the_clock_once() {
     let builder = Limiter::builder().quota(Quota::manual(100)).max_in_flight(8).clock(clock.clone());
     let limiter = builder.build().unwrap();
     let [first, second] = [5, 3].map(|cost| limiter.try_acquire(cost).unwrap());
-    let mut line = [5, 3].map(|cost| spawn(limiter.consume(cost)));
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    for (held, claim) in [first, second].into_iter().zip(&mut line) {
+    let mut waiters = [5, 3].map(|cost| spawn(limiter.consume(cost)));
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    for (held, claim) in [first, second].into_iter().zip(&mut waiters) {
         let before = clock.0.load(Ordering::Relaxed);
         drop(held);
         assert_eq!(clock.0.load(Ordering::Relaxed) - before, 1);
@@ -281,10 +281,10 @@ fn a_release_to_waiters_reads_the_clock_once() {
 #[test]
 fn close_refuses_all_waiters_and_all_later_claims() {
     let fixture = Fixture::new(one_per_milli(5));
-    let mut line = [3, 1, 9].map(|cost| fixture.enter(cost));
+    let mut waiters = [3, 1, 9].map(|cost| fixture.enter(cost));
     let mut not_polled = spawn(fixture.limiter.consume(1));
     fixture.limiter.close();
-    for waiting in &mut line {
+    for waiting in &mut waiters {
         assert!(waiting.is_woken());
         assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
     }

@@ -41,14 +41,14 @@ fn expected(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
 /// When each remaining claim is actually granted.
 fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
     let fixture = Fixture::new(one_per_milli(BURST));
-    let mut line: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
+    let mut waiters: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
     fixture.pass(at as u32 * MILLI);
     for &leaver in leavers {
-        line[leaver] = None;
+        waiters[leaver] = None;
     }
     let mut passed = vec![];
     for now in at..=at + costs.iter().sum::<u64>() {
-        for (place, slot) in line.iter_mut().enumerate() {
+        for (place, slot) in waiters.iter_mut().enumerate() {
             if slot.as_ref().is_some_and(|waiting| waiting.is_woken()) {
                 let _grant = assert_ready_ok!(slot.as_mut().unwrap().poll());
                 *slot = None;
@@ -82,10 +82,10 @@ fn cancellations_in_any_order_leave_the_same_level() {
         for leavers in ordered_choices(costs.len()).into_iter().filter(|leavers| leavers.len() == costs.len()) {
             let at = costs[0] - 1;
             let fixture = Fixture::new(one_per_milli(BURST));
-            let mut line: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
+            let mut waiters: Vec<_> = costs.iter().map(|&cost| Some(fixture.enter(cost))).collect();
             fixture.pass(at as u32 * MILLI);
             for &leaver in &leavers {
-                line[leaver] = None;
+                waiters[leaver] = None;
             }
             let (available, deficiency) = (fixture.limiter.available(), fixture.limiter.deficiency());
             assert_eq!((available, deficiency), (at.min(BURST), 0), "costs {costs:?}, all left in order {leavers:?}");

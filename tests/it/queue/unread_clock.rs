@@ -50,19 +50,19 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
 /// One of the two limiters, with its claims.
 struct Side<'a> {
     limiter: &'a Limiter,
-    line: Vec<Waiting<'a>>,
+    waiters: Vec<Waiting<'a>>,
 }
 
 impl<'a> Side<'a> {
     fn new(limiter: &'a Limiter) -> Self {
-        Self { limiter, line: Vec::new() }
+        Self { limiter, waiters: Vec::new() }
     }
 
     fn enter(&mut self, costs: &[u64]) {
         for cost in costs {
             let mut waiting = spawn(self.limiter.consume(*cost));
             if waiting.poll().is_pending() {
-                self.line.push(waiting);
+                self.waiters.push(waiting);
             }
         }
     }
@@ -70,8 +70,8 @@ impl<'a> Side<'a> {
     /// Cancels some of the claims behind the front.
     fn leave(&mut self, leaving: &[Index]) {
         for index in leaving {
-            if self.line.len() > 1 {
-                drop(self.line.remove(1 + index.index(self.line.len() - 1)));
+            if self.waiters.len() > 1 {
+                drop(self.waiters.remove(1 + index.index(self.waiters.len() - 1)));
             }
         }
     }
@@ -79,10 +79,10 @@ impl<'a> Side<'a> {
     /// Serves the queue. The granted claims are dropped at once, and only those that wait are left.
     fn look(&mut self) -> (u64, u64, usize, Snapshot) {
         self.limiter.tick();
-        while let Some(at) = self.line.iter().position(|waiting| waiting.is_woken()) {
-            drop(served(&mut self.line.remove(at)));
+        while let Some(at) = self.waiters.iter().position(|waiting| waiting.is_woken()) {
+            drop(served(&mut self.waiters.remove(at)));
         }
-        (self.limiter.available(), self.limiter.deficiency(), self.line.len(), self.limiter.snapshot())
+        (self.limiter.available(), self.limiter.deficiency(), self.waiters.len(), self.limiter.snapshot())
     }
 }
 

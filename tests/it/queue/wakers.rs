@@ -132,9 +132,9 @@ fn a_leaked_claim_delays_no_other_and_the_limiter_can_be_dropped() {
     waits(&mut next);
     fixture.pass(MILLI);
     let _grant = served(&mut next);
-    let mut still_in_line = Box::pin(fixture.limiter.consume(1));
-    assert_pending!(poll_as(&mut task, &mut still_in_line));
-    std::mem::forget(still_in_line);
+    let mut still_waiting = Box::pin(fixture.limiter.consume(1));
+    assert_pending!(poll_as(&mut task, &mut still_waiting));
+    std::mem::forget(still_waiting);
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn claims_due_together_are_woken_in_the_order_of_the_queue() {
     const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // more than one batch in both cases
     let fixture = Fixture::new(one_per_milli(5));
     let rung = Arc::new(Mutex::new(vec![]));
-    let mut line: Vec<_> = (0..DUE + 10).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
-    for (place, waiting) in line.iter_mut().enumerate() {
+    let mut waiters: Vec<_> = (0..DUE + 10).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
+    for (place, waiting) in waiters.iter_mut().enumerate() {
         let rung = Arc::clone(&rung);
         let waker = waker(move || rung.lock().unwrap().push(place));
         assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
@@ -210,9 +210,9 @@ fn claims_due_together_are_woken_in_the_order_of_the_queue() {
 fn a_waker_may_call_the_limiter() {
     let fixture = Fixture::new(one_per_milli(5));
     let seen = Arc::new(Mutex::new(None));
-    let (limiter, told) = (fixture.limiter.clone(), Arc::clone(&seen));
+    let (limiter, available) = (fixture.limiter.clone(), Arc::clone(&seen));
     // With a lock still held this would hang.
-    let waker = waker(move || *told.lock().unwrap() = Some(limiter.available()));
+    let waker = waker(move || *available.lock().unwrap() = Some(limiter.available()));
     let mut waiting = Box::pin(fixture.limiter.consume(1));
     assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
     fixture.pass(3 * MILLI);
@@ -269,15 +269,15 @@ fn the_drop_of_a_waker_may_call_the_limiter() {
     let poll = |waiting: &mut std::pin::Pin<Box<Consume<'_>>>| {
         let _ = waiting.as_mut().poll(&mut Context::from_waker(&fresh()));
     };
-    let mut line: Vec<_> = (0..5).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
-    line.iter_mut().for_each(&poll);
+    let mut waiters: Vec<_> = (0..5).map(|_| Box::pin(fixture.limiter.consume(1))).collect();
+    waiters.iter_mut().for_each(&poll);
     // Replaced by another waker, cancelled in the middle, woken, cancelled at the front, refused.
-    line.iter_mut().for_each(&poll);
-    drop(line.remove(2));
+    waiters.iter_mut().for_each(&poll);
+    drop(waiters.remove(2));
     fixture.pass(MILLI);
-    poll(&mut line[0]);
-    drop(line.remove(1));
+    poll(&mut waiters[0]);
+    drop(waiters.remove(1));
     fixture.limiter.close();
-    line[1..].iter_mut().for_each(&poll);
+    waiters[1..].iter_mut().for_each(&poll);
     assert_eq!(fixture.limiter.snapshot().waiting_tasks, 0);
 }

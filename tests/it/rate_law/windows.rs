@@ -51,7 +51,7 @@ struct World<'a> {
     limiter: &'a Limiter,
     clock: &'a ManualClock,
     now: u64,
-    line: Vec<(u64, Spawn<Consume<'a>>)>,
+    waiters: Vec<(u64, Spawn<Consume<'a>>)>,
     log: Vec<Seen>,
 }
 
@@ -67,7 +67,7 @@ impl World<'_> {
             let step = step.min(end - self.now);
             self.now += step;
             self.clock.advance(Duration::from_nanos(step));
-            if !self.line.is_empty() || nanos.is_multiple_of(3) {
+            if !self.waiters.is_empty() || nanos.is_multiple_of(3) {
                 self.limiter.tick();
             }
             self.look();
@@ -76,7 +76,7 @@ impl World<'_> {
 
     fn look(&mut self) {
         let mut served = Vec::new();
-        self.line.retain_mut(|(cost, claim)| {
+        self.waiters.retain_mut(|(cost, claim)| {
             let ready = claim.is_woken() && claim.poll().is_ready();
             served.extend(ready.then_some(*cost));
             !ready
@@ -92,10 +92,10 @@ impl World<'_> {
                 let mut claim = spawn(self.limiter.consume(cost));
                 match claim.poll() {
                     Poll::Ready(_) => self.see(cost),
-                    Poll::Pending => self.line.push((cost, claim)),
+                    Poll::Pending => self.waiters.push((cost, claim)),
                 }
             }
-            Op::Leave(place) if !self.line.is_empty() => drop(self.line.remove(place % self.line.len())),
+            Op::Leave(place) if !self.waiters.is_empty() => drop(self.waiters.remove(place % self.waiters.len())),
             Op::Leave(_) => {}
             Op::Pass(nanos) => self.pass(nanos, step),
             Op::Settle(..) | Op::Change(_) => unreachable!("only in histories that change"),
@@ -135,7 +135,7 @@ fn keeps_the_law(quotas: &[Quota], ops: &[Op], step: u64, stride: Option<u64>) -
     let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
     let builder = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride));
     let limiter = builder.clock(clock.clone()).build().unwrap();
-    let mut world = World { limiter: &limiter, clock: &clock, now: 0, line: Vec::new(), log: Vec::new() };
+    let mut world = World { limiter: &limiter, clock: &clock, now: 0, waiters: Vec::new(), log: Vec::new() };
     ops.iter().for_each(|op| world.play(*op, step));
     let lateness = limiter.snapshot().lateness.as_nanos() as u64;
     prop_assert!(lateness < step, "{} late, though the queue was served every {} ns", lateness, step);
@@ -173,7 +173,7 @@ struct Changing<'a> {
 
 impl<'a> Changing<'a> {
     fn new(limiter: &'a Limiter, clock: &'a ManualClock, quota: Quota) -> Self {
-        let world = World { limiter, clock, now: 0, line: Vec::new(), log: Vec::new() };
+        let world = World { limiter, clock, now: 0, waiters: Vec::new(), log: Vec::new() };
         let evenly = Self::evenly(quota);
         Self { world, quota, grants: Vec::new(), events: Vec::new(), passed: 0, brought: vec![(evenly, 0)] }
     }
@@ -190,9 +190,9 @@ impl<'a> Changing<'a> {
     }
 
     fn look(&mut self) {
-        let World { line, .. } = &mut self.world;
+        let World { waiters, .. } = &mut self.world;
         let mut served = Vec::new();
-        line.retain_mut(|(_, claim)| {
+        waiters.retain_mut(|(_, claim)| {
             let answer = if claim.is_woken() { claim.poll() } else { Poll::Pending };
             let Poll::Ready(answer) = answer else { return true };
             served.extend(answer.ok());
@@ -240,7 +240,7 @@ impl<'a> Changing<'a> {
                 let mut claim = spawn(self.world.limiter.consume(cost));
                 match claim.poll() {
                     Poll::Ready(grant) => self.see(grant.unwrap()),
-                    Poll::Pending => self.world.line.push((cost, claim)),
+                    Poll::Pending => self.world.waiters.push((cost, claim)),
                 }
             }
             Op::Settle(place, actual) if !self.grants.is_empty() => {

@@ -46,9 +46,9 @@ impl Account {
     /// Granted to a cancelled claim: the tokens come back, up to the burst.
     fn refund(&mut self, tokens: u64, front: u64) {
         let tokens = i128::from(tokens) * self.period;
-        let room = self.burst - self.tokens(self.level()) * self.period;
+        let space = self.burst - self.tokens(self.level()) * self.period;
         self.granted -= tokens;
-        self.burned += (tokens - room.max(0)).max(0);
+        self.burned += (tokens - space.max(0)).max(0);
         self.burn_fraction(front);
     }
 
@@ -77,7 +77,7 @@ struct Traffic<'a> {
     clock: &'a ManualClock,
     random: Random,
     account: Account,
-    line: VecDeque<(u64, Spawn<Consume<'a>>)>,
+    waiters: VecDeque<(u64, Spawn<Consume<'a>>)>,
     /// The sum of the waiting costs.
     wanted: u64,
     requests: u64,
@@ -87,7 +87,7 @@ struct Traffic<'a> {
 impl<'a> Traffic<'a> {
     fn new(limiter: &'a Limiter, clock: &'a ManualClock, quota: Quota) -> Self {
         let (random, account) = (Random(7), Account::new(quota));
-        Self { limiter, clock, random, account, line: VecDeque::new(), wanted: 0, requests: 0, given_up: 0 }
+        Self { limiter, clock, random, account, waiters: VecDeque::new(), wanted: 0, requests: 0, given_up: 0 }
     }
 
     /// Mostly small, sometimes the whole burst, and rarely far more.
@@ -107,7 +107,7 @@ impl<'a> Traffic<'a> {
         match claim.poll() {
             Poll::Ready(grant) => self.account.grant(grant.unwrap().cost()),
             Poll::Pending => {
-                self.line.push_back((cost, claim));
+                self.waiters.push_back((cost, claim));
                 self.wanted += cost;
             }
         }
@@ -126,19 +126,19 @@ impl<'a> Traffic<'a> {
         self.account.minted += i128::from(nanos) * self.account.amount;
         self.limiter.tick();
         self.look();
-        assert!(!self.line.is_empty(), "the closed form requires that there always is a waiter");
+        assert!(!self.waiters.is_empty(), "the closed form requires that there always is a waiter");
     }
 
     /// Woken claims are polled, or dropped without a poll.
     fn look(&mut self) {
-        while let Some((cost, mut claim)) = self.line.pop_front_if(|(_, claim)| claim.is_woken()) {
+        while let Some((cost, mut claim)) = self.waiters.pop_front_if(|(_, claim)| claim.is_woken()) {
             self.wanted -= cost;
             self.account.grant(cost);
-            let is_last = self.line.front().is_none_or(|(_, next)| !next.is_woken());
+            let is_last = self.waiters.front().is_none_or(|(_, next)| !next.is_woken());
             if is_last && self.random.below(4) == 0 {
                 self.given_up += 1;
                 drop(claim);
-                self.account.refund(cost, self.line[0].0);
+                self.account.refund(cost, self.waiters[0].0);
             } else {
                 assert!(claim.poll().is_ready());
             }
@@ -147,14 +147,14 @@ impl<'a> Traffic<'a> {
 
     /// Cancels a claim, every other time the front.
     fn give_up(&mut self) {
-        let place = (self.random.below(2) * self.random.below(self.line.len() as u64)) as usize;
-        if let Some((cost, claim)) = self.line.remove(place) {
+        let place = (self.random.below(2) * self.random.below(self.waiters.len() as u64)) as usize;
+        if let Some((cost, claim)) = self.waiters.remove(place) {
             self.wanted -= cost;
             self.given_up += 1;
             drop(claim);
         }
         if place == 0 {
-            self.account.cut(self.line[0].0);
+            self.account.cut(self.waiters[0].0);
             self.look();
         }
     }
@@ -216,17 +216,17 @@ fn a_year_of_busy_and_quiet_times_grants_a_burst_and_the_rate_in_each() {
         clock.advance(Duration::from_nanos(calm));
         // Every other time, no call has been made since the bucket became full.
         assert!(calm.is_multiple_of(2) || limiter.available() == 25);
-        let mut line: VecDeque<_> = (0..200).map(|_| spawn(limiter.consume(1 + random.below(5)))).collect();
+        let mut waiters: VecDeque<_> = (0..200).map(|_| spawn(limiter.consume(1 + random.below(5)))).collect();
         passed += (0..25).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
-        line.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+        waiters.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
         for step in [rush / 3, rush - rush / 3] {
             clock.advance(Duration::from_nanos(step));
             limiter.tick();
-            while let Some(mut claim) = line.pop_front_if(|claim| claim.is_woken()) {
+            while let Some(mut claim) = waiters.pop_front_if(|claim| claim.is_woken()) {
                 assert!(matches!(claim.poll(), Poll::Ready(Ok(grant)) if { passed += grant.cost(); true }));
             }
         }
-        drop(line);
+        drop(waiters);
         passed += (0..25).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
         allowed += 25 + rush * AMOUNT / HOUR;
         now += calm + rush;

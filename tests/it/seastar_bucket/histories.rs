@@ -36,18 +36,18 @@ struct History<C> {
     bucket: Bucket<C>,
     now: u64,
     replenished: u64,
-    line: Vec<(Ticket, u64)>,
+    waiting: Vec<(Ticket, u64)>,
     seen: Vec<Seen>,
 }
 
 impl<C> History<C> {
     fn new(bucket: Bucket<C>) -> Self {
-        Self { bucket, now: 0, replenished: 0, line: Vec::new(), seen: Vec::new() }
+        Self { bucket, now: 0, replenished: 0, waiting: Vec::new(), seen: Vec::new() }
     }
 
     fn grab(&mut self, cost: u64) -> Result<(), TestCaseError> {
         let ticket = self.bucket.grab(cost);
-        self.line.push((ticket, cost));
+        self.waiting.push((ticket, cost));
         self.look(self.now)
     }
 
@@ -60,11 +60,11 @@ impl<C> History<C> {
     /// A granted claim comes before every waiting one: grants have the order of the grabs.
     fn look(&mut self, from: u64) -> Result<(), TestCaseError> {
         let lacking = |&(ticket, _): &(Ticket, u64)| self.bucket.deficiency(ticket);
-        let granted = self.line.iter().take_while(|claim| lacking(claim) == 0).count();
-        let left: Vec<u64> = self.line[granted..].iter().map(lacking).collect();
+        let granted = self.waiting.iter().take_while(|claim| lacking(claim) == 0).count();
+        let left: Vec<u64> = self.waiting[granted..].iter().map(lacking).collect();
         prop_assert!(left.iter().all(|&lacks| lacks > 0), "a claim overtook another: {:?}", left);
         prop_assert!(left.is_sorted_by(|a, b| a < b), "{:?}", left);
-        let seen = self.line.drain(..granted).map(|(_, cost)| Seen { from, at: self.now, cost });
+        let seen = self.waiting.drain(..granted).map(|(_, cost)| Seen { from, at: self.now, cost });
         self.seen.extend(seen);
         Ok(())
     }
@@ -137,7 +137,7 @@ fn keep_order_and_rate(burst: u64, micros: u64, ops: Vec<Op>) -> Result<(), Test
     history.replenish()?;
     history.now += 150 * 12 * micros * 1_000;
     history.replenish()?;
-    prop_assert_eq!(history.line.len(), 0, "stranded");
+    prop_assert_eq!(history.waiting.len(), 0, "stranded");
     Ok(())
 }
 
@@ -164,6 +164,6 @@ fn keep_order_rate_and_cap(burst: u64, cap: u64, micros: u64, ops: Vec<Op>) -> R
         history.replenish()?;
         history.now += 12 * micros * 1_000;
     }
-    prop_assert_eq!(history.line.len(), 0, "stranded");
+    prop_assert_eq!(history.waiting.len(), 0, "stranded");
     Ok(())
 }

@@ -55,8 +55,8 @@ fn a_grab_beyond_the_bucket_overruns_the_head_and_waits_until_it_has_caught_up()
 #[test]
 fn grabs_that_overrun_wait_in_the_order_of_their_tickets() {
     let bucket = bucket(Quota::per_second(10).initial(0));
-    let line: Vec<Ticket> = [3, 1, 5].map(|cost| bucket.grab(cost)).into();
-    let lacking = |bucket: &Bucket| -> Vec<u64> { line.iter().map(|&ticket| bucket.deficiency(ticket)).collect() };
+    let tickets: Vec<Ticket> = [3, 1, 5].map(|cost| bucket.grab(cost)).into();
+    let lacking = |bucket: &Bucket| -> Vec<u64> { tickets.iter().map(|&ticket| bucket.deficiency(ticket)).collect() };
     assert_eq!(lacking(&bucket), [3, 4, 9]);
     bucket.replenish(ms(300));
     assert_eq!(lacking(&bucket), [0, 1, 6]);
@@ -188,8 +188,8 @@ fn seastar_basic_capped_loop() {
 #[test]
 fn the_ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
     let bucket = capped(Quota::per_second(10).burst(5), 2);
-    let line: Vec<Ticket> = (0..10).map(|_| bucket.grab(1)).collect();
-    let granted = || line.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
+    let tickets: Vec<Ticket> = (0..10).map(|_| bucket.grab(1)).collect();
+    let granted = || tickets.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
 
     for at in [ms(0), ms(100), secs(1), secs(100)] {
         bucket.replenish(at);
@@ -212,7 +212,7 @@ fn a_capped_bucket_in_front_of_something_that_stalls_still_reaches_its_rate() {
     // A token each millisecond; in 20 of each 30 ms nothing is released. Soon ten are in flight, and then the burst
     // keeps what the closed ceiling holds back. In seastar these tokens are lost, which costs a third of the rate.
     let bucket = capped(Quota::per_second(1_000).burst(15).initial(0), 10);
-    let line: Vec<Ticket> = (0..2_000).map(|_| bucket.grab(1)).collect();
+    let tickets: Vec<Ticket> = (0..2_000).map(|_| bucket.grab(1)).collect();
     let (mut granted, mut landed) = (0, 0);
     for at in 1..=1_000 {
         if at % 30 < 10 {
@@ -220,7 +220,7 @@ fn a_capped_bucket_in_front_of_something_that_stalls_still_reaches_its_rate() {
             landed = granted;
         }
         bucket.replenish(ms(at));
-        granted = line.iter().take_while(|&&ticket| bucket.deficiency(ticket) == 0).count() as u64;
+        granted = tickets.iter().take_while(|&&ticket| bucket.deficiency(ticket) == 0).count() as u64;
     }
     assert_eq!(granted, 1_000);
 }
@@ -230,9 +230,9 @@ fn the_cap_and_the_burst_are_two_numbers() {
     for (burst, cap, pass) in [(3, 100, 3), (100, 3, 3), (100, 100, 50)] {
         let bucket = capped(Quota::per_second(10).burst(burst), cap);
         bucket.replenish(secs(1_000));
-        let line: Vec<Ticket> = (0..50).map(|_| bucket.grab(1)).collect();
+        let tickets: Vec<Ticket> = (0..50).map(|_| bucket.grab(1)).collect();
         bucket.replenish(secs(1_000));
-        let granted = line.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
+        let granted = tickets.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
         assert_eq!(granted, pass, "burst {burst}, cap {cap}");
     }
 }
@@ -240,10 +240,10 @@ fn the_cap_and_the_burst_are_two_numbers() {
 #[test]
 fn claims_larger_than_the_burst_are_saved_up_for_under_a_cap_too() {
     let bucket = capped(Quota::per_second(10).burst(3), 10);
-    let line: Vec<Ticket> = (0..3).map(|_| bucket.grab(10)).collect();
+    let tickets: Vec<Ticket> = (0..3).map(|_| bucket.grab(10)).collect();
     for (at, granted) in [(0, 0), (699, 0), (700, 1), (1_699, 1), (1_700, 2), (2_699, 2), (2_700, 3)] {
         bucket.replenish(ms(at));
-        let there = line.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
+        let there = tickets.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
         assert_eq!(there, granted, "at {at} ms");
         if [700, 1_700].contains(&at) {
             bucket.release(10); // released at once

@@ -13,10 +13,10 @@ const STEP: u64 = 700;
 /// The timers stop this many tokens ahead of the grants: the bucket is nearly empty all the time, and never full.
 const AHEAD: u64 = 4;
 /// A thread that has yielded this often while spinning has lost its grant.
-const PATIENCE: u64 = 1 << 20;
+const MOST_YIELDS: u64 = 1 << 20;
 
 fn spin_until(what: impl Fn() -> bool) {
-    for _ in 0..PATIENCE {
+    for _ in 0..MOST_YIELDS {
         // Most threads succeed while spinning; yielding is for machines with fewer cores than threads.
         for _ in 0..100 {
             if what() {
@@ -135,14 +135,14 @@ fn grabs_that_race_never_share_a_token() {
     const ROUNDS: u64 = 1_000;
     let mut switches = 0;
     for _ in 0..ROUNDS {
-        let mut line = race_for_places(500);
-        line.sort_unstable();
+        let mut claims = race_for_places(500);
+        claims.sort_unstable();
         let mut end = 0;
-        for &(ticket, cost, _) in &line {
+        for &(ticket, cost, _) in &claims {
             assert_eq!(ticket, end + cost, "positions must be consecutive");
             end = ticket;
         }
-        switches += line.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
+        switches += claims.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
         if switches > 1_000 {
             return;
         }

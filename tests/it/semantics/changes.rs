@@ -211,10 +211,10 @@ fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_a_claim()
 
 #[test]
 fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
-    let ways = [Quota::per_minute(6).burst(9).initial(2), Quota::per_minute(6).burst(9).stepped(), Quota::manual(9)];
+    let quotas = [Quota::per_minute(6).burst(9).initial(2), Quota::per_minute(6).burst(9).stepped(), Quota::manual(9)];
     let first = [Some(10 * SECOND), Some(60 * SECOND), None];
-    for (from, before) in ways.into_iter().enumerate() {
-        for (to, after) in ways.into_iter().enumerate().filter(|(to, _)| *to != from) {
+    for (from, before) in quotas.into_iter().enumerate() {
+        for (to, after) in quotas.into_iter().enumerate().filter(|(to, _)| *to != from) {
             let fixture = Fixture::new(before.initial(2));
             fixture.pass(9 * SECOND);
             fixture.limiter.set_quota(0, after).unwrap();
@@ -269,17 +269,17 @@ fn set_quota_to_an_invalid_quota_changes_nothing() {
 fn pause_lets_no_claim_pass_before_its_end_and_then_the_level_and_the_rate() {
     let fixture = Fixture::new(one_per_milli(5).initial(2));
     fixture.limiter.pause_for(50 * MILLI);
-    let mut line: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
     assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().paused_for), (0, Some(50 * MILLI)));
     fixture.pass(50 * MILLI - NANO);
-    assert_eq!(count_served(&mut line), 0);
+    assert_eq!(count_served(&mut waiters), 0);
     fixture.pass(NANO);
-    assert_eq!(count_served(&mut line), 5, "at most the burst");
+    assert_eq!(count_served(&mut waiters), 5, "at most the burst");
     for _ in 0..5 {
         fixture.pass(MILLI - NANO);
-        assert_eq!(count_served(&mut line), 0);
+        assert_eq!(count_served(&mut waiters), 0);
         fixture.pass(NANO);
-        assert_eq!(count_served(&mut line), 1);
+        assert_eq!(count_served(&mut waiters), 1);
     }
 }
 
@@ -323,15 +323,15 @@ fn pause_that_is_ended_early_serves_its_waiters_at_once_and_has_no_end_left() {
     let fixture = Fixture::new(one_per_milli(5).initial(1));
     fixture.limiter.resume();
     fixture.limiter.pause_for(DAY);
-    let mut line: Vec<_> = (0..8).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..8).map(|_| fixture.enter(1)).collect();
     fixture.pass(2 * MILLI);
-    assert_eq!(count_served(&mut line), 0);
+    assert_eq!(count_served(&mut waiters), 0);
     fixture.limiter.resume();
-    assert_eq!((count_served(&mut line), fixture.limiter.snapshot().paused_for), (3, None), "the level");
+    assert_eq!((count_served(&mut waiters), fixture.limiter.snapshot().paused_for), (3, None), "the level");
     fixture.pass(MILLI);
-    assert_eq!(count_served(&mut line), 1, "and the rate");
+    assert_eq!(count_served(&mut waiters), 1, "and the rate");
     fixture.pass(9 * MILLI);
-    assert_eq!(count_served(&mut line), 4);
+    assert_eq!(count_served(&mut waiters), 4);
     let _grant = fixture.take(5);
 }
 
@@ -382,10 +382,10 @@ fn quota_starts_with_what_initial_says() {
 #[test]
 fn close_refuses_every_waiter_and_every_later_caller() {
     let fixture = Fixture::new(one_per_milli(5));
-    let mut line = [1, 2].map(|cost| fixture.enter(cost));
+    let mut waiters = [1, 2].map(|cost| fixture.enter(cost));
     assert!(!fixture.limiter.is_closed());
     fixture.limiter.close();
-    for waiting in &mut line {
+    for waiting in &mut waiters {
         assert!(waiting.is_woken());
         assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
     }
@@ -436,9 +436,9 @@ fn set_quota_to_an_equal_rate_written_differently_changes_nothing() {
 
 /// A clock that counts its readings, and advances by 10 ns at each.
 #[derive(Clone, Debug, Default)]
-struct Hurried(Arc<AtomicU64>);
+struct CountingClock(Arc<AtomicU64>);
 
-impl Hurried {
+impl CountingClock {
     fn readings(&self, act: impl FnOnce()) -> u64 {
         let before = self.0.load(Ordering::Relaxed);
         act();
@@ -446,7 +446,7 @@ impl Hurried {
     }
 }
 
-impl Clock for Hurried {
+impl Clock for CountingClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(10 * self.0.fetch_add(1, Ordering::Relaxed))
     }
@@ -462,7 +462,7 @@ fn take_each(limiter: &Limiter, times: u64) {
 
 #[test]
 fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
-    let clock = Hurried::default();
+    let clock = CountingClock::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
     take_each(&limiter, 1_000);
     let readings = clock.readings(|| take_each(&limiter, 5_000));
@@ -471,7 +471,7 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
 
 #[test]
 fn a_deadline_reads_the_clock_only_in_claims_that_wait() {
-    let clock = Hurried::default();
+    let clock = CountingClock::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
     take_each(&limiter, 1_000);
     let take = || drop(assert_ready_ok!(spawn(limiter.consume(1).within(MILLI)).poll()));
@@ -481,7 +481,7 @@ fn a_deadline_reads_the_clock_only_in_claims_that_wait() {
 
 #[test]
 fn set_quota_to_a_smaller_burst_shortens_the_stride_at_once() {
-    let clock = Hurried::default();
+    let clock = CountingClock::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
     take_each(&limiter, 1_000);
     limiter.set_quota(0, Quota::per_second(1).burst(1_280)).unwrap();

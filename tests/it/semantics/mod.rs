@@ -39,9 +39,9 @@ impl Fixture {
     }
 }
 
-/// How many of `line` were granted since the last call; they are removed.
-fn count_served(line: &mut Vec<Waiting<'_>>) -> usize {
-    let before = line.len();
-    line.retain_mut(|waiting| !waiting.is_woken() || waiting.poll().is_pending());
-    before - line.len()
+/// How many of `waiters` were granted since the last call; they are removed.
+fn count_served(waiters: &mut Vec<Waiting<'_>>) -> usize {
+    let before = waiters.len();
+    waiters.retain_mut(|waiting| !waiting.is_woken() || waiting.poll().is_pending());
+    before - waiters.len()
 }

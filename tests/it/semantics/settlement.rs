@@ -7,15 +7,15 @@ use tollgate::ReleaseError;
 fn giant_that_saved_up_and_leaves_lets_at_most_the_burst_pass_at_once_and_the_rate_after_it() {
     let fixture = Fixture::new(one_per_milli(4));
     let giant = fixture.enter(100);
-    let mut line: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
     fixture.pass(90 * MILLI);
     drop(giant);
-    assert_eq!(count_served(&mut line), 4);
+    assert_eq!(count_served(&mut waiters), 4);
     for _ in 0..6 {
         fixture.pass(MILLI - NANO);
-        assert_eq!(count_served(&mut line), 0);
+        assert_eq!(count_served(&mut waiters), 0);
         fixture.pass(NANO);
-        assert_eq!(count_served(&mut line), 1);
+        assert_eq!(count_served(&mut waiters), 1);
     }
 }
 
@@ -34,13 +34,13 @@ fn refund_above_the_burst_is_clamped_to_it() {
 fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() {
     let fixture = Fixture::new(one_per_milli(5));
     let mut giant = fixture.enter(20);
-    let mut line: Vec<_> = (0..15).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..15).map(|_| fixture.enter(1)).collect();
     fixture.pass(20 * MILLI);
     let mut grant = served(&mut giant);
     grant.settle(0);
-    assert_eq!(count_served(&mut line), 5);
+    assert_eq!(count_served(&mut waiters), 5);
     fixture.pass(MILLI);
-    assert_eq!(count_served(&mut line), 1);
+    assert_eq!(count_served(&mut waiters), 1);
 }
 
 /// The law counts the tokens granted less those refunded: five grants that are refunded at one instant let five others
@@ -81,15 +81,15 @@ fn refunds_at_one_instant_serve_as_many_waiters_at_that_instant() {
         })
         .collect();
     let _last = fixture.take(1);
-    let mut line: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
+    let mut waiters: Vec<_> = (0..6).map(|_| fixture.enter(1)).collect();
     for grant in &mut grants {
         grant.settle(0);
-        assert_eq!(count_served(&mut line), 1);
+        assert_eq!(count_served(&mut waiters), 1);
     }
     fixture.pass(MILLI - NANO);
-    assert_eq!(count_served(&mut line), 0);
+    assert_eq!(count_served(&mut waiters), 0);
     fixture.pass(NANO);
-    assert_eq!(count_served(&mut line), 1);
+    assert_eq!(count_served(&mut waiters), 1);
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn settle_above_the_grant_delays_later_claims_and_no_waiter() {
 fn settle_above_the_grant_stays_a_debt_though_all_claims_before_it_leave() {
     let fixture = Fixture::new(one_per_milli(5).initial(5));
     let mut grant = fixture.take(5);
-    let line = [2, 1].map(|cost| fixture.enter(cost));
+    let waiters = [2, 1].map(|cost| fixture.enter(cost));
     grant.settle(15);
     let mut newcomer = fixture.enter(1);
-    drop(line);
+    drop(waiters);
     assert_eq!(fixture.level(), -10);
     fixture.pass(11 * MILLI - NANO);
     waits(&mut newcomer);
@@ -229,20 +229,20 @@ fn ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(8)).max_in_flight(2));
     fixture.pass(2 * MILLI);
     let mut held = fixture.take(2);
-    let mut line: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
+    let mut waiters: Vec<_> = (0..20).map(|_| fixture.enter(2)).collect();
     for (held_for, kept) in [(1, 1), (4, 5), (100, 8)] {
         fixture.pass(held_for * MILLI);
         assert_eq!(fixture.level(), kept);
     }
     // Four times two tokens pass as fast as they are released, then the rate decides again.
-    for waiting in &mut line[..4] {
+    for waiting in &mut waiters[..4] {
         drop(std::mem::replace(&mut held, fixture.limiter.try_acquire(0).unwrap()));
         held = served(waiting);
     }
     drop(held);
-    waits(&mut line[4]);
+    waits(&mut waiters[4]);
     fixture.pass(2 * MILLI);
-    let _grant = served(&mut line[4]);
+    let _grant = served(&mut waiters[4]);
 }
 
 /// Seastar's ceiling loses the tokens minted while it is reached, and grants about half of the rate.

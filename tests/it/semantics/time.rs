@@ -62,8 +62,8 @@ fn fractions_are_exact_for_waiters_for_ten_years() {
 #[test]
 fn fractions_are_exact_for_waiters_at_a_billion_tokens_a_second() {
     let fixture = Fixture::new(Quota::per_second(1_000_000_000).burst(10).initial(0));
-    let mut line: Vec<_> = (0..1_000).map(|_| fixture.enter(1)).collect();
-    for waiting in &mut line {
+    let mut waiters: Vec<_> = (0..1_000).map(|_| fixture.enter(1)).collect();
+    for waiting in &mut waiters {
         waits(waiting);
         fixture.pass(NANO);
         let _grant = served(waiting);

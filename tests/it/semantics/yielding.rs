@@ -86,12 +86,12 @@ fn claims_of_keys_let_other_tasks_run() {
 #[cfg(all(feature = "keyed", feature = "distributed"))]
 #[test]
 fn claims_of_shared_keys_let_other_tasks_run() {
-    let lines = tollgate::distributed::MemoryStore::new();
+    let store = tollgate::distributed::MemoryStore::new();
     let quota = Quota::per_hour(1 << 20);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Neither of the two sends a request to the store.
     let _inside = runtime.enter();
-    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(lines).build().unwrap();
+    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(store).build().unwrap();
     yields(PAID, async || drop(users.consume(&1, 0).await.unwrap()));
     yields(PAID, async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
 }

@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
 use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, Quota, TryAcquireError};
 
-fn bounded(lines: &MemoryStore, quota: Quota, keys: u64) -> KeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).max_keys(keys).distributed(lines.clone()).build().unwrap()
+fn bounded(store: &MemoryStore, quota: Quota, keys: u64) -> KeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).max_keys(keys).distributed(store.clone()).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use() {
-    let lines = MemoryStore::new();
-    let users = bounded(&lines, Quota::per_second(1), 3);
+    let store = MemoryStore::new();
+    let users = bounded(&store, Quota::per_second(1), 3);
     let mut waiting = Vec::new();
     for key in 0..3 {
         drop(users.consume(&key, 1).await.unwrap());
@@ -54,12 +54,12 @@ async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use(
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_cost_zero_needs_no_entry() {
-    let lines = MemoryStore::new();
-    let users = bounded(&lines, Quota::per_second(10), 1);
+    let store = MemoryStore::new();
+    let users = bounded(&store, Quota::per_second(10), 1);
     assert_eq!(users.estimate(&1, 0), Some(millis(0)));
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
     drop(users.consume(&1, 0).await.unwrap());
-    assert_eq!((users.snapshot().keys, lines.asks()), (0, 0));
+    assert_eq!((users.snapshot().keys, store.asks()), (0, 0));
     let _taken = users.limiter(&2).unwrap();
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
 }
@@ -67,8 +67,8 @@ async fn a_claim_of_cost_zero_needs_no_entry() {
 #[tokio::test(start_paused = true)]
 async fn the_cached_replies_are_bounded_for_any_keys() {
     for keys in [1, 5, 64, 1_000] {
-        let lines = MemoryStore::new();
-        let users = bounded(&lines, Quota::per_hour(2), keys);
+        let store = MemoryStore::new();
+        let users = bounded(&store, Quota::per_hour(2), keys);
         for key in 0..20_000 {
             drop(users.consume(&key, 1).await.unwrap());
         }
@@ -80,9 +80,9 @@ async fn the_cached_replies_are_bounded_for_any_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn churning_through_keys_resets_no_limit() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(1).burst(3);
-    let users = bounded(&lines, quota, 2);
+    let users = bounded(&store, quota, 2);
     let ledger = Ledger::default();
     for stranger in 1_000..11_000 {
         if users.consume(&1, 1).within(millis(0)).await.is_ok() {
@@ -98,8 +98,8 @@ async fn churning_through_keys_resets_no_limit() {
 /// With one entry and many busy keys, each key is requested separately.
 #[tokio::test(start_paused = true)]
 async fn busy_keys_without_an_entry_are_served() {
-    let lines = MemoryStore::new();
-    let users = bounded(&lines, Quota::per_second(1_000), 1);
+    let store = MemoryStore::new();
+    let users = bounded(&store, Quota::per_second(1_000), 1);
     let held = users.limiter(&0).unwrap();
     for _ in 0..50 {
         for key in 1..5 {
@@ -107,7 +107,7 @@ async fn busy_keys_without_an_entry_are_served() {
         }
         sleep(millis(2)).await;
     }
-    assert_eq!(lines.asks(), 200);
+    assert_eq!(store.asks(), 200);
     drop(held);
     assert!(
         timeout(millis(5_000), async {
@@ -122,9 +122,9 @@ async fn busy_keys_without_an_entry_are_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_debt_is_not_dropped_before_it_is_reported() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10);
-    let users = bounded(&lines, quota, 1);
+    let users = bounded(&store, quota, 1);
     let mut grant = users.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(21);
@@ -132,16 +132,16 @@ async fn a_debt_is_not_dropped_before_it_is_reported() {
     // Another key needs the entry before the key's limiter could send a request.
     assert!(users.limiter(&2).is_err());
     sleep(millis(100)).await;
-    let other = bounded(&lines, quota, 1);
+    let other = bounded(&store, quota, 1);
     assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
 }
 
 /// The key's limiter is paused and has no handles: it requests nothing, is promised nothing, and is still in debt.
 #[tokio::test(start_paused = true)]
 async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10);
-    let users = bounded(&lines, quota, 1);
+    let users = bounded(&store, quota, 1);
     let mut grant = users.consume(&1, 1).await.unwrap();
     let limiter = users.limiter(&1).unwrap();
     limiter.pause_for(millis(10_000));
@@ -162,8 +162,8 @@ async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
 /// Every limiter that becomes unused is removed, not only the first ones.
 #[tokio::test(start_paused = true)]
 async fn every_unused_limiter_is_removed() {
-    let lines = MemoryStore::new();
-    let users = bounded(&lines, Quota::per_second(10), 100);
+    let store = MemoryStore::new();
+    let users = bounded(&store, Quota::per_second(10), 100);
     for round in 0..3 {
         for key in 0..5 {
             assert!(users.try_acquire(&(5 * round + key), 1).is_err());
@@ -215,9 +215,9 @@ impl Hasher for Zero {
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_one_hash_have_nothing_else_in_common() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let builder = KeyedLimiter::<u64>::builder().hasher(Alike).quota(Quota::per_hour(10));
-    let users = builder.distributed(lines.clone()).build().unwrap();
+    let users = builder.distributed(store.clone()).build().unwrap();
     drop(users.consume(&1, 10).await.unwrap());
     assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
     assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
@@ -231,8 +231,8 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
 /// Whichever thread is first: a key has one limiter on this node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_threads_find_the_same_limiter_of_a_key() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     let host = tokio::runtime::Handle::current();
     for key in 0..500 {
         let gate = Barrier::new(4);

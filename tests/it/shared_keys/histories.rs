@@ -11,7 +11,7 @@ use tollgate::{KeyedLimiter, Quota};
 type Node = KeyedLimiter<u64>;
 
 struct World {
-    lines: MemoryStore,
+    store: MemoryStore,
     quota: Quota,
     max_keys: u64,
     /// Nodes join and leave.
@@ -25,7 +25,7 @@ impl World {
         KeyedLimiter::builder()
             .quota(self.quota)
             .max_keys(self.max_keys)
-            .distributed(self.lines.clone())
+            .distributed(self.store.clone())
             .build()
             .unwrap()
     }
@@ -53,10 +53,10 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
     while Instant::now() < world.end {
         let (node, key) = (world.some_node(&mut random), world.some_key(&mut random));
         let cost = random.u64(1..=most);
-        let patience = Duration::from_micros(random.u64(..200_000));
+        let max_wait = Duration::from_micros(random.u64(..200_000));
         match random.u32(..13) {
             0..3 => {
-                if let Ok(mut grant) = node.consume(&key, cost).within(patience).await {
+                if let Ok(mut grant) = node.consume(&key, cost).within(max_wait).await {
                     world.note(key, cost);
                     if random.u32(..8) == 0 {
                         grant.settle(cost + random.u64(..3));
@@ -64,7 +64,7 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
                 }
             }
             3..6 => {
-                if let Ok(Ok(grant)) = timeout(patience, node.consume(&key, cost)).await {
+                if let Ok(Ok(grant)) = timeout(max_wait, node.consume(&key, cost)).await {
                     world.note(key, cost);
                     sleep(Duration::from_micros(random.u64(..20_000))).await;
                     drop(grant);
@@ -83,8 +83,8 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
                 sleep(Duration::from_micros(random.u64(..5_000))).await;
             }
             10 => match random.u32(..4) {
-                0 => node.pause_for(&key, patience),
-                1 => node.pause_all_for(patience),
+                0 => node.pause_for(&key, max_wait),
+                1 => node.pause_all_for(max_wait),
                 2 => node.resume(&key),
                 _ => node.resume_all(),
             },
@@ -103,10 +103,10 @@ async fn live(seed: u64) -> (u64, f64, String) {
     let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
     let latency = [0, 0, 1, 40][random.usize(..4)];
     let outage = [Outage::Wait, Outage::Fail][random.usize(..2)];
-    let lines = MemoryStore::new().outage(outage);
-    lines.set_latency(millis(latency));
+    let store = MemoryStore::new().outage(outage);
+    store.set_latency(millis(latency));
     let world = Arc::new(World {
-        lines,
+        store,
         quota: Quota::per_second(rate).burst(burst),
         max_keys: [1, 2, 5, 100][random.usize(..4)],
         nodes: Mutex::default(),
@@ -121,15 +121,15 @@ async fn live(seed: u64) -> (u64, f64, String) {
     while Instant::now() < world.end {
         sleep(Duration::from_micros(random.u64(..400_000))).await;
         match random.u32(..8) {
-            0 => world.lines.set_reachable(random.bool()),
-            1 => world.lines.lose_answers(random.u64(..3)),
-            2 => world.lines.step_clock(-random.i64(0..2_000_000)),
+            0 => world.store.set_reachable(random.bool()),
+            1 => world.store.lose_answers(random.u64(..3)),
+            2 => world.store.step_clock(-random.i64(0..2_000_000)),
             3 => {
                 let fresh = world.node();
                 let old = std::mem::replace(&mut world.nodes.lock().unwrap()[random.usize(..count)], fresh);
                 drop(old);
             }
-            _ => world.lines.set_reachable(true),
+            _ => world.store.set_reachable(true),
         }
     }
     for caller in callers {

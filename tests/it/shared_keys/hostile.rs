@@ -10,53 +10,53 @@ use tollgate::{KeyedLimiter, Quota};
 
 thread_local! {
     /// The number of comparisons and clones before the next panic; negative if none panics.
-    static PATIENCE: Cell<i64> = const { Cell::new(-1) };
+    static CALLS_LEFT: Cell<i64> = const { Cell::new(-1) };
 }
 
 /// None of these panics is printed: they are intended.
-fn suffer() {
-    let left = PATIENCE.get();
+fn count_call() {
+    let left = CALLS_LEFT.get();
     if left == 0 {
         resume_unwind(Box::new("a key panics on purpose"));
     }
-    PATIENCE.set(left - 1);
+    CALLS_LEFT.set(left - 1);
 }
 
 /// Panics when it is compared or cloned and the number of calls is used up.
 #[derive(Debug)]
-struct Touchy(u64);
+struct PanickingKey(u64);
 
-impl Hash for Touchy {
+impl Hash for PanickingKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.0.hash(hasher);
     }
 }
 
-impl PartialEq for Touchy {
+impl PartialEq for PanickingKey {
     fn eq(&self, other: &Self) -> bool {
-        suffer();
+        count_call();
         self.0 == other.0
     }
 }
 
-impl Eq for Touchy {}
+impl Eq for PanickingKey {}
 
-impl Clone for Touchy {
+impl Clone for PanickingKey {
     fn clone(&self) -> Self {
-        suffer();
+        count_call();
         Self(self.0)
     }
 }
 
 /// Calls `act`, which panics after one more call of the keys' methods each time, until it succeeds. Returns how often
 /// it panicked.
-fn harm(act: impl Fn()) -> i64 {
-    for patience in 0.. {
-        PATIENCE.set(patience);
-        let unharmed = catch_unwind(AssertUnwindSafe(&act)).is_ok();
-        PATIENCE.set(-1);
-        if unharmed {
-            return patience;
+fn panic_at_each_call(act: impl Fn()) -> i64 {
+    for calls in 0.. {
+        CALLS_LEFT.set(calls);
+        let succeeded = catch_unwind(AssertUnwindSafe(&act)).is_ok();
+        CALLS_LEFT.set(-1);
+        if succeeded {
+            return calls;
         }
     }
     unreachable!("`act` makes fewer calls")
@@ -72,14 +72,14 @@ fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
 /// The map has one entry, and it is still free whenever a key has panicked.
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_take_no_place() {
-    let users = bounded(|key: &Touchy| key.0.to_string());
+    let users = bounded(|key: &PanickingKey| key.0.to_string());
     for number in 0..5 {
-        let key = Touchy(number);
+        let key = PanickingKey(number);
         // There is a cached reply for it.
         drop(users.consume(&key, 1).await.unwrap());
-        assert!(harm(|| _ = users.limiter(&key)) > 2);
+        assert!(panic_at_each_call(|| _ = users.limiter(&key)) > 2);
         let own = users.limiter(&key).unwrap();
-        assert!(users.limiter(&Touchy(77)).is_err());
+        assert!(users.limiter(&PanickingKey(77)).is_err());
         drop(own);
         sleep(millis(5_000)).await;
         assert_eq!(users.snapshot().keys, 0);

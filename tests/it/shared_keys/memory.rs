@@ -12,9 +12,9 @@ use tollgate::{
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(100).burst(20);
-    let nodes: Vec<_> = (0..3).map(|_| node(&lines, quota)).collect();
+    let nodes: Vec<_> = (0..3).map(|_| node(&store, quota)).collect();
     let ledgers: Vec<Ledger> = (0..5).map(|_| Ledger::default()).collect();
     let mut all = Vec::new();
     for node in &nodes {
@@ -41,9 +41,9 @@ async fn nodes_share_one_burst_and_one_rate_of_each_key() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1);
-    let users = [node(&lines, quota), node(&lines, quota)];
+    let users = [node(&store, quota), node(&store, quota)];
     let order = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
     let mut all = Vec::new();
@@ -71,8 +71,8 @@ async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_cancelled_in_the_queue_costs_no_token() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10).burst(2));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10).burst(2));
     drop(users.consume(&1, 2).await.unwrap());
     let began = Instant::now();
     let waiting = users.clone();
@@ -85,9 +85,9 @@ async fn a_claim_cancelled_in_the_queue_costs_no_token() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
-    let lines = MemoryStore::new();
-    lines.set_latency(millis(20));
-    let users = node(&lines, Quota::per_hour(10));
+    let store = MemoryStore::new();
+    store.set_latency(millis(20));
+    let users = node(&store, Quota::per_hour(10));
     for _ in 0..3 {
         // The request arrives, and its answer is lost.
         assert!(timeout(millis(30), users.consume(&1, 2)).await.is_err());
@@ -103,9 +103,9 @@ async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn within_is_kept_on_every_path_of_a_claim() {
-    let lines = MemoryStore::new();
-    lines.set_latency(millis(5));
-    let users = node(&lines, Quota::per_second(10).burst(1));
+    let store = MemoryStore::new();
+    store.set_latency(millis(5));
+    let users = node(&store, Quota::per_second(10).burst(1));
     let began = Instant::now();
     drop(users.consume(&1, 1).within(millis(10)).await.unwrap());
     assert_eq!(began.elapsed(), millis(10));
@@ -117,23 +117,23 @@ async fn within_is_kept_on_every_path_of_a_claim() {
     assert!(began.elapsed() <= millis(250), "{:?}", began.elapsed());
     // Another node has to send a request first.
     let began = Instant::now();
-    let refused = node(&lines, Quota::per_second(10).burst(1)).consume(&1, 1).within(millis(1)).await.unwrap_err();
+    let refused = node(&store, Quota::per_second(10).burst(1)).consume(&1, 1).within(millis(1)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
     assert_eq!(began.elapsed(), millis(10));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
-    let lines = MemoryStore::new();
-    lines.set_latency(millis(20));
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    store.set_latency(millis(20));
+    let users = node(&store, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
-    let patient = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
+    let waiting = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
     sleep(millis(10)).await;
     // While the first claim's request is in flight.
     let hasty = users.consume(&1, 5).within(millis(10)).await.unwrap_err();
     assert!(matches!(hasty, ConsumeError::TimedOut { .. }), "{hasty}");
-    patient.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
     assert_eq!(users.available(&1), 0);
     sleep(millis(41)).await;
     drop(users.consume(&1, 5).within(Duration::ZERO).await.unwrap());
@@ -141,9 +141,9 @@ async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn settlements_are_paid_also_by_removed_keys() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10);
-    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    let (one, two) = (node(&store, quota), node(&store, quota));
     let mut grant = one.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(31);
@@ -166,11 +166,11 @@ async fn settlements_are_paid_also_by_removed_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_have_quotas_and_names_of_their_own() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let by_plan = |key: &(bool, u32)| Quota::per_hour(if key.0 { 50 } else { 2 });
     let build = || {
         let name = |key: &(bool, u32)| format!("{}-{}", key.0, key.1);
-        KeyedLimiter::builder().quota_by(by_plan).distributed_by(lines.clone(), name).build().unwrap()
+        KeyedLimiter::builder().quota_by(by_plan).distributed_by(store.clone(), name).build().unwrap()
     };
     let (one, two) = (build(), build());
     let quotas = (one.quotas(&(true, 1)), one.quotas(&(false, 1)));
@@ -184,17 +184,17 @@ async fn keys_have_quotas_and_names_of_their_own() {
 /// However stores and keys are named.
 #[tokio::test(start_paused = true)]
 async fn no_two_keys_of_different_stores_share_a_quota() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let users = |name: &str| {
         let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
-        builder.distributed(lines.beside(name)).build().unwrap()
+        builder.distributed(store.beside(name)).build().unwrap()
     };
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c"), ("", "a:b:c"), ("1", "1:1"), ("1:1", "1")];
-    for (line, key) in spelled {
-        drop(users(line).consume(&key.to_owned(), 10).within(Duration::ZERO).await.unwrap());
+    for (name, key) in spelled {
+        drop(users(name).consume(&key.to_owned(), 10).within(Duration::ZERO).await.unwrap());
     }
     let plain =
-        |name: &str| Limiter::builder().quota(Quota::per_hour(10)).distributed(lines.beside(name)).build().unwrap();
+        |name: &str| Limiter::builder().quota(Quota::per_hour(10)).distributed(store.beside(name)).build().unwrap();
     for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
         drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("the tokens are its own").unwrap());
     }
@@ -202,8 +202,8 @@ async fn no_two_keys_of_different_stores_share_a_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn the_limiter_of_a_key_is_a_node_of_its_store() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
     drop(limiter.consume(6).await.unwrap());
     drop(users.consume(&1, 4).await.unwrap());
@@ -221,8 +221,8 @@ async fn the_limiter_of_a_key_is_a_node_of_its_store() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_refuses_all_callers() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_hour(1));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_hour(1));
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
@@ -239,8 +239,8 @@ async fn closing_refuses_all_callers() {
 #[tokio::test(start_paused = true)]
 async fn unsupported_settings_and_calls_are_errors() {
     type Built = Result<KeyedLimiter<u64>, ConfigError>;
-    let lines = MemoryStore::new();
-    let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
+    let store = MemoryStore::new();
+    let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(store.clone()).build() };
     let quota = Quota::per_second(10);
     let builder = move || KeyedLimiter::builder().quota(quota);
     let said = |built: Built| built.map(drop).unwrap_err();
@@ -266,7 +266,7 @@ async fn unsupported_settings_and_calls_are_errors() {
     ] {
         assert_eq!(said(build(builder)), ConfigError::DistributedKeyed { setting });
     }
-    let here = lines.clone();
+    let here = store.clone();
     let outside = std::thread::spawn(move || builder().distributed(here).build().map(drop));
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let users = build(builder()).unwrap();
@@ -276,14 +276,14 @@ async fn unsupported_settings_and_calls_are_errors() {
         ConsumeError::TooLarge { cost: 1 << 60, most: 600, by: Some(Bound::Quota(0)), quota_name: None }
     );
     assert_eq!(users.consume(&1, 0).await.unwrap().cost(), 0);
-    assert_eq!(lines.asks(), 0);
+    assert_eq!(store.asks(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn queues_are_bounded_by_max_waiting() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
-    let users = builder.distributed(lines).build().unwrap();
+    let users = builder.distributed(store).build().unwrap();
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
@@ -294,8 +294,8 @@ async fn queues_are_bounded_by_max_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn outside_of_a_runtime_a_claim_is_refused() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_hour(1));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
         let answer = format!("{:?}", tokio_test::task::spawn(users.consume(&1, 1)).poll());
         (answer, users)
@@ -307,8 +307,8 @@ async fn outside_of_a_runtime_a_claim_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_hour(100));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
     // The tokens it may keep: the twenty that it is denied now, and has later.
     assert!(users.try_acquire(&1, 20).is_err());
@@ -326,8 +326,8 @@ async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
 /// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
 #[tokio::test(start_paused = true)]
 async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());
     let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
     assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
@@ -359,8 +359,8 @@ async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     let began = Instant::now();
     users.pause_for(&1, millis(5_000));
     sleep(millis(3_000)).await;
@@ -380,8 +380,8 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
 /// Keys 1 and 2 are paused by themselves, and all keys are. Key 3 comes during the pause of all.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     let began = Instant::now();
     [1, 2].iter().for_each(|key| users.pause_for(key, millis(60_000)));
     users.pause_all_for(millis(90_000));
@@ -413,8 +413,8 @@ async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
 /// The pause of all keys is over for limiters that were there, and for those that come later.
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     let here = users.limiter(&1).unwrap();
     users.pause_all_for(millis(90_000));
     users.resume_all();
@@ -436,8 +436,8 @@ async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
 /// was built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_waits_for_a_distributed_key() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(100).burst(4));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(100).burst(4));
     let blocked = std::thread::spawn(move || {
         let granted: u64 = (0..6).map(|_| users.blocking_consume(&1, 1).unwrap().cost()).sum();
         let late = users.blocking_consume_within(&1, 400, millis(10)).map(drop);

@@ -18,6 +18,6 @@ const fn millis(millis: u64) -> Duration {
 }
 
 /// A node of all the stores in this memory.
-fn node(lines: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).distributed(lines.clone()).build().unwrap()
+fn node(store: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap()
 }

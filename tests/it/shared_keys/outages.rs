@@ -14,12 +14,12 @@ const BUSY: u64 = 2;
 async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
-        let lines = MemoryStore::new().outage(outage);
-        let users = node(&lines, quota);
+        let store = MemoryStore::new().outage(outage);
+        let users = node(&store, quota);
         for _ in 0..20 {
             drop(users.consume(&BUSY, 1).await.unwrap());
         }
-        lines.set_reachable(false);
+        store.set_reachable(false);
         let ledgers = [Ledger::default(), Ledger::default()];
         for (key, ledger) in [COLD, BUSY].into_iter().zip(&ledgers) {
             let (users, ledger) = (users.clone(), ledger.clone());
@@ -53,7 +53,7 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
                 && snapshot.store.as_ref().unwrap().error.is_some(),
             "{snapshot:?}"
         );
-        lines.set_reachable(true);
+        store.set_reachable(true);
         let back = Instant::now();
         for key in [COLD, BUSY, 3, 4] {
             while users.consume(&key, 1).await.is_err() {
@@ -69,10 +69,10 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_store_is_not_tried_by_every_caller() {
-    let lines = MemoryStore::new().outage(Outage::Fail);
-    lines.set_latency(millis(10));
-    lines.set_reachable(false);
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new().outage(Outage::Fail);
+    store.set_latency(millis(10));
+    store.set_reachable(false);
+    let users = node(&store, Quota::per_second(10));
     let began = Instant::now();
     for key in 0..10_000 {
         assert!(matches!(users.consume(&key, 1).await, Err(ConsumeError::Unreachable)));
@@ -84,11 +84,11 @@ async fn a_failing_store_is_not_tried_by_every_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_hour(100).burst(10);
-    let users = node(&lines, quota);
+    let users = node(&store, quota);
     for _ in 0..2 {
-        lines.lose_answers(1);
+        store.lose_answers(1);
         // The second request is that of a limiter.
         drop(users.consume(&1, 2).await.unwrap());
         sleep(millis(2_000)).await;
@@ -99,10 +99,10 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(1).burst(5));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
-    lines.forget();
+    store.forget();
     // The bucket is full, and this node does not know it, except for the time of a token.
     assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
     sleep(millis(1_000)).await;
@@ -111,8 +111,8 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies()
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_disagree_about_a_quota_get_an_error() {
-    let lines = MemoryStore::new().outage(Outage::Fail);
-    let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
+    let store = MemoryStore::new().outage(Outage::Fail);
+    let (one, two) = (node(&store, Quota::per_second(7)), node(&store, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::QuotaConflict(_))));
     let snapshot = two.snapshot();
@@ -124,11 +124,11 @@ async fn nodes_that_disagree_about_a_quota_get_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_reachable_again_is_found_by_the_next_call() {
-    let lines = MemoryStore::new().outage(Outage::Fail);
-    let users = node(&lines, Quota::per_second(10));
-    lines.set_reachable(false);
+    let store = MemoryStore::new().outage(Outage::Fail);
+    let users = node(&store, Quota::per_second(10));
+    store.set_reachable(false);
     assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
-    lines.set_reachable(true);
+    store.set_reachable(true);
     // No limiter on this node would notice it.
     sleep(millis(100)).await;
     drop(users.consume(&2, 1).await.unwrap());

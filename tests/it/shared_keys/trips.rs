@@ -9,15 +9,15 @@ use tollgate::{Bound, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     for key in 0..5_000 {
         let grant = users.consume(&key, 3).within(millis(100)).await.unwrap();
         assert_eq!((grant.cost(), grant.remaining()), (3, 7));
     }
     let snapshot = users.snapshot();
     assert_eq!(
-        (lines.asks(), snapshot.store.as_ref().unwrap().round_trips, snapshot.store.as_ref().unwrap().granted),
+        (store.asks(), snapshot.store.as_ref().unwrap().round_trips, snapshot.store.as_ref().unwrap().granted),
         (5_000, 5_000, 15_000)
     );
     assert_eq!(
@@ -25,7 +25,7 @@ async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
         (0, 0, 0)
     );
     sleep(millis(60_000)).await;
-    assert_eq!(lines.asks(), 5_000, "no request is sent for a key without calls");
+    assert_eq!(store.asks(), 5_000, "no request is sent for a key without calls");
     // A later call finds that the other keys need not be remembered.
     for key in 10_000..15_000 {
         drop(users.consume(&key, 1).await.unwrap());
@@ -35,11 +35,11 @@ async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_minute(1).burst(2);
-    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    let (one, two) = (node(&store, quota), node(&store, quota));
     drop(one.consume(&7, 2).await.unwrap());
-    assert_eq!(lines.asks(), 1);
+    assert_eq!(store.asks(), 1);
     let began = Instant::now();
     for tries in 0..3_000_u64 {
         // A node that was granted the last tokens knows that without a request; another node sends one.
@@ -51,7 +51,7 @@ async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
             assert_eq!((denied.retry_after, denied.remaining, denied.by), (Some(left), 0, Bound::Quota(0)));
             assert_eq!(node.estimate(&7, 1), Some(left));
         }
-        assert_eq!(lines.asks(), 2, "after {tries} tries");
+        assert_eq!(store.asks(), 2, "after {tries} tries");
         sleep(millis(10)).await;
     }
     assert_eq!((one.snapshot().spared, two.snapshot().spared), (6_000, 5_999));
@@ -59,14 +59,14 @@ async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
     // A caller that retries after `retry_after` is served, with one request.
     sleep(millis(60_000) - began.elapsed()).await;
     drop(two.consume(&7, 1).within(millis(10)).await.unwrap());
-    assert_eq!(lines.asks(), 3);
+    assert_eq!(store.asks(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_claim_takes_no_tokens() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(10);
-    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    let (one, two) = (node(&store, quota), node(&store, quota));
     drop(one.consume(&1, 10).await.unwrap());
     for _ in 0..500 {
         assert!(two.consume(&1, 8).within(millis(100)).await.is_err());
@@ -82,8 +82,8 @@ async fn a_refused_claim_takes_no_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(2).burst(4));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(2).burst(4));
     let (mut granted, mut tries) = (0, 0);
     for _ in 0..2_000 {
         for key in 0..50 {
@@ -94,13 +94,13 @@ async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
     }
     // Ten seconds: each key had its burst and its rate, except for the token that is about to come.
     assert!((50 * 23..=50 * 24).contains(&granted), "{granted}");
-    assert!(lines.asks() <= granted + 50, "{} requests for {granted} tokens in {tries} tries", lines.asks());
+    assert!(store.asks() <= granted + 50, "{} requests for {granted} tokens in {tries} tries", store.asks());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(1_000).burst(500));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(1_000).burst(500));
     for _ in 0..5_000 {
         drop(users.consume(&1, 1).await.unwrap());
         drop(users.consume(&2, 1).await.unwrap());
@@ -117,15 +117,15 @@ async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
         10_000,
         "{snapshot:?}"
     );
-    let asks = lines.asks();
+    let asks = store.asks();
     sleep(millis(600_000)).await;
-    assert_eq!(lines.asks(), asks, "an idle node sends no requests");
+    assert_eq!(store.asks(), asks, "an idle node sends no requests");
 }
 
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_when_it_comes_again() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(10));
     assert!(matches!(users.try_acquire(&1, 3), Err(TryAcquireError::Denied(denied)) if denied.retry_after.is_none()));
     sleep(millis(1)).await;
     assert_eq!(users.available(&1), 3);
@@ -144,10 +144,10 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
 /// Such calls never wait for an answer, and still get all the tokens: at worst with a request per token, not per try.
 #[tokio::test(start_paused = true)]
 async fn callers_that_never_wait_get_all_tokens() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let quota = Quota::per_second(200).burst(40);
-    let nodes = [node(&lines, quota), node(&lines, quota)];
-    lines.set_latency(millis(1));
+    let nodes = [node(&store, quota), node(&store, quota)];
+    store.set_latency(millis(1));
     let (mut granted, mut tries) = (0, 0);
     let began = Instant::now();
     while began.elapsed() < millis(5_000) {
@@ -158,14 +158,14 @@ async fn callers_that_never_wait_get_all_tokens() {
         sleep(Duration::from_micros(300)).await;
     }
     assert!((900..=1_040).contains(&granted), "{granted}");
-    assert!(lines.asks() <= granted + 20, "{} requests for {granted} tokens in {tries} tries", lines.asks());
+    assert!(store.asks() <= granted + 20, "{} requests for {granted} tokens in {tries} tries", store.asks());
 }
 
 /// With many keys, replies that no longer apply are discarded, and no others.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_repeated_locally_also_after_many_keys() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_hour(1));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_hour(1));
     for key in 0..100 {
         drop(users.consume(&key, 1).await.unwrap());
     }
@@ -173,29 +173,29 @@ async fn a_refusal_is_repeated_locally_also_after_many_keys() {
     for key in 1_000..11_000 {
         drop(users.consume(&key, 1).await.unwrap());
     }
-    assert_eq!(lines.asks(), 10_100);
+    assert_eq!(store.asks(), 10_100);
     for key in 0..100 {
         assert!(users.consume(&key, 1).within(millis(1)).await.is_err());
     }
-    assert_eq!(lines.asks(), 10_100);
+    assert_eq!(store.asks(), 10_100);
 }
 
 /// A claim larger than the burst is refused without a request, and half of a burst is the most that a limiter may keep:
 /// for a larger claim the store is requested directly.
 #[tokio::test(start_paused = true)]
 async fn large_claims_request_what_they_can_get() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(100).burst(10));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(100).burst(10));
     for _ in 0..20 {
         drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
         sleep(millis(90)).await;
     }
-    assert_eq!((lines.asks(), users.snapshot().keys), (20, 0));
+    assert_eq!((store.asks(), users.snapshot().keys), (20, 0));
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { drop(waiting.consume(&2, 20).await.unwrap()) });
     sleep(millis(1)).await;
     // Its limiter has sent a request, and checked whether there is more.
-    assert_eq!((lines.asks(), users.snapshot().keys), (22, 1));
+    assert_eq!((store.asks(), users.snapshot().keys), (22, 1));
     waiting.await.unwrap();
 }
 
@@ -203,9 +203,9 @@ async fn large_claims_request_what_they_can_get() {
 /// found.
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
-    let lines = MemoryStore::new();
-    lines.set_latency(millis(300));
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    store.set_latency(millis(300));
+    let users = node(&store, Quota::per_second(10));
     assert!(users.try_acquire(&1, 3).is_err());
     sleep(millis(650)).await;
     assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
@@ -213,22 +213,22 @@ async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_rare_calls_needs_no_limiter() {
-    let lines = MemoryStore::new();
-    let users = node(&lines, Quota::per_second(100));
+    let store = MemoryStore::new();
+    let users = node(&store, Quota::per_second(100));
     for _ in 0..40 {
         drop(users.consume(&1, 1).await.unwrap());
         assert_eq!(users.snapshot().keys, 0);
         sleep(millis(200)).await;
     }
-    assert_eq!(lines.asks(), 40);
+    assert_eq!(store.asks(), 40);
 }
 
 /// The limiter knows better. A reply cached beside it would outlive the limiter.
 #[tokio::test(start_paused = true)]
 async fn a_reply_for_a_key_that_has_a_limiter_is_not_cached() {
-    let lines = MemoryStore::new();
-    lines.set_latency(millis(5));
-    let users = node(&lines, Quota::per_second(10));
+    let store = MemoryStore::new();
+    store.set_latency(millis(5));
+    let users = node(&store, Quota::per_second(10));
     let asking = users.clone();
     let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
     sleep(millis(1)).await;

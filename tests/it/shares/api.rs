@@ -282,11 +282,11 @@ fn within_follows_the_forecast_of_the_class() {
         limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
     let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
     assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling, Some("slow")));
-    let mut patient = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
-    assert_pending!(patient.poll());
+    let mut with_deadline = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
+    assert_pending!(with_deadline.poll());
     clock.advance(Duration::from_millis(110));
     limiter.tick();
-    assert_eq!(assert_ready_ok!(patient.poll()).cost(), 1);
+    assert_eq!(assert_ready_ok!(with_deadline.poll()).cost(), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 const MS: Int = 1_000_000;
 const SECOND: Int = 1_000 * MS;
 
-/// A limiter with classes, or without: what an example is told with.
+/// A limiter with classes, or without: what an example is replayed on.
 pub(crate) trait Subject {
     fn class(&mut self, parent: ClassId, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId;
     fn arrive(&mut self, at: Int, class: ClassId, cost: Int) -> Id;
@@ -133,16 +133,16 @@ impl<'a> Story<'a> {
     }
 
     /// The grants as the specification writes them.
-    fn told(&mut self) -> String {
+    fn log(&mut self) -> String {
         let grants = self.subject.grants(10 * SECOND);
-        let words: Vec<_> = grants
+        let entries: Vec<_> = grants
             .into_iter()
             .map(|(id, at)| {
                 assert_eq!(at % MS, 0, "{} at {at}", self.ids[&id]);
                 format!("{} {}", self.ids[&id], at / MS)
             })
             .collect();
-        words.join(", ")
+        entries.join(", ")
     }
 }
 
@@ -319,7 +319,7 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
 pub(crate) fn tell(telling: Telling, subject: &mut dyn Subject) -> String {
     let mut story = Story::new(subject);
     telling(&mut story);
-    story.told()
+    story.log()
 }
 
 #[test]

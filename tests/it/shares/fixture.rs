@@ -1,4 +1,4 @@
-//! A limiter with classes on a manual clock, told the same as the model.
+//! A limiter with classes on a manual clock, with the same calls as the model.
 
 use super::bucket::Rule;
 use super::model::{ClassId, Id, Int};

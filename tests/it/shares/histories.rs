@@ -240,11 +240,11 @@ impl History {
                 let cost = self.random.i128(1..20).min(self.cap.unwrap_or(Int::MAX));
                 let expected = self.model.forecast(now, leaf, cost);
                 let estimate = self.fixture.class(leaf).estimate(cost as u64).map(|wait| wait.as_nanos() as Int);
-                let told = format!("estimate of {cost} in {leaf} at {now}");
+                let subject = format!("estimate of {cost} in {leaf} at {now}");
                 match expected {
                     // Beyond 1,024 steps an estimate is not exact. Most installments take one or two.
-                    Some((_, served)) if served > MAX_EXACT => assert!(estimate.is_some(), "{told}"),
-                    _ => assert_eq!(estimate, expected.map(|(at, _)| at - now), "{told}"),
+                    Some((_, served)) if served > MAX_EXACT => assert!(estimate.is_some(), "{subject}"),
+                    _ => assert_eq!(estimate, expected.map(|(at, _)| at - now), "{subject}"),
                 }
             }
         }

@@ -35,16 +35,16 @@ fn wait(keyed: &KeyedLimiter<usize>, key: usize, cost: u64) -> Waiting {
     waiting
 }
 
-/// The tokens of each key after `tokens` were granted to keys that always have two claims of `cost` in line.
+/// The tokens of each key after `tokens` were granted to keys that always have two claims of `cost` in their queue.
 fn shares<const N: usize>(costs: [u64; N], weights: &'static [u64], millis: u64) -> [u64; N] {
     let (parent, clock) = divided(hundred().initial(0));
     let keyed = keys(&parent, &clock, weights);
-    let mut lines: [Vec<Waiting>; N] =
+    let mut waiters: [Vec<Waiting>; N] =
         std::array::from_fn(|key| (0..400).map(|_| wait(&keyed, key, costs[key])).collect());
     clock.advance(Duration::from_millis(millis));
     parent.tick();
     std::array::from_fn(|key| {
-        let granted = lines[key].iter_mut().take_while(|waiting| waiting.is_woken()).count();
+        let granted = waiters[key].iter_mut().take_while(|waiting| waiting.is_woken()).count();
         granted as u64 * costs[key]
     })
 }
@@ -375,8 +375,8 @@ fn a_stream_of_new_keys_starves_no_class() {
     let (parent, clock) = divided(hundred().initial(0));
     let heavy = parent.class("heavy", Share::weight(1_000_000)).unwrap();
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
-    let mut line: Vec<_> = (0..200).map(|_| spawn(heavy.clone().consume_owned(1))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut waiters: Vec<_> = (0..200).map(|_| spawn(heavy.clone().consume_owned(1))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     let old: Vec<_> = (0..200).map(|_| wait(&keyed, 0, 2)).collect();
     let mut strangers: VecDeque<Waiting> = VecDeque::new();
     let mut run = |steps: std::ops::Range<usize>| {
@@ -389,9 +389,9 @@ fn a_stream_of_new_keys_starves_no_class() {
         }
     };
     run(0..18);
-    let of_heavy = line.iter().filter(|claim| claim.is_woken()).count();
+    let of_heavy = waiters.iter().filter(|claim| claim.is_woken()).count();
     assert!(of_heavy > 170, "{of_heavy} of 180");
-    drop(line);
+    drop(waiters);
     run(18..80);
     let of_old = old.iter().filter(|claim| claim.is_woken()).count();
     assert!(of_old >= 2, "{of_old} of a fair share of some 3");

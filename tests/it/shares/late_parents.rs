@@ -5,13 +5,13 @@ use tokio_test::assert_pending;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedKeyedGrant, Quota};
 
-type Line = Vec<Spawn<KeyedConsumeOwned<usize>>>;
+type Waiters = Vec<Spawn<KeyedConsumeOwned<usize>>>;
 
-/// Two keys with a line each, under a parent that is served once in ten grants. Just before that, each time, a caller does
+/// Two keys with a queue each, under a parent that is served once in ten grants. Just before that, each time, a caller does
 /// something with the first key. Returns how many claims of each key were granted.
 fn grants(
     quota: Option<Quota>,
-    call: impl Fn(&KeyedLimiter<usize>, &mut Line, &mut OwnedKeyedGrant<usize>),
+    call: impl Fn(&KeyedLimiter<usize>, &mut Waiters, &mut OwnedKeyedGrant<usize>),
 ) -> [usize; 2] {
     let clock = ManualClock::new();
     let parent = Limiter::builder().quota(Quota::per_second(100).burst(10));
@@ -20,15 +20,15 @@ fn grants(
     let builder = quota.into_iter().fold(builder, |builder, quota| builder.quota(quota));
     let keyed: KeyedLimiter<usize> = builder.build().unwrap();
     let mut held = keyed.clone().try_acquire_owned(0, 10).unwrap();
-    let mut lines: [Line; 2] =
+    let mut queues: [Waiters; 2] =
         std::array::from_fn(|key| (0..200).map(|_| spawn(keyed.clone().consume_owned(key, 1))).collect());
-    lines.iter_mut().flatten().for_each(|claim| assert_pending!(claim.poll()));
+    queues.iter_mut().flatten().for_each(|claim| assert_pending!(claim.poll()));
     for _ in 0..10 {
         clock.advance(Duration::from_millis(100));
-        call(&keyed, &mut lines[0], &mut held);
+        call(&keyed, &mut queues[0], &mut held);
         parent.tick();
     }
-    lines.each_ref().map(|line| line.iter().filter(|claim| claim.is_woken()).count())
+    queues.each_ref().map(|waiters| waiters.iter().filter(|claim| claim.is_woken()).count())
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_key_that_is_served_before_its_parent_keeps_its_share() {
     for quota in [None, Some(Quota::per_second(1_000))] {
         let fair = |[first, second]: [usize; 2]| assert!(first.abs_diff(second) <= 2, "{first} {second}");
         fair(grants(quota, |_, _, _| ()));
-        fair(grants(quota, |_, line, _| drop(line.pop())));
+        fair(grants(quota, |_, waiters, _| drop(waiters.pop())));
         fair(grants(quota, |keyed, _, _| keyed.pause_for(&0, Duration::ZERO)));
         let [first, second] = grants(quota, |_, _, held| held.settle(held.cost() - 1));
         assert!(

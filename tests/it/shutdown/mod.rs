@@ -31,7 +31,7 @@ fn empty() -> Limiter {
 }
 
 /// Returns when `count` claims wait. They arrive by themselves; this only waits for them.
-fn await_line(limiter: &Limiter, count: usize) {
+fn await_waiters(limiter: &Limiter, count: usize) {
     while limiter.snapshot().waiting_tasks != count {
         thread::yield_now();
     }

@@ -82,7 +82,7 @@ fn outside_of_a_runtime_a_waiter_is_refused_when_its_replenisher_ends() {
         drop(drive(&limiter, &runtime));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
-            await_line(&limiter, 1);
+            await_waiters(&limiter, 1);
             drop(runtime);
             limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
             assert_eq!(waiting.join().unwrap(), Err(ConsumeError::NoRuntime));
@@ -98,7 +98,7 @@ fn outside_of_a_runtime_a_waiter_does_not_rely_on_a_blocked_thread() {
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| limiter.blocking_consume(1).unwrap().cost());
-            await_line(&limiter, 1);
+            await_waiters(&limiter, 1);
             let outside = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
             // The claim is refused at once, or waits until the thread is served.
             while !outside.is_finished() && limiter.snapshot().waiting_tasks < 2 {
@@ -153,7 +153,7 @@ fn blocked_threads_and_waiting_tasks_are_served_in_their_order_of_arrival() {
                     drop(grant);
                 }));
             }
-            await_line(&seen, index + 1);
+            await_waiters(&seen, index + 1);
         }
         drop(held);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -168,7 +168,7 @@ fn a_limiter_that_is_closed_lets_blocked_threads_go() {
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
         thread::scope(|scope| {
             let threads: Vec<_> = (0..5).map(|_| scope.spawn(|| limiter.blocking_consume(1).unwrap_err())).collect();
-            await_line(&limiter, 5);
+            await_waiters(&limiter, 5);
             limiter.close();
             threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), ConsumeError::Closed));
         });
@@ -183,7 +183,7 @@ fn a_served_blocked_thread_wakes_no_claim_that_is_not_due() {
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| drop(limiter.blocking_consume(1).unwrap()));
-            await_line(&limiter, 1);
+            await_waiters(&limiter, 1);
             let _runtime = runtime.enter();
             let mut behind = [(); 3].map(|()| spawn(limiter.consume(1)));
             assert!(behind.iter_mut().all(|claim| claim.poll().is_pending()));
@@ -246,7 +246,7 @@ fn a_thread_blocked_on_a_manual_clock_sleeps_until_the_queue_is_served() {
         let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| drop(limiter.blocking_consume(1).unwrap()));
-            await_line(&limiter, 1);
+            await_waiters(&limiter, 1);
             let before = clock.times();
             thread::sleep(Duration::from_millis(200));
             let asked = clock.times() - before;

@@ -23,7 +23,7 @@ fn when_one_runtime_is_shut_down_the_waiters_of_another_are_all_served() {
                 if index % 2 == 1 {
                     served.push(task);
                 }
-                await_line(&limiter, index + 1);
+                await_waiters(&limiter, index + 1);
             }
             limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
             end(gone);
@@ -46,9 +46,9 @@ fn a_runtime_dropped_with_its_waiters_removes_them_from_the_queue() {
             for index in 0..40 {
                 drop(runtime.spawn(limiter.clone().consume_owned(1 + index % 3)));
             }
-            await_line(&limiter, 40);
+            await_waiters(&limiter, 40);
             end(runtime);
-            await_line(&limiter, 0);
+            await_waiters(&limiter, 0);
             drop(held);
             assert_eq!((limiter.available(), limiter.deficiency()), (1, 0));
             limiter.replenish(8);
@@ -86,9 +86,9 @@ fn runtimes_come_and_go_and_the_queue_moves_on() {
             let passing = alone();
             let giant = passing.spawn(limiter.clone().consume_owned(1_000_000));
             passing.block_on(tokio::task::yield_now());
-            await_line(&limiter, 1);
+            await_waiters(&limiter, 1);
             let served = stays.spawn(limiter.clone().consume_owned(1));
-            await_line(&limiter, 2);
+            await_waiters(&limiter, 2);
             drop(passing);
             drop(stays.block_on(served).unwrap().unwrap());
             assert!(stays.block_on(giant).unwrap_err().is_cancelled());
@@ -125,7 +125,7 @@ fn a_thread_that_blocks_on_a_runtime_during_its_shutdown_returns() {
             thread::scope(|scope| {
                 let (handle, limiter) = (runtime.handle().clone(), &limiter);
                 let blocked = scope.spawn(move || handle.block_on(limiter.consume(1)).map(|grant| grant.cost()));
-                await_line(limiter, 1);
+                await_waiters(limiter, 1);
                 end(runtime);
                 limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
                 let answer = blocked.join().unwrap();

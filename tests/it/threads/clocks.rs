@@ -204,13 +204,13 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
     let (limiter, clock) = brittle();
     let _held = limiter.try_acquire(4).unwrap();
     let mut plain = spawn(limiter.consume(1));
-    let mut patient = spawn(limiter.consume(1).within(MILLI * 10));
-    assert!(plain.poll().is_pending() && patient.poll().is_pending());
+    let mut with_deadline = spawn(limiter.consume(1).within(MILLI * 10));
+    assert!(plain.poll().is_pending() && with_deadline.poll().is_pending());
     clock.breaks(|| plain.poll().is_pending());
-    clock.breaks(|| patient.poll().is_pending());
+    clock.breaks(|| with_deadline.poll().is_pending());
     assert_eq!(limiter.snapshot().waiting_tasks, 2);
     limiter.set_max_in_flight(6).unwrap();
-    assert!(plain.poll().is_ready() && patient.poll().is_pending());
+    assert!(plain.poll().is_ready() && with_deadline.poll().is_pending());
 }
 
 /// A waiter that cannot leave the queue must not be dropped: the process aborts, because the queue cannot continue with
@@ -224,9 +224,9 @@ fn a_waiter_dropped_while_the_clock_panics_leaves_the_queue_without_an_abort() {
 fn ends_well(child: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("running 1 test"), "{told}");
-    assert!(output.status.success(), "the process ended with {}: {told}", output.status);
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("running 1 test"), "{printed}");
+    assert!(output.status.success(), "the process ended with {}: {printed}", output.status);
 }
 
 #[test]
@@ -276,22 +276,22 @@ fn a_joint_claim_is_dropped_while_the_clock_panics() {
 fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
     for sound in 0..20 {
         let (clock, steady) = (Brittle::default(), ManualClock::new());
-        let [line, beside] = [(); 2].map(|()| {
+        let [busy, beside] = [(); 2].map(|()| {
             Limiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone()).build().unwrap()
         });
         let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
-        drop(line.try_acquire(100).unwrap());
-        let mut both = spawn(join([(&line, 1), (&elsewhere, 9)]));
+        drop(busy.try_acquire(100).unwrap());
+        let mut both = spawn(join([(&busy, 1), (&elsewhere, 9)]));
         assert!(both.poll().is_pending());
-        let mut crowd: Vec<_> = (0..99).map(|_| spawn(line.consume(1))).collect();
-        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let mut waiters: Vec<_> = (0..99).map(|_| spawn(busy.consume(1))).collect();
+        assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
         let mut behind = spawn(elsewhere.consume(1));
         assert!(behind.poll().is_pending());
         clock.time.advance(100 * MILLI);
-        let mut arriving = spawn(join([(&line, 1), (&beside, 1)]));
+        let mut arriving = spawn(join([(&busy, 1), (&beside, 1)]));
         clock.breaks_after(sound, || drop(arriving.poll()));
-        line.tick();
-        assert!(crowd.iter().all(Spawn::is_woken), "after {sound} readings");
+        busy.tick();
+        assert!(waiters.iter().all(Spawn::is_woken), "after {sound} readings");
         // The other queue is served only by the call that granted the joint claim in this one.
         assert!(matches!(both.poll(), Poll::Ready(Ok(_))), "after {sound} readings");
     }

@@ -4,7 +4,7 @@
 //! must come.
 
 mod clocks;
-mod crowds;
+mod many_callers;
 #[cfg(feature = "keyed")]
 mod panics;
 mod runtimes;

@@ -116,13 +116,13 @@ struct Worker<'a> {
     grants: VecDeque<Grant<'a>>,
     claims: VecDeque<Spawn<Consume<'a>>>,
     /// Whether its claims stay in the queue if they have to wait.
-    patient: bool,
+    keeps_claims: bool,
 }
 
 impl<'a> Worker<'a> {
-    fn run(world: &'a World, seed: u64, patient: bool) {
+    fn run(world: &'a World, seed: u64, keeps_claims: bool) {
         let (grants, claims) = Default::default();
-        let mut worker = Self { world, random: Random(seed), grants, claims, patient };
+        let mut worker = Self { world, random: Random(seed), grants, claims, keeps_claims };
         (0..many(8_000)).for_each(|_| worker.step());
         while let Some(claim) = worker.claims.pop_front() {
             world.within(|| drop(claim));
@@ -166,7 +166,7 @@ impl<'a> Worker<'a> {
     fn poll(&mut self, mut claim: Spawn<Consume<'a>>) {
         match self.world.within(|| claim.poll()) {
             Poll::Ready(grant) => self.grants.extend(grant.ok()),
-            Poll::Pending if self.patient => self.claims.push_back(claim),
+            Poll::Pending if self.keeps_claims => self.claims.push_back(claim),
             Poll::Pending => self.world.within(|| drop(claim)),
         }
     }
@@ -184,14 +184,14 @@ impl<'a> Worker<'a> {
 }
 
 /// Runs until the threads have contended often enough; fails if they never do.
-fn storm(stride: Option<u64>, patient: bool) {
+fn storm(stride: Option<u64>, keeps_claims: bool) {
     const ENOUGH: u64 = many(1_000) as u64;
     let world = World::new(stride);
     for round in 1..=100 {
         let (seen, stop) = (&world, AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| seen.advance_until(&stop));
-            let run = |seed| scope.spawn(move || Worker::run(seen, seed, patient));
+            let run = |seed| scope.spawn(move || Worker::run(seen, seed, keeps_claims));
             let workers: Vec<_> = (1..=4).map(|seed| run(seed + round * 1_000)).collect();
             let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
             stop.store(true, SeqCst);

@@ -264,8 +264,10 @@ fn wakers_may_call_every_method_of_the_limiter_that_wakes_them() {
             }
         };
         let waker = waker(call_all);
-        let mut line: Vec<_> = (0..many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
-        line.iter_mut().for_each(|claim| assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
+        let mut waiters: Vec<_> = (0..many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
+        waiters
+            .iter_mut()
+            .for_each(|claim| assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
         let mut last = enter(&limiter);
         clock.advance(MILLI * many(1_000) as u32);
         limiter.tick();
@@ -283,10 +285,11 @@ type Slot = Arc<Mutex<Option<Pin<Box<ConsumeOwned>>>>>;
 fn a_waker_may_drop_the_futures_of_its_own_queue() {
     to_its_end(|| {
         let (limiter, clock) = empty();
-        let line: Arc<Vec<Slot>> = Arc::new((0..if cfg!(miri) { 40 } else { 100 }).map(|_| Slot::default()).collect());
-        for (index, slot) in line.iter().enumerate() {
+        let waiters: Arc<Vec<Slot>> =
+            Arc::new((0..if cfg!(miri) { 40 } else { 100 }).map(|_| Slot::default()).collect());
+        for (index, slot) in waiters.iter().enumerate() {
             let mut claim = Box::pin(limiter.clone().consume_owned(1));
-            let seen = Arc::clone(&line);
+            let seen = Arc::clone(&waiters);
             let drops = waker(move |when| {
                 if when == When::Woken {
                     for place in [index, index + 1] {
@@ -302,7 +305,7 @@ fn a_waker_may_drop_the_futures_of_its_own_queue() {
         // One token: each claim that is called out gives it back and drops the next one.
         clock.advance(MILLI);
         limiter.tick();
-        assert!(line.iter().all(|slot| slot.lock().unwrap().is_none()));
+        assert!(waiters.iter().all(|slot| slot.lock().unwrap().is_none()));
         assert!(is_served(&mut last));
         assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (0, 0));
     });
@@ -314,8 +317,8 @@ fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * many(1_000)).map(|_| AtomicUsize::new(0)).collect());
-        let mut line: Vec<_> = (0..2 * many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
-        for (index, claim) in line.iter_mut().enumerate() {
+        let mut waiters: Vec<_> = (0..2 * many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
+        for (index, claim) in waiters.iter_mut().enumerate() {
             let (limiter, woken) = (limiter.clone(), Arc::clone(&woken));
             let serves = waker(move |when| {
                 if when == When::Woken {
@@ -337,7 +340,9 @@ fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
         });
         limiter.tick();
         assert!(woken.iter().all(|count| count.load(SeqCst) == 1));
-        assert!(line.iter_mut().all(|claim| claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()));
+        assert!(
+            waiters.iter_mut().all(|claim| claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready())
+        );
     });
 }
 

@@ -14,16 +14,16 @@ use crate::observed_events::{MILLI, by_hand, empty_with_cap, every_event};
 #[derive(Clone)]
 struct Wild<F> {
     act: F,
-    told: Arc<AtomicU64>,
+    calls: Arc<AtomicU64>,
 }
 
 impl<F: Fn()> Wild<F> {
     fn new(act: F) -> Self {
-        Self { act, told: Arc::new(AtomicU64::new(0)) }
+        Self { act, calls: Arc::new(AtomicU64::new(0)) }
     }
 
     fn go(&self) {
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         (self.act)();
     }
 }
@@ -62,11 +62,11 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
 #[test]
 fn a_panicking_subscriber_costs_no_grant_place_or_token() {
     let subscriber = Wild::new(|| panic!("a hostile subscriber"));
-    let told = Arc::clone(&subscriber.told);
+    let calls = Arc::clone(&subscriber.calls);
     let (limiter, clock) = empty_with_cap();
     super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
-    assert_eq!(told.load(Ordering::Relaxed), 7, "five entered queues, and two refusals");
+    assert_eq!(calls.load(Ordering::Relaxed), 7, "five entered queues, and two refusals");
 }
 
 /// It accepts the spans and panics when they end.
@@ -75,12 +75,12 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
     let armed = Arc::new(AtomicBool::new(false));
     let fuse = Arc::clone(&armed);
     let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a hostile subscriber"));
-    let told = Arc::clone(&subscriber.told);
+    let calls = Arc::clone(&subscriber.calls);
     let (limiter, clock) = empty_with_cap();
     super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || {
         every_event(&limiter, &clock);
-        let calm = told.swap(0, Ordering::Relaxed);
+        let calm = calls.swap(0, Ordering::Relaxed);
         // For each of five spans its creation, its result and its end; three more fields of the one that was refused;
         // and two refusals.
         assert_eq!(calm, 20);
@@ -99,7 +99,7 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
         limiter.tick();
         let _ = assert_ready_ok!(waits[0].poll());
     });
-    assert_eq!(told.load(Ordering::Relaxed), 3 + 3 * 2);
+    assert_eq!(calls.load(Ordering::Relaxed), 3 + 3 * 2);
 }
 
 /// No lock is held during the callback: otherwise this would hang.
@@ -119,10 +119,10 @@ fn a_subscriber_may_call_the_limiter() {
         assert_pending!(spawn(own.consume(10)).poll());
         is_at_it.store(false, Ordering::Relaxed);
     });
-    let told = Arc::clone(&subscriber.told);
+    let calls = Arc::clone(&subscriber.calls);
     super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || every_event(&limiter, &clock));
-    assert!(told.load(Ordering::Relaxed) >= 17);
+    assert!(calls.load(Ordering::Relaxed) >= 17);
 }
 
 /// Threads beside each other, each with a subscriber of its own, and claims that move between them.
@@ -130,14 +130,14 @@ fn a_subscriber_may_call_the_limiter() {
 fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
     let (limiter, clock) = by_hand(1);
     let subscriber = Wild::new(|| {});
-    let told = Arc::clone(&subscriber.told);
+    let calls = Arc::clone(&subscriber.calls);
     let mut waiting = Box::pin(limiter.clone().consume_owned(3));
     super::keep_a_subscriber();
     tracing::subscriber::with_default(subscriber, || {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
     });
-    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
     clock.advance(2 * MILLI);
     limiter.tick();
     std::thread::spawn(move || {
@@ -146,5 +146,5 @@ fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
     })
     .join()
     .unwrap();
-    assert_eq!(told.load(Ordering::Relaxed), 3, "created, result, closed");
+    assert_eq!(calls.load(Ordering::Relaxed), 3, "created, result, closed");
 }

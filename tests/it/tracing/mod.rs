@@ -24,7 +24,7 @@ fn keep_a_subscriber() {
 /// A subscriber that records each callback as a line of text.
 #[derive(Clone, Default)]
 pub(crate) struct RecordingSubscriber {
-    book: Arc<Mutex<Vec<String>>>,
+    lines: Arc<Mutex<Vec<String>>>,
     spans: Arc<AtomicU64>,
     entered: Arc<Mutex<Vec<u64>>>,
 }
@@ -38,11 +38,11 @@ impl RecordingSubscriber {
 
     /// Takes the lines recorded since the last call.
     pub(crate) fn read(&self) -> Vec<String> {
-        std::mem::take(&mut self.book.lock().unwrap())
+        std::mem::take(&mut self.lines.lock().unwrap())
     }
 
     fn write(&self, line: String) {
-        self.book.lock().unwrap().push(line);
+        self.lines.lock().unwrap().push(line);
     }
 
     fn innermost(&self) -> u64 {

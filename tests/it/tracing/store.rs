@@ -11,14 +11,14 @@ fn in_paused_time(act: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);
 }
 
-fn events(scribe: &RecordingSubscriber) -> Vec<String> {
-    scribe.read().into_iter().filter(|line| line.contains(" .store.name=")).collect()
+fn events(subscriber: &RecordingSubscriber) -> Vec<String> {
+    subscriber.read().into_iter().filter(|line| line.contains(" .store.name=")).collect()
 }
 
 #[test]
 fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_together() {
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new();
             let limiter =
@@ -31,12 +31,12 @@ fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_to
                 store.set_reachable(false);
                 let waiters = nodes.clone().map(|node| tokio::spawn(async move { node.consume(30).await.map(drop) }));
                 sleep(Duration::from_secs(5)).await;
-                let events_so_far = events(&scribe);
+                let events_so_far = events(&subscriber);
                 let [begun] = &events_so_far[..] else { panic!("one event: {events_so_far:?}") };
                 assert!(begun.contains("WARN") && begun.contains("store out of reach"), "{begun}");
                 store.set_reachable(true);
                 sleep(Duration::from_secs(5)).await;
-                let [ended] = &events(&scribe)[..] else { panic!("one event") };
+                let [ended] = &events(&subscriber)[..] else { panic!("one event") };
                 assert!(ended.contains("INFO") && ended.contains("store answers again"), "{ended}");
                 for waiter in waiters {
                     waiter.await.unwrap().unwrap();
@@ -48,8 +48,8 @@ fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_to
 
 #[test]
 fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new().outage(tollgate::distributed::Outage::Fail);
             let users = KeyedLimiter::<u64>::builder().quota(Quota::per_second(10)).distributed(store.clone()).build();
@@ -59,10 +59,10 @@ fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
                 assert!(users.consume(&user, 1).await.is_err());
                 sleep(Duration::from_millis(200)).await;
             }
-            assert_eq!(events(&scribe).len(), 1);
+            assert_eq!(events(&subscriber).len(), 1);
             store.set_reachable(true);
             drop(users.consume(&7, 1).await.unwrap());
-            let [ended] = &events(&scribe)[..] else { panic!("one event") };
+            let [ended] = &events(&subscriber)[..] else { panic!("one event") };
             assert!(ended.contains("answers again"), "{ended}");
         });
     });
@@ -70,8 +70,8 @@ fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
 
 #[test]
 fn a_store_that_lost_its_state_is_an_event_with_the_excess() {
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new();
             let quota = Quota::per_second(10).burst(40);
@@ -80,7 +80,7 @@ fn a_store_that_lost_its_state_is_an_event_with_the_excess() {
             store.forget();
             drop(node.consume(2).await.unwrap());
             sleep(Duration::from_secs(1)).await;
-            let [lost] = &events(&scribe)[..] else { panic!("one event") };
+            let [lost] = &events(&subscriber)[..] else { panic!("one event") };
             assert!(lost.contains("WARN") && lost.contains("store has lost its state"), "{lost}");
             assert!(lost.contains(".excess_tokens=3") || lost.contains(".excess_tokens=40"), "{lost}");
             assert_eq!(store.snapshot().losses, 1);

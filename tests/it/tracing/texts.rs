@@ -9,49 +9,49 @@ use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
 #[test]
 fn grants_without_waiting_are_not_reported() {
     let (limiter, _clock) = by_hand(1_000);
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| grants_at_once(&limiter));
-    assert!(scribe.read().is_empty());
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| grants_at_once(&limiter));
+    assert!(subscriber.read().is_empty());
 }
 
 #[test]
 fn a_wait_is_a_span_from_the_queue_to_the_grant() {
     let (limiter, clock) = by_hand(1);
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let outer = tracing::info_span!(target: "tracing", "request").entered();
         let (mut first, mut second) = (spawn(limiter.consume(3)), spawn(limiter.clone().consume_owned(5)));
-        assert_eq!(scribe.read(), ["INFO span 1 in 0: request"]);
+        assert_eq!(subscriber.read(), ["INFO span 1 in 0: request"]);
         assert_pending!(first.poll());
-        assert_eq!(scribe.read(), ["INFO span 2 in 1: rate_limit.wait .cost=3 .estimate=0.002 .queue.ahead=0"]);
+        assert_eq!(subscriber.read(), ["INFO span 2 in 1: rate_limit.wait .cost=3 .estimate=0.002 .queue.ahead=0"]);
         drop(outer);
         assert_pending!(second.poll());
         assert_pending!(first.poll());
         assert_eq!(
-            scribe.read(),
+            subscriber.read(),
             ["span 1 closed", "INFO span 3 in 0: rate_limit.wait .cost=5 .estimate=0.007 .queue.ahead=1"]
         );
         clock.advance(2 * MILLI);
         limiter.tick();
-        assert!(scribe.read().is_empty(), "the waiting task reports its outcome");
+        assert!(subscriber.read().is_empty(), "the waiting task reports its outcome");
         let _ = assert_ready_ok!(first.poll());
-        assert_eq!(scribe.read(), ["span 2: .result=allow", "span 2 closed"]);
+        assert_eq!(subscriber.read(), ["span 2: .result=allow", "span 2 closed"]);
         drop(second);
-        assert_eq!(scribe.read(), ["span 3: .result=left", "span 3 closed"]);
+        assert_eq!(subscriber.read(), ["span 3: .result=left", "span 3 closed"]);
     });
-    assert!(scribe.read().is_empty());
+    assert!(subscriber.read().is_empty());
 }
 
 #[test]
 fn a_refusal_after_a_wait_is_reported_within_its_span() {
     let (limiter, clock) = by_hand(1);
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let mut late = spawn(limiter.consume(3).within(4 * MILLI));
         let mut closed = spawn(limiter.consume(1));
         assert_pending!(late.poll());
         assert_pending!(closed.poll());
-        scribe.read();
+        subscriber.read();
         limiter.pause_for(10 * MILLI);
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
@@ -60,46 +60,46 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
         let status = "span 1: otel.status_description=not granted within the allowed 4ms: delayed by a pause; try \
                       later or allow more";
         let ended = ["span 1: .result=deny", "span 1: error.type=timed_out", "span 1: otel.status_code=ERROR", status];
-        assert_eq!(scribe.read(), [&ended[..], &[refused, "span 1 closed"]].concat());
+        assert_eq!(subscriber.read(), [&ended[..], &[refused, "span 1 closed"]].concat());
         limiter.close();
         assert_ready_err!(closed.poll());
         let refused = "DEBUG event in 2: error.type=closed .cost=1 message=refused: the limiter is closed: no more \
                        tokens will be granted";
-        let told = scribe.read();
-        assert_eq!(told[..2], ["span 2: .result=deny", "span 2: error.type=closed"]);
-        assert_eq!(told[4..], [refused, "span 2 closed"]);
+        let recorded = subscriber.read();
+        assert_eq!(recorded[..2], ["span 2: .result=deny", "span 2: error.type=closed"]);
+        assert_eq!(recorded[4..], [refused, "span 2 closed"]);
     });
 }
 
 #[test]
 fn a_refusal_is_an_event_with_its_bound_and_its_wait() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_waiting(0));
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let _ = limiter.try_acquire(2).unwrap();
         clock.advance(MILLI / 4);
         assert!(limiter.try_acquire(1).is_err());
-        let first = scribe.read();
+        let first = subscriber.read();
         assert!(limiter.try_acquire(1).is_err());
-        assert_eq!(scribe.read(), first, "the same where the last denial is repeated");
+        assert_eq!(subscriber.read(), first, "the same where the last denial is repeated");
         let denied = "DEBUG event in 0: error.type=quota .cost=1 .retry_after=0.00075 message=refused: \
                       denied by quota 0, 0 tokens remain: retry after 750µs";
         assert_eq!(first, [denied]);
         assert!(limiter.try_acquire(3).is_err());
-        let told = scribe.read();
+        let recorded = subscriber.read();
         assert!(
-            told[0].starts_with("DEBUG event in 0: error.type=too_large .cost=3 message=refused: a cost of 3"),
-            "{told:?}"
+            recorded[0].starts_with("DEBUG event in 0: error.type=too_large .cost=3 message=refused: a cost of 3"),
+            "{recorded:?}"
         );
-        assert!(!told[0].contains("retry_after"), "{told:?}");
+        assert!(!recorded[0].contains("retry_after"), "{recorded:?}");
         assert_ready_err!(spawn(limiter.consume(1)).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
+        assert!(subscriber.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
         assert!(try_join([(&limiter, 1)]).is_err());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
+        assert!(subscriber.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
         assert_ready_err!(spawn(join([(&limiter, 1)])).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
+        assert!(subscriber.read()[0].starts_with("DEBUG event in 0: error.type=queue_full .cost=1"));
     });
-    assert!(scribe.read().is_empty());
+    assert!(subscriber.read().is_empty());
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn the_event_of_a_refusal_names_the_quota() {
     let builder = Limiter::builder().quota_named("minute", Quota::per_minute(60).burst(2)).max_waiting(1);
     let (limiter, clock) = built(builder);
     let _grant = limiter.try_acquire(2).unwrap();
-    let scribe = RecordingSubscriber::default();
-    let told = || scribe.read().into_iter().filter(|line| line.starts_with("DEBUG event")).collect::<Vec<_>>();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    let recorded = || subscriber.read().into_iter().filter(|line| line.starts_with("DEBUG event")).collect::<Vec<_>>();
+    subscriber.listen(|| {
         assert!(limiter.try_acquire(1).is_err());
         assert!(limiter.try_acquire(3).is_err());
         assert_ready_err!(spawn(limiter.consume(1).within(MILLI)).poll());
@@ -119,13 +119,13 @@ fn the_event_of_a_refusal_names_the_quota() {
         clock.advance(1_000 * MILLI);
         assert_ready_err!(waiting.poll());
         let kinds = ["quota", "too_large", "too_late", "timed_out"];
-        for (line, kind) in told().iter().zip(kinds) {
+        for (line, kind) in recorded().iter().zip(kinds) {
             assert!(line.contains(&format!(" error.type={kind} ")) && line.contains(" .quota.name=minute "), "{line}");
         }
         let mut waiting = spawn(limiter.consume(1));
         assert_pending!(waiting.poll());
         assert_ready_err!(spawn(limiter.consume(1)).poll());
-        let line = told();
+        let line = recorded();
         assert!(line.len() == 1 && !line[0].contains("quota.name"), "the queue is full: {line:?}");
     });
 }
@@ -136,24 +136,27 @@ fn the_event_of_a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     let bulk = limiter.class("bulk", Share::weight(1).ceiling(Quota::per_hour(2))).unwrap();
     let nightly = bulk.class("nightly", Share::weight(1)).unwrap();
     let _grant = nightly.try_acquire(2).unwrap();
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| assert!(nightly.try_acquire(1).is_err()));
-    let told = scribe.read();
-    assert!(told[0].contains(" .class.name=bulk/nightly ") && told[0].contains(" .quota.name=bulk "), "{told:?}");
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| assert!(nightly.try_acquire(1).is_err()));
+    let recorded = subscriber.read();
+    assert!(
+        recorded[0].contains(" .class.name=bulk/nightly ") && recorded[0].contains(" .quota.name=bulk "),
+        "{recorded:?}"
+    );
 }
 
 #[test]
 fn a_refusal_as_too_late_reports_by_how_much() {
     let (limiter, _clock) = by_hand(1);
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
-    let told = scribe.read();
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
+    let recorded = subscriber.read();
     assert!(
-        told[0].starts_with("DEBUG event in 0: error.type=too_late .cost=11")
-            && told[0].contains(" .retry_after=0.006 "),
-        "{told:?}"
+        recorded[0].starts_with("DEBUG event in 0: error.type=too_late .cost=11")
+            && recorded[0].contains(" .retry_after=0.006 "),
+        "{recorded:?}"
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(recorded.len(), 1);
 }
 
 /// An estimate that needs a step per waiter is not reported.
@@ -161,8 +164,8 @@ fn a_refusal_as_too_late_reports_by_how_much() {
 fn behind_several_quotas_the_first_waiter_has_an_estimate() {
     let (limiter, _clock) =
         built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).quota(Quota::per_second(10).initial(0)));
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(1)));
         assert_pending!(first.poll());
         assert_pending!(second.poll());
@@ -170,15 +173,15 @@ fn behind_several_quotas_the_first_waiter_has_an_estimate() {
             "INFO span 1 in 0: rate_limit.wait .cost=1 .estimate=0.1 .queue.ahead=0",
             "INFO span 2 in 0: rate_limit.wait .cost=1 .queue.ahead=1",
         ];
-        assert_eq!(scribe.read(), expected);
+        assert_eq!(subscriber.read(), expected);
     });
 }
 
 #[test]
 fn a_joint_claim_is_a_span_in_each_of_its_queues() {
     let ((first, clock), (second, _)) = (by_hand(1), by_hand(1));
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let mut before = spawn(first.consume(2));
         assert_pending!(before.poll());
         let mut joint = spawn(join([(&first, 2), (&second, 1)]));
@@ -187,20 +190,20 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
             "INFO span 2 in 0: rate_limit.wait .cost=2 .queue.ahead=1",
             "INFO span 3 in 0: rate_limit.wait .cost=1 .queue.ahead=0",
         ];
-        assert_eq!(scribe.read()[1..], entered);
+        assert_eq!(subscriber.read()[1..], entered);
         clock.advance(3 * MILLI);
         first.tick();
         let _ = assert_ready_ok!(joint.poll());
         let granted = ["span 2: .result=allow", "span 2 closed", "span 3: .result=allow", "span 3 closed"];
-        assert_eq!(scribe.read(), granted);
+        assert_eq!(subscriber.read(), granted);
         let mut refused = spawn(join([(&first, 5), (&second, 5)]));
         assert_pending!(refused.poll());
-        scribe.read();
+        subscriber.read();
         second.close();
         assert_ready_err!(refused.poll());
-        let told = scribe.read();
-        assert_eq!((told[1].as_str(), told[5].as_str()), ("span 5: error.type=closed", "span 5 closed"));
-        assert_eq!(told[6..], ["span 4: .result=left", "span 4 closed"]);
+        let recorded = subscriber.read();
+        assert_eq!((recorded[1].as_str(), recorded[5].as_str()), ("span 5: error.type=closed", "span 5 closed"));
+        assert_eq!(recorded[6..], ["span 4: .result=left", "span 4 closed"]);
     });
 }
 
@@ -210,12 +213,12 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
     let clock = tollgate::ManualClock::new();
     let quota = Quota::new(1, MILLI).burst(1);
     let users = tollgate::KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let _ = users.try_acquire(&"ann", 1).unwrap();
-        assert!(scribe.read().is_empty());
+        assert!(subscriber.read().is_empty());
         assert!(users.try_acquire(&"ann", 1).is_err());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
+        assert!(subscriber.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
         let (mut granted, mut left) =
             (spawn(users.consume(&"ann", 2)), spawn(users.consume(&"ann", 1).within(9 * MILLI)));
         assert_pending!(granted.poll());
@@ -224,24 +227,24 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
             "INFO span 1 in 0: rate_limit.wait .cost=2 .estimate=0.002 .queue.ahead=0",
             "INFO span 2 in 0: rate_limit.wait .cost=1 .estimate=0.003 .queue.ahead=1",
         ];
-        assert_eq!(scribe.read(), entered);
+        assert_eq!(subscriber.read(), entered);
         assert!(users.try_acquire(&"ann", 1).is_err());
-        assert_eq!(scribe.read().len(), 1);
+        assert_eq!(subscriber.read().len(), 1);
         clock.advance(2 * MILLI);
         users.tick();
         let _ = assert_ready_ok!(granted.poll());
         drop(left);
         let ended = ["span 1: .result=allow", "span 1 closed", "span 2: .result=left", "span 2 closed"];
-        assert_eq!(scribe.read(), ended);
+        assert_eq!(subscriber.read(), ended);
     });
 }
 
 /// A span is as long as its wait, also on a runtime.
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
-    let scribe = RecordingSubscriber::default();
+    let subscriber = RecordingSubscriber::default();
     super::keep_a_subscriber();
-    let _here = tracing::subscriber::set_default(scribe.clone());
+    let _here = tracing::subscriber::set_default(subscriber.clone());
     let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _ = limiter.consume(1).await.unwrap();
     let start = tokio::time::Instant::now();
@@ -253,7 +256,7 @@ async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
             format!("span {turn}: .result=allow"),
             format!("span {turn} closed"),
         ];
-        assert_eq!(scribe.read(), expected);
+        assert_eq!(subscriber.read(), expected);
     }
 }
 
@@ -262,33 +265,33 @@ fn waits_and_refusals_name_their_class() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).classes());
     let batch = limiter.class("batch", Share::weight(1)).unwrap();
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
-    let scribe = RecordingSubscriber::default();
-    scribe.listen(|| {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
         let mut waiting = spawn(tenant.consume(1));
         assert_pending!(waiting.poll());
         assert_eq!(
-            scribe.read(),
+            subscriber.read(),
             ["INFO span 1 in 0: rate_limit.wait .class.name=batch/tenant .cost=1 .queue.ahead=0"]
         );
         assert!(batch.try_acquire(1).is_err());
-        let lines = scribe.read();
+        let lines = subscriber.read();
         assert!(lines[0].starts_with("DEBUG event in 0: error.type=queue .class.name=batch .cost=1 "), "{lines:?}");
         clock.advance(MILLI);
         limiter.tick();
         let _ = assert_ready_ok!(waiting.poll());
-        assert_eq!(scribe.read(), ["span 1: .result=allow", "span 1 closed"]);
+        assert_eq!(subscriber.read(), ["span 1: .result=allow", "span 1 closed"]);
         let mut closed = spawn(tenant.consume(1));
         assert_pending!(closed.poll());
-        scribe.read();
+        subscriber.read();
         batch.remove();
         assert_ready_err!(closed.poll());
-        let lines = scribe.read();
+        let lines = subscriber.read();
         assert!(
             lines[4].starts_with("DEBUG event in 2: error.type=closed .class.name=batch/tenant .cost=1 "),
             "{lines:?}"
         );
         assert_ready_err!(spawn(tenant.consume(1)).poll());
-        let lines = scribe.read();
+        let lines = subscriber.read();
         assert!(
             lines[0].starts_with("DEBUG event in 0: error.type=closed .class.name=batch/tenant .cost=1 "),
             "{lines:?}"

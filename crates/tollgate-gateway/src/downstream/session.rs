@@ -32,7 +32,7 @@ use crate::telemetry::connection_counts;
 use crate::telemetry::log;
 
 /// The bounds of an HTTP/2 connection: its requests at a time, what a client may send of one and of all of them before
-/// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have room for each of
+/// the gateway reads it, and what the gateway keeps of a response that the client does not take. All have space for each of
 /// their requests, so those whose bodies wait hold back no other.
 const MAX_STREAMS: u32 = 100;
 const STREAM_WINDOW: u32 = 64 << 10;

@@ -20,7 +20,7 @@ use tower::BoxError;
 /// How many requests a client may reset before their response begins, if these are most of its requests. (CVE-2023-44487)
 const MAX_RESETS: u64 = 100;
 
-/// The library takes a part of a body as soon as its client's window has room for one byte of it, and keeps the rest. With
+/// The library takes a part of a body as soon as its client's window has space for one byte of it, and keeps the rest. With
 /// the last part the task of the stream ends. So that part is short, and is given when all others have been taken. A long
 /// part would hide from the task that its client takes a little of it now and then.
 const LAST_PART: usize = 1 << 10;

@@ -140,7 +140,7 @@ impl Rules {
         }
     }
 
-    /// Makes room for what `new` adds, and changes what it changes. Called before `new` is in force.
+    /// Makes space for what `new` adds, and changes what it changes. Called before `new` is in force.
     ///
     /// # Panics
     ///

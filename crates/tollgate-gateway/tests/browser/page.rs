@@ -169,8 +169,8 @@ async fn a_file_that_was_refused_is_shown_with_its_line() {
     browser.until("live", "return document.getElementById('state').textContent === 'live'").await;
     assert_eq!(browser.run("return document.getElementById('problem').hidden").await, true);
     std::fs::write(&file, right.replace("1s", "soon")).unwrap();
-    let told = "return document.getElementById('problem').textContent.includes('line 5: `soon` is not a duration')";
-    browser.until("told", told).await;
+    let shown = "return document.getElementById('problem').textContent.includes('line 5: `soon` is not a duration')";
+    browser.until("told", shown).await;
     std::fs::write(&file, right.replace("9/s", "8/s")).unwrap();
     browser.until("the problem is hidden", "return document.getElementById('problem').hidden").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

@@ -14,16 +14,19 @@ async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
     let ask = async || {
         let response = fixture.get("/", "bob").send().await.unwrap();
         let field = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        let told = [field("ratelimit-policy"), field("ratelimit"), field("retry-after")];
-        (response.status(), told.map(Option::unwrap_or_default), response.text().await.unwrap())
+        let observed = [field("ratelimit-policy"), field("ratelimit"), field("retry-after")];
+        (response.status(), observed.map(Option::unwrap_or_default), response.text().await.unwrap())
     };
     let policy = "\"key\";q=2;w=1;tollgate-burst=3";
     for left in ["\"key\";r=2;t=1", "\"key\";r=1;t=1", "\"key\";r=0;t=1"] {
-        let (status, told, body) = ask().await;
-        assert_eq!((status, told, &*body), (StatusCode::OK, [policy, left, ""].map(str::to_owned), "hello"));
+        let (status, observed, body) = ask().await;
+        assert_eq!((status, observed, &*body), (StatusCode::OK, [policy, left, ""].map(str::to_owned), "hello"));
     }
-    let (status, told, body) = ask().await;
-    assert_eq!((status, told), (StatusCode::TOO_MANY_REQUESTS, [policy, "\"key\";r=0;t=1", "1"].map(str::to_owned)));
+    let (status, observed, body) = ask().await;
+    assert_eq!(
+        (status, observed),
+        (StatusCode::TOO_MANY_REQUESTS, [policy, "\"key\";r=0;t=1", "1"].map(str::to_owned))
+    );
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&body["status"], &body["violated-policies"][0]), (&429.into(), &"key".into()));
     assert_eq!(fixture.upstream.count(), 3);

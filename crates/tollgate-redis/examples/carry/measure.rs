@@ -27,21 +27,21 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     let url = guard.url().to_owned();
     let quota = Quota::per_second(rate);
     let terms = QuotaTerms::of(&quota, 0)?;
-    let mut lines = Vec::new();
+    let mut stores = Vec::new();
     for _ in 0..CONNECTIONS {
-        lines.push(RedisStore::connect(url.as_str(), "carry").await?);
+        stores.push(RedisStore::connect(url.as_str(), "carry").await?);
     }
     let began = Instant::now();
     let mut asking = JoinSet::new();
     for node in 0..nodes {
-        let line = lines[(node % CONNECTIONS) as usize].clone();
+        let store = stores[(node % CONNECTIONS) as usize].clone();
         asking.spawn(async move {
             let mut ask = LeaseRequest::new(u128::from(node) + 1, 0, terms);
             ask.want = (rate / 10 / nodes).max(1);
             while began.elapsed() < time {
                 ask.number += 1;
                 ask.allowance = 10;
-                line.ask(ask).await?;
+                store.ask(ask).await?;
             }
             Ok::<u64, tollgate::distributed::StoreError>(ask.number)
         });

@@ -1,7 +1,7 @@
 //! Classes that share a quota over several limiters.
 
 use super::script::DECLARED;
-use super::server::{FOR_EVER, Server, line};
+use super::server::{FOR_EVER, Server, store};
 use redis::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,9 +14,9 @@ const SCRIPT: &str = include_str!("../../src/classes.lua");
 
 /// The script with the time as an argument. It fails where it touches a key that is not declared.
 fn timed() -> String {
-    let told = DECLARED.to_owned() + SCRIPT;
-    assert_eq!(told.matches("redis.call('TIME')").count(), 1, "the script reads the time in another way");
-    told.replace("redis.call('TIME')", "{ARGV[4], ARGV[5]}")
+    let script = DECLARED.to_owned() + SCRIPT;
+    assert_eq!(script.matches("redis.call('TIME')").count(), 1, "the script reads the time in another way");
+    script.replace("redis.call('TIME')", "{ARGV[4], ARGV[5]}")
 }
 
 fn eval(connection: &mut Connection, script: &str, key: &str, report: &ClassReport, micros: u64) -> Vec<ClassDemand> {
@@ -95,7 +95,7 @@ async fn classes_share_by_weight_although_their_callers_are_on_different_limiter
     let granted: [Arc<AtomicU64>; 2] = Default::default();
     let mut tasks = Vec::new();
     for node in 0..2 {
-        let store = line(&server.url(), "classes").await;
+        let store = store(&server.url(), "classes").await;
         let limiter = Limiter::builder().quota(quota).distributed(store).classes().build().unwrap();
         let classes =
             [("pages", 4), ("backup", 1)].map(|(name, weight)| limiter.class(name, Share::weight(weight)).unwrap());

@@ -1,6 +1,6 @@
 //! Redis Cluster: three masters on loopback, and a replica.
 
-use super::masters::{Cluster, cluster_line, masters};
+use super::masters::{Cluster, cluster_store, masters};
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -15,9 +15,9 @@ async fn stores_of_a_cluster_are_on_all_masters_and_keep_the_rate_law() {
     let mut tenants = Vec::new();
     for tenant in 0..12 {
         let name = format!("tenant:{tenant}");
-        let one = cluster_line(&masters, &name).await;
+        let one = cluster_store(&masters, &name).await;
         let two = one.beside(&name).unwrap();
-        let limiters = [one, two].map(|line| Limiter::builder().quota(quota).distributed(line).build().unwrap());
+        let limiters = [one, two].map(|store| Limiter::builder().quota(quota).distributed(store).build().unwrap());
         tenants.push(limiters);
     }
     for limiters in &tenants {
@@ -45,10 +45,10 @@ async fn stores_of_a_cluster_are_on_all_masters_and_keep_the_rate_law() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_moves_to_another_master_is_followed_with_its_state() {
     let Some(masters) = masters() else { return };
-    let line = cluster_line(&masters, "tenant:moves").await;
+    let store = cluster_store(&masters, "tenant:moves").await;
     let quota = Quota::per_second(1_000).burst(50).initial(0);
     let began = Instant::now();
-    let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let limiter = limiter.clone();
@@ -67,14 +67,14 @@ async fn a_store_that_moves_to_another_master_is_followed_with_its_state() {
     };
     goes_on(100).await;
     let say = |server: &Server, args: &[&str]| server.say(&[&["CLUSTER"], args].concat());
-    let slot: usize = redis::cmd("CLUSTER").arg("KEYSLOT").arg(line.key()).query(&mut masters[0].client()).unwrap();
+    let slot: usize = redis::cmd("CLUSTER").arg("KEYSLOT").arg(store.key()).query(&mut masters[0].client()).unwrap();
     let (from, to) = (slot / 5_462, (slot / 5_462 + 1) % 3);
     let (old, new, slot) = (say(&masters[from], &["MYID"]), say(&masters[to], &["MYID"]), slot.to_string());
     say(&masters[to], &["SETSLOT", &slot, "IMPORTING", &old]);
     say(&masters[from], &["SETSLOT", &slot, "MIGRATING", &new]);
     goes_on(100).await;
     let mut migrate = redis::cmd("MIGRATE");
-    migrate.arg("127.0.0.1").arg(masters[to].port()).arg(line.key()).arg(0).arg(5_000);
+    migrate.arg("127.0.0.1").arg(masters[to].port()).arg(store.key()).arg(0).arg(5_000);
     migrate.exec(&mut masters[from].client()).unwrap();
     // The old master redirects the requests, and the new one does not have the script yet.
     goes_on(300).await;
@@ -101,9 +101,9 @@ async fn a_replica_that_takes_over_is_followed_though_it_was_not_configured() {
     let quota = Quota::per_second(1_000).burst(100).initial(0);
     let began = Instant::now();
     let named = &cluster.masters[..1];
-    let lines = [cluster_line(named, &name).await, cluster_line(named, &name).await];
-    let lines = lines.map(|line| line.answer_timeout(Duration::from_secs(1)));
-    let limiters = lines.clone().map(|line| Limiter::builder().quota(quota).distributed(line).build().unwrap());
+    let stores = [cluster_store(named, &name).await, cluster_store(named, &name).await];
+    let stores = stores.map(|store| store.answer_timeout(Duration::from_secs(1)));
+    let limiters = stores.clone().map(|store| Limiter::builder().quota(quota).distributed(store).build().unwrap());
     let mut tasks = Vec::new();
     for limiter in &limiters {
         tasks.extend((0..20).map(|_| {
@@ -122,7 +122,7 @@ async fn a_replica_that_takes_over_is_followed_though_it_was_not_configured() {
         timeout(FOR_EVER, more).await.expect("no grants after the failover");
     };
     goes_on(500).await;
-    assert!(cluster.replica.knows(lines[0].key()).len() > 4, "the replica has the data of the nodes");
+    assert!(cluster.replica.knows(stores[0].key()).len() > 4, "the replica has the data of the nodes");
     cluster.kill_first();
     goes_on(500).await;
     assert!(cluster.replica.say(&["INFO", "replication"]).contains("role:master"));

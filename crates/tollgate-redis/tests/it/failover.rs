@@ -4,7 +4,7 @@
 //! the last third of the burst, because the other node may hold a part of it.
 
 use super::proxy::{Proxy, in_the_end, mutes};
-use super::server::{FOR_EVER, Server, line};
+use super::server::{FOR_EVER, Server, store};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -15,23 +15,23 @@ const BURST: u64 = 1_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 struct World {
-    lines: Vec<RedisStore>,
+    stores: Vec<RedisStore>,
     limiters: Vec<Limiter>,
     granted: u64,
     began: Instant,
 }
 
 impl World {
-    fn of(lines: Vec<RedisStore>) -> Self {
+    fn of(stores: Vec<RedisStore>) -> Self {
         let quota = Quota::new(BURST, HOUR).burst(BURST);
-        let limiter = |line: &RedisStore| Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
-        Self { limiters: lines.iter().map(limiter).collect(), lines, granted: 0, began: Instant::now() }
+        let limiter = |store: &RedisStore| Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+        Self { limiters: stores.iter().map(limiter).collect(), stores, granted: 0, began: Instant::now() }
     }
 
     /// Two nodes that reach Redis at this address.
     async fn at(url: &str) -> Self {
-        let lines = vec![line(url, "failover").await, line(url, "failover").await];
-        Self::of(lines)
+        let stores = vec![store(url, "failover").await, store(url, "failover").await];
+        Self::of(stores)
     }
 
     /// Takes this many tokens, some on each node.
@@ -54,13 +54,13 @@ impl World {
 
     /// The tokens leased by the nodes, used or not.
     fn leased(&self) -> u64 {
-        let snapshots = self.lines.iter().map(RedisStore::snapshot);
+        let snapshots = self.stores.iter().map(RedisStore::snapshot);
         snapshots.map(|snapshot| snapshot.granted - snapshot.returned).sum()
     }
 
     /// Waits until the nodes have returned their leases, and the replica has seen that.
     async fn rests(&self, master: &Server, replica: &Server) {
-        let key = self.lines[0].key();
+        let key = self.stores[0].key();
         let rest = async {
             loop {
                 let known = master.knows(key);
@@ -91,7 +91,7 @@ fn pair() -> Option<(Server, Server)> {
 async fn a_replica_with_all_writes_continues_to_the_token() {
     for is_killed in [true, false] {
         let Some((mut master, replica)) = pair() else { return };
-        let (way, url) = Proxy::before(master.port()).await;
+        let (proxy, url) = Proxy::before(master.port()).await;
         let mut world = World::at(&url).await;
         world.take(600).await;
         world.rests(&master, &replica).await;
@@ -99,7 +99,7 @@ async fn a_replica_with_all_writes_continues_to_the_token() {
             master.kill();
         }
         replica.lead();
-        way.port.store(replica.port(), Ordering::Release);
+        proxy.port.store(replica.port(), Ordering::Release);
         if !is_killed {
             // The old master is still there, and the nodes are connected to it; but it accepts no writes any more.
             master.follow(&replica);
@@ -114,7 +114,7 @@ async fn a_replica_with_all_writes_continues_to_the_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
     let Some((mut master, replica)) = pair() else { return };
-    let (way, url) = Proxy::before(master.port()).await;
+    let (proxy, url) = Proxy::before(master.port()).await;
     let mut world = World::at(&url).await;
     world.take(200).await;
     world.rests(&master, &replica).await;
@@ -123,7 +123,7 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
     let known = world.leased();
     world.take(600).await;
     master.kill();
-    way.port.store(replica.port(), Ordering::Release);
+    proxy.port.store(replica.port(), Ordering::Release);
     let lost = world.leased() - known;
     world.take(500).await;
     world.drain().await;
@@ -144,15 +144,15 @@ async fn sentinels_tell_the_address_of_the_master() {
         assert!(began.elapsed() < FOR_EVER, "the sentinel does not find the replica");
         sleep(Duration::from_millis(50)).await;
     }
-    let line = loop {
+    let store = loop {
         // The first address has no listener.
         let urls = ["redis://127.0.0.1:1/", &sentinel.url()];
         match RedisStore::connect_sentinels(urls, "redis://tollgate-test/", "failover").await {
-            Ok(line) => break line,
+            Ok(store) => break store,
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
     };
-    let mut world = World::of(vec![line.beside("failover").unwrap(), line]);
+    let mut world = World::of(vec![store.beside("failover").unwrap(), store]);
     world.take(600).await;
     world.rests(&master, &replica).await;
     sentinel.fail_over_soon("tollgate-test");
@@ -172,8 +172,8 @@ async fn sentinels_that_do_not_answer_delay_no_connection() {
     let (mute, url) = mutes::<2>();
     let urls = [url[0].clone(), url[1].clone(), sentinel.url()];
     let connect = || RedisStore::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
-    let line = in_the_end(connect).await;
-    let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(line).build().unwrap();
+    let store = in_the_end(connect).await;
+    let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(store).build().unwrap();
     drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
     drop(mute);
 }

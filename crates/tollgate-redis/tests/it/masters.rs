@@ -57,11 +57,11 @@ pub fn masters() -> Option<Vec<Server>> {
 }
 
 /// A store in the cluster of these nodes. Its timeout is long, so that a slow machine is no outage.
-pub async fn cluster_line(named: &[Server], name: &str) -> RedisStore {
+pub async fn cluster_store(named: &[Server], name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect_cluster(named.iter().map(Server::url), name).await {
-            Ok(line) => return line.answer_timeout(FOR_EVER),
+            Ok(store) => return store.answer_timeout(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

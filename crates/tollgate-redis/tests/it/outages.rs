@@ -3,7 +3,7 @@
 
 use super::law::Ledger;
 use super::proxy::Proxy;
-use super::server::{FOR_EVER, Server, line};
+use super::server::{FOR_EVER, Server, store};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -18,10 +18,10 @@ const BURST: u64 = 200;
 const AWAY: Duration = Duration::from_secs(5);
 
 /// The timeout of a request where a missing answer must be noticed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct World {
-    lines: Vec<RedisStore>,
+    stores: Vec<RedisStore>,
     limiters: Vec<Limiter>,
     ledger: Ledger,
     tasks: Vec<JoinHandle<()>>,
@@ -31,20 +31,20 @@ struct World {
 impl World {
     /// Two nodes with 50 tasks each, which consume one token after the other until `stop`.
     async fn start(url: &str, outage: Outage) -> Self {
-        Self::start_with(url, outage, BURST, PATIENCE).await
+        Self::start_with(url, outage, BURST, ANSWER_TIMEOUT).await
     }
 
-    async fn start_with(url: &str, outage: Outage, burst: u64, patience: Duration) -> Self {
+    async fn start_with(url: &str, outage: Outage, burst: u64, answer_timeout: Duration) -> Self {
         let mut world =
-            Self { lines: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
+            Self { stores: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
         let quota = Quota::per_second(RATE).burst(burst).initial(0);
         for _ in 0..2 {
-            let line = line(url, "outages").await.outage(outage).answer_timeout(patience);
-            let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
+            let store = store(url, "outages").await.outage(outage).answer_timeout(answer_timeout);
+            let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
             for _ in 0..50 {
                 world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
             }
-            world.lines.push(line);
+            world.stores.push(store);
             world.limiters.push(limiter);
         }
         world
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn outages(&self) -> u64 {
-        self.lines.iter().map(|line| line.snapshot().outages).sum()
+        self.stores.iter().map(|store| store.snapshot().outages).sum()
     }
 }
 
@@ -156,8 +156,8 @@ async fn a_latency_of_fifty_milliseconds_is_no_outage() {
     world.comes_to("tokens come", || world.ledger.total() >= RATE).await;
     let (granted, may) = world.stop().await;
     assert!(granted <= may, "{granted} of {may}");
-    for line in &world.lines {
-        let snapshot = line.snapshot();
+    for store in &world.stores {
+        let snapshot = store.snapshot();
         assert!(snapshot.round_trip >= Duration::from_millis(100) && snapshot.outages == 0, "{snapshot:?}");
     }
 }
@@ -182,7 +182,7 @@ async fn an_old_snapshot_grants_again_the_tokens_granted_since_and_at_most_a_bur
     let Some(server) = Server::start() else { return };
     let mut world = World::start(&server.url(), Outage::Wait).await;
     sleep(Duration::from_millis(300)).await;
-    let (mut client, key) = (server.client(), world.lines[0].key().to_owned());
+    let (mut client, key) = (server.client(), world.stores[0].key().to_owned());
     let old: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut client).unwrap();
     sleep(Duration::from_millis(700)).await;
     redis::cmd("RESTORE").arg(&key).arg(0).arg(old).arg("REPLACE").exec(&mut client).unwrap();
@@ -197,9 +197,9 @@ async fn callers_fail_or_share_while_redis_is_away() {
     let Some(mut server) = Server::start() else { return };
     let share = Quota::per_second(100).burst(1);
     for outage in [Outage::Fail, Outage::Share(share)] {
-        let line = line(&server.url(), "away").await.outage(outage).answer_timeout(PATIENCE);
+        let store = store(&server.url(), "away").await.outage(outage).answer_timeout(ANSWER_TIMEOUT);
         let quota = Quota::per_second(1_000).burst(10);
-        let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
+        let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
         let away = Instant::now();
         // Until a busy machine has answered in time.
         let first = async { while limiter.consume(5).await.is_err() {} };
@@ -230,7 +230,7 @@ async fn callers_fail_or_share_while_redis_is_away() {
             }
         };
         timeout(FOR_EVER, again).await.expect("no grants after the outage");
-        assert!(line.snapshot().outage > Duration::ZERO && line.snapshot().outages > 0);
+        assert!(store.snapshot().outage > Duration::ZERO && store.snapshot().outages > 0);
     }
 }
 
@@ -243,24 +243,24 @@ fn end_connections(server: &Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_ended_is_no_outage() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "outages").await.outage(Outage::Fail);
+    let store = store(&server.url(), "outages").await.outage(Outage::Fail);
     // New limiters each time, over one connection: a limiter that returns its tokens late, because the machine is busy,
     // may lose two connections in a row, which is an outage.
     for number in 0..9 {
-        let lines = line.beside(&format!("users {number}")).unwrap();
-        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
+        let store = store.beside(&format!("users {number}")).unwrap();
+        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(store.clone()).build().unwrap();
         end_connections(&server);
         let granted = timeout(FOR_EVER, users.consume(&1, 10)).await.expect("the call does not hang");
-        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", lines.snapshot().error)));
-        assert_eq!(lines.snapshot().outages, 0);
+        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", store.snapshot().error)));
+        assert_eq!(store.snapshot().outages, 0);
     }
     for number in 0..9 {
-        let line = line.beside(&format!("all {number}")).unwrap();
-        let limiter = Limiter::builder().quota(Quota::per_hour(100)).distributed(line.clone()).build().unwrap();
+        let store = store.beside(&format!("all {number}")).unwrap();
+        let limiter = Limiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
         end_connections(&server);
         let granted = timeout(FOR_EVER, limiter.consume(100)).await.expect("the call does not hang");
-        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", line.snapshot().error)));
-        assert_eq!(line.snapshot().outages, 0);
+        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", store.snapshot().error)));
+        assert_eq!(store.snapshot().outages, 0);
     }
 }
 
@@ -268,21 +268,21 @@ async fn a_connection_that_was_ended_is_no_outage() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_broke_is_made_anew_once_for_all() {
     let Some(server) = Server::start() else { return };
-    let (way, url) = Proxy::before(server.port()).await;
-    let line = line(&url, "outages").await;
-    way.latency.store(50, Ordering::Release);
+    let (proxy, url) = Proxy::before(server.port()).await;
+    let store = store(&url, "outages").await;
+    proxy.latency.store(50, Ordering::Release);
     let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
-    let before = way.connections.load(Ordering::Acquire);
+    let before = proxy.connections.load(Ordering::Acquire);
     for number in 1..=2 {
         let asks = (0..100).map(|node| {
-            let line = line.beside(&node.to_string()).unwrap();
-            tokio::spawn(async move { while line.ask(LeaseRequest::new(node, number, terms)).await.is_err() {} })
+            let store = store.beside(&node.to_string()).unwrap();
+            tokio::spawn(async move { while store.ask(LeaseRequest::new(node, number, terms)).await.is_err() {} })
         });
         for ask in asks.collect::<Vec<_>>() {
             timeout(FOR_EVER, ask).await.expect("the request hangs").unwrap();
         }
         end_connections(&server);
     }
-    let made = way.connections.load(Ordering::Acquire) - before;
+    let made = proxy.connections.load(Ordering::Acquire) - before;
     assert!(made <= 5, "{made} connections");
 }

@@ -1,6 +1,6 @@
 //! Four real processes, one of which is killed.
 
-use super::server::{FOR_EVER, Server, line};
+use super::server::{FOR_EVER, Server, store};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ const BURST: u64 = 400;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
-    let line = line(&url, "processes").await;
+    let store = store(&url, "processes").await;
     let quota = Quota::per_second(RATE).burst(BURST).initial(0);
-    let limiter = Limiter::builder().quota(quota).distributed(line).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).distributed(store).build().unwrap();
     for _ in 0..100 {
         let limiter = limiter.clone();
         tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} });

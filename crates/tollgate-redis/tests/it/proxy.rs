@@ -45,7 +45,7 @@ where
     let began = Instant::now();
     loop {
         match connect().await {
-            Ok(line) => return line,
+            Ok(store) => return store,
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
     }

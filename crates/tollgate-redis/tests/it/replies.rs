@@ -1,7 +1,7 @@
 //! Error replies of Redis: the connection stays open, each error is counted by its kind, and other stores are not
 //! affected.
 
-use super::server::{FOR_EVER, Server, line};
+use super::server::{FOR_EVER, Server, store};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
@@ -17,33 +17,33 @@ fn ask(node: u128, number: u64) -> LeaseRequest {
 }
 
 /// The kind of the error reply to a request.
-async fn refused(line: &RedisStore, ask: LeaseRequest) -> ReplyKind {
-    match timeout(FOR_EVER, line.ask(ask)).await.expect("the request hangs") {
+async fn refused(store: &RedisStore, ask: LeaseRequest) -> ReplyKind {
+    match timeout(FOR_EVER, store.ask(ask)).await.expect("the request hangs") {
         Err(StoreError::Reply { kind, .. }) => kind,
         other => panic!("{other:?}"),
     }
 }
 
-fn made(line: &RedisStore) -> u64 {
-    line.servers()[0].connections
+fn made(store: &RedisStore) -> u64 {
+    store.servers()[0].connections
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     let Some(server) = Server::start() else { return };
-    let (well, line) = (line(&server.url(), "well").await, line(&server.url(), "other").await);
-    let of_the_wrong_type = line.beside("wrong").unwrap();
+    let (well, store) = (store(&server.url(), "well").await, store(&server.url(), "other").await);
+    let of_the_wrong_type = store.beside("wrong").unwrap();
     server.say(&["SET", of_the_wrong_type.key(), "text"]);
     assert_eq!(refused(&of_the_wrong_type, ask(1, 1)).await, ReplyKind::WrongType);
     well.ask(ask(1, 1)).await.unwrap();
 
-    let full = line.beside("full").unwrap();
+    let full = store.beside("full").unwrap();
     server.say(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(refused(&full, ask(1, 1)).await, ReplyKind::OutOfMemory);
     server.say(&["CONFIG", "SET", "maxmemory", "0"]);
     full.ask(ask(1, 1)).await.unwrap();
 
-    let forbidden = line.beside("forbidden").unwrap();
+    let forbidden = store.beside("forbidden").unwrap();
     server.say(&["ACL", "SETUSER", "default", "resetkeys", "~tollgate:{well}"]);
     assert_eq!(refused(&forbidden, ask(1, 1)).await, ReplyKind::NoPermission);
     well.ask(ask(1, 2)).await.unwrap();
@@ -51,20 +51,20 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     forbidden.ask(ask(1, 1)).await.unwrap();
 
     server.say(&["SCRIPT", "FLUSH"]);
-    line.ask(ask(1, 1)).await.unwrap();
+    store.ask(ask(1, 1)).await.unwrap();
 
-    let counts = |line: &RedisStore| {
+    let counts = |store: &RedisStore| {
         let kinds = [ReplyKind::WrongType, ReplyKind::OutOfMemory, ReplyKind::NoPermission, ReplyKind::NoScript];
-        kinds.map(|kind| line.snapshot().error_replies(kind))
+        kinds.map(|kind| store.snapshot().error_replies(kind))
     };
     assert_eq!(counts(&of_the_wrong_type), [1, 0, 0, 1], "the script was not loaded before");
-    assert_eq!([counts(&full), counts(&forbidden), counts(&line)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
+    assert_eq!([counts(&full), counts(&forbidden), counts(&store)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
     assert_eq!(ReplyKind::ALL.map(|kind| well.snapshot().error_replies(kind)), [0; ReplyKind::ALL.len()]);
-    assert_eq!((made(&line), made(&well)), (1, 1));
+    assert_eq!((made(&store), made(&well)), (1, 1));
     assert!(
-        line.servers()[0].breaker.circuit == Circuit::Closed && line.servers()[0].breaker.opened == 0,
+        store.servers()[0].breaker.circuit == Circuit::Closed && store.servers()[0].breaker.opened == 0,
         "{:?}",
-        line.servers()
+        store.servers()
     );
 }
 
@@ -72,8 +72,8 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "busy").await;
-    line.ask(ask(1, 1)).await.unwrap();
+    let store = store(&server.url(), "busy").await;
+    store.ask(ask(1, 1)).await.unwrap();
     server.say(&["CONFIG", "SET", "lua-time-limit", "20"]);
     let mut client = server.client();
     let script = std::thread::spawn(move || {
@@ -85,103 +85,103 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
         assert!(began.elapsed() < FOR_EVER);
         sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(refused(&line, ask(1, 2)).await, ReplyKind::Busy);
-    assert!(matches!(line.ask(ask(1, 2)).await, Err(StoreError::NotSent(_))));
+    assert_eq!(refused(&store, ask(1, 2)).await, ReplyKind::Busy);
+    assert!(matches!(store.ask(ask(1, 2)).await, Err(StoreError::NotSent(_))));
     redis::cmd("SCRIPT").arg("KILL").exec(&mut killer).unwrap();
     script.join().unwrap();
     let again = async {
-        while line.ask(ask(1, 2)).await.is_err() {
-            line.backoff(1).await
+        while store.ask(ask(1, 2)).await.is_err() {
+            store.backoff(1).await
         }
     };
     timeout(FOR_EVER, again).await.expect("the request is not repeated");
-    assert_eq!((made(&line), line.snapshot().error_replies(ReplyKind::Busy)), (1, 1));
-    let [server] = &line.servers()[..] else { panic!("one server") };
+    assert_eq!((made(&store), store.snapshot().error_replies(ReplyKind::Busy)), (1, 1));
+    let [server] = &store.servers()[..] else { panic!("one server") };
     assert_eq!((server.breaker.circuit, server.breaker.opened), (Circuit::Closed, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "visited").await.outage(Outage::Fail);
-    line.ask(ask(1, 1)).await.unwrap();
+    let store = store(&server.url(), "visited").await.outage(Outage::Fail);
+    store.ask(ask(1, 1)).await.unwrap();
     let node = format!("{:032x}", 7);
     server.say(&[
         "EVAL",
         "redis.call('HSET', KEYS[1], 'visitor', 'x', ARGV[1], 'y') return 'OK'",
         "1",
-        line.key(),
+        store.key(),
         &node,
     ]);
     let is_clean =
-        || !server.knows(line.key()).iter().any(|field| field.starts_with("visitor") || field.starts_with(&node));
+        || !server.knows(store.key()).iter().any(|field| field.starts_with("visitor") || field.starts_with(&node));
     // The script examines the nodes every half a second. No request fails.
     let mut number = 1;
     let began = Instant::now();
     while !is_clean() {
-        assert!(began.elapsed() < FOR_EVER, "{:?}", server.knows(line.key()));
+        assert!(began.elapsed() < FOR_EVER, "{:?}", server.knows(store.key()));
         number += 1;
-        line.ask(ask(1, number)).await.unwrap();
+        store.ask(ask(1, number)).await.unwrap();
         sleep(Duration::from_millis(50)).await;
     }
-    let snapshot = line.snapshot();
+    let snapshot = store.snapshot();
     assert_eq!(snapshot.error_replies(ReplyKind::ForeignField), 1);
     let error = snapshot.error.unwrap();
     assert!(error.contains("\"visitor\"") || error.contains(&node), "{error}");
-    assert!(error.contains(line.key()) && error.contains("2 such fields"), "{error}");
+    assert!(error.contains(store.key()) && error.contains("2 such fields"), "{error}");
     // The field of the requesting node.
     let own = format!("{:032x}", 1);
-    server.say(&["EVAL", "redis.call('HSET', KEYS[1], ARGV[1], 'mine') return 'OK'", "1", line.key(), &own]);
-    line.ask(ask(1, number + 1)).await.unwrap();
-    assert_eq!(line.snapshot().error_replies(ReplyKind::ForeignField), 2);
-    assert_eq!(made(&line), 1);
+    server.say(&["EVAL", "redis.call('HSET', KEYS[1], ARGV[1], 'mine') return 'OK'", "1", store.key(), &own]);
+    store.ask(ask(1, number + 1)).await.unwrap();
+    assert_eq!(store.snapshot().error_replies(ReplyKind::ForeignField), 2);
+    assert_eq!(made(&store), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "damaged").await;
+    let store = store(&server.url(), "damaged").await;
     for field in ["s", "h"] {
-        let damaged = line.beside(field).unwrap();
+        let damaged = store.beside(field).unwrap();
         damaged.ask(ask(1, 1)).await.unwrap();
         server.say(&["EVAL", "redis.call('HSET', KEYS[1], ARGV[1], '1 2 x') return 'OK'", "1", damaged.key(), field]);
         assert_eq!(refused(&damaged, ask(1, 2)).await, ReplyKind::Damaged);
         server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", damaged.key()]);
         damaged.ask(ask(1, 2)).await.unwrap();
     }
-    line.ask(ask(1, 1)).await.unwrap();
-    assert_eq!(made(&line), 1);
+    store.ask(ask(1, 1)).await.unwrap();
+    assert_eq!(made(&store), 1);
 }
 
 /// Seen through limiters: the callers of one store are refused, those of others are not, and this ends with its cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limiter_is_served_again_once_its_key_is_free() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "free").await.outage(Outage::Fail);
-    server.say(&["SET", line.key(), "text"]);
-    let limiter = |line: &RedisStore| Limiter::builder().quota(QUOTA).distributed(line.clone()).build().unwrap();
-    let (here, beside) = (limiter(&line), limiter(&line.beside("well").unwrap()));
+    let store = store(&server.url(), "free").await.outage(Outage::Fail);
+    server.say(&["SET", store.key(), "text"]);
+    let limiter = |store: &RedisStore| Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
+    let (here, beside) = (limiter(&store), limiter(&store.beside("well").unwrap()));
     assert!(timeout(FOR_EVER, here.consume(1)).await.expect("the claim hangs").is_err());
     drop(timeout(FOR_EVER, beside.consume(1)).await.expect("the claim hangs").unwrap());
-    server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", line.key()]);
+    server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", store.key()]);
     let again = async {
         while here.consume(1).await.is_err() {
             sleep(Duration::from_millis(5)).await
         }
     };
     timeout(FOR_EVER, again).await.expect("no grants after the key was removed");
-    assert_eq!(made(&line), 1);
+    assert_eq!(made(&store), 1);
 }
 
 /// Each number of the record in turn, where the script writes none below 0.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_negative_number_is_a_typed_error_or_is_removed() {
     let Some(server) = Server::start() else { return };
-    let line = line(&server.url(), "negative").await;
+    let store = store(&server.url(), "negative").await;
     let node = format!("{:032x}", 1);
     for (field, count, may_be_negative) in [(&*node, 9, &[3][..]), ("s", 8, &[0, 4]), ("h", 2, &[])] {
         for position in (0..count).filter(|position| !may_be_negative.contains(position)) {
-            let store = line.beside(&format!("{field} {position}")).unwrap();
+            let store = store.beside(&format!("{field} {position}")).unwrap();
             store.ask(ask(1, 1)).await.unwrap();
             let mut client = server.client();
             let text: String = redis::cmd("HGET").arg(store.key()).arg(field).query(&mut client).unwrap();

@@ -121,7 +121,7 @@ fn a_key_that_is_not_declared_is_found() {
 #[test]
 fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
     let Some(server) = Server::start() else { return };
-    let (mut connection, line) = (server.client(), MemoryStore::new());
+    let (mut connection, store) = (server.client(), MemoryStore::new());
     let terms = QuotaTerms::of(&Quota::per_day(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{for ever}");
     for (node, want) in [(1, 1 << 48), (2, 1), (1, 0)] {
@@ -130,7 +130,7 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
         let mut command = redis::cmd("EVAL");
         command.arg(timed().replace("'HSET', key, 'x', millis", "'PEXPIRE', key, millis")).arg(1).arg(key);
         let real = answer(&mut connection, command, &ask, now);
-        assert_eq!(real, Ok(line.answer(&ask, now).unwrap()));
+        assert_eq!(real, Ok(store.answer(&ask, now).unwrap()));
         now += 1_000;
     }
 }
@@ -139,7 +139,7 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
 #[test]
 fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
     let Some(server) = Server::start() else { return };
-    let (mut connection, line, script) = (server.client(), MemoryStore::new(), timed());
+    let (mut connection, store, script) = (server.client(), MemoryStore::new(), timed());
     let terms = QuotaTerms::of(&Quota::per_second(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{owes}");
     let mut numbers = [0; 20];
@@ -148,7 +148,7 @@ fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
         numbers[node] += 1;
         let mut ask = LeaseRequest::new(node as u128, numbers[node], terms);
         (ask.want, ask.ahead) = (want, ahead);
-        let (real, model) = (eval(&mut connection, &script, key, &ask, now), line.answer(&ask, now));
+        let (real, model) = (eval(&mut connection, &script, key, &ask, now), store.answer(&ask, now));
         match (real, model) {
             (Ok(real), Ok(model)) => {
                 assert_eq!(real, model);
@@ -238,7 +238,7 @@ fn the_script_answers_as_the_store_in_memory_does() {
         // Of half of the histories, the quota changes: now and then a node comes with a newer one.
         let mut version = 0;
         let mut known = vec![terms];
-        let line = MemoryStore::new();
+        let store = MemoryStore::new();
         let key = format!("tollgate:{{history {seed}}}");
         let mut now = 1_700_000_000_000_000 + random.u64(..1 << 40);
         let (mut numbers, mut answered) = ([0_u64; 5], 0);
@@ -276,7 +276,7 @@ fn the_script_answers_as_the_store_in_memory_does() {
                 }
             };
             expire(&mut connection, &key, answered, now);
-            let (real, model) = (eval(&mut connection, script, &key, &ask, now), line.answer(&ask, now));
+            let (real, model) = (eval(&mut connection, script, &key, &ask, now), store.answer(&ask, now));
             match (&real, &model) {
                 (Ok(real), Ok(model)) => {
                     assert_eq!(real, model, "seed {seed}, at {now}: {ask:?}");

@@ -16,11 +16,11 @@ fn program() -> OsString {
 }
 
 /// A store with a very long request timeout, so that a slow machine is no outage.
-pub async fn line(url: &str, name: &str) -> RedisStore {
+pub async fn store(url: &str, name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect(url, name).await {
-            Ok(line) => return line.answer_timeout(FOR_EVER),
+            Ok(store) => return store.answer_timeout(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -265,8 +265,8 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
         drop(keyed.try_acquire(&1, 100).unwrap());
         let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
         assert!(giant.poll().is_pending(), "due in a thousand seconds");
-        let mut crowd: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
-        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let mut waiters: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+        assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
         let (ended, has_ended) = std::sync::mpsc::channel();
         let theirs = keyed.clone();
         std::thread::spawn(move || {
@@ -280,7 +280,7 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
         std::thread::sleep(50 * MILLI);
         clock.0.store(granted as u64, Relaxed);
         drop(giant);
-        assert!(crowd.iter().all(|claim| claim.is_woken()));
+        assert!(waiters.iter().all(|claim| claim.is_woken()));
         clock.0.store(granted as u64 + 1, Relaxed);
         has_ended.recv_timeout(60 * SECOND).expect("the claim is due now");
         drop(inside);

@@ -12,12 +12,12 @@ fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(10).clock(clock.clone());
     let keyed = builder.parent(&global).build().unwrap();
     clock.advance(Duration::from_millis(1));
-    let _seated = keyed.try_acquire(&1, 1).unwrap();
-    let mut crowd: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
-    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    let _grant = keyed.try_acquire(&1, 1).unwrap();
+    let mut waiters: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
+    assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_pending()));
     clock.advance(Duration::from_millis(101));
     assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
-    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_ready()));
+    assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_ready()));
 }
 
 #[test]

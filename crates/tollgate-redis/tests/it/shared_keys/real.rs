@@ -1,8 +1,8 @@
 //! Over a real Redis, and over a cluster of three, in real time.
 
 use super::millis;
-use crate::masters::{cluster_line, masters};
-use crate::server::{FOR_EVER, Server, line};
+use crate::masters::{cluster_store, masters};
+use crate::server::{FOR_EVER, Server, store};
 use redis::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
-fn node(lines: &RedisStore, quota: Quota) -> KeyedLimiter<String> {
-    KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines.clone()).build().unwrap()
+fn node(store: &RedisStore, quota: Quota) -> KeyedLimiter<String> {
+    KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(store.clone()).build().unwrap()
 }
 
 /// How often the server has executed this command.
@@ -58,7 +58,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     let quota = Quota::per_second(200).burst(40);
     let mut nodes = Vec::new();
     for _ in 0..3 {
-        nodes.push(node(&line(&server.url(), "users").await, quota));
+        nodes.push(node(&store(&server.url(), "users").await, quota));
     }
     let began = Instant::now();
     let granted = saturate(&nodes, 6, 400, || true).await;
@@ -78,10 +78,10 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     let Some(server) = Server::start() else { return };
-    let lines = line(&server.url(), "users").await;
+    let store = store(&server.url(), "users").await;
     // Connecting runs scripts too.
     server.say(&["CONFIG", "RESETSTAT"]);
-    let users = node(&lines, Quota::per_hour(5));
+    let users = node(&store, Quota::per_hour(5));
     for number in 0..1_000 {
         drop(users.consume(&format!("{number}}}{{\r\n"), 5).await.unwrap());
     }
@@ -101,7 +101,7 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     assert_eq!((calls(&mut connection, "evalsha"), users.snapshot().spared), (1_000, refused));
     assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap(), 1_000);
     // Redis deletes the keys of full buckets.
-    let soon_full = node(&lines.beside("soon full").unwrap(), Quota::per_second(10).burst(5));
+    let soon_full = node(&store.beside("soon full").unwrap(), Quota::per_second(10).burst(5));
     for number in 0..100 {
         drop(soon_full.consume(&number.to_string(), 5).await.unwrap());
     }
@@ -117,7 +117,7 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
     let Some(masters) = masters() else { return };
     let quota = Quota::per_second(100).burst(20);
     let nodes =
-        [node(&cluster_line(&masters, "users").await, quota), node(&cluster_line(&masters, "users").await, quota)];
+        [node(&cluster_store(&masters, "users").await, quota), node(&cluster_store(&masters, "users").await, quota)];
     let began = Instant::now();
     // One key of Redis for each, on all masters. Keys of full buckets are deleted, so this checks during the load.
     let are_spread = || {
@@ -133,8 +133,8 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_redis_is_found_again_by_all_keys() {
     let Some(mut server) = Server::start() else { return };
-    let lines = line(&server.url(), "users").await.answer_timeout(millis(200));
-    let users = node(&lines, Quota::per_second(1_000).burst(100));
+    let store = store(&server.url(), "users").await.answer_timeout(millis(200));
+    let users = node(&store, Quota::per_second(1_000).burst(100));
     let keys: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     for key in &keys {
         drop(users.consume(key, 1).await.unwrap());
@@ -169,13 +169,13 @@ async fn a_killed_redis_is_found_again_by_all_keys() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_keys_of_different_stores_share_a_key_of_redis() {
     let Some(server) = Server::start() else { return };
-    let lines = line(&server.url(), "a").await;
+    let store = store(&server.url(), "a").await;
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c")];
     for (name, key) in spelled {
-        let users = node(&lines.beside(name).unwrap(), Quota::per_hour(10));
+        let users = node(&store.beside(name).unwrap(), Quota::per_hour(10));
         drop(timeout(FOR_EVER, users.consume(&key.to_owned(), 1)).await.expect("the claim hangs").unwrap());
     }
-    let plain = lines.beside("a:b:c").unwrap();
+    let plain = store.beside("a:b:c").unwrap();
     let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(plain).build().unwrap();
     drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
     let keys: usize = redis::cmd("DBSIZE").query(&mut server.client()).unwrap();

@@ -3,8 +3,8 @@
 
 use super::millis;
 use super::real::calls;
-use crate::masters::{cluster_line, masters};
-use crate::server::{FOR_EVER, Server, line};
+use crate::masters::{cluster_store, masters};
+use crate::server::{FOR_EVER, Server, store};
 use redis::Connection;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -31,9 +31,9 @@ pub fn connections(observer: &mut Connection) -> u64 {
 async fn nodes(server: &Server) -> Vec<KeyedLimiter<String>> {
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        let lines = RedisStore::connect(server.url(), "users").await.unwrap().answer_timeout(TIMEOUT);
+        let store = RedisStore::connect(server.url(), "users").await.unwrap().answer_timeout(TIMEOUT);
         let quota = Quota::per_second(100).burst(100);
-        nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(lines).build().unwrap());
+        nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(store).build().unwrap());
     }
     nodes
 }
@@ -84,9 +84,9 @@ async fn a_stall_of_redis_costs_few_connections_and_every_call_is_granted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
-    let lines = line(&server.url(), "users").await.outage(Outage::Fail);
+    let store = store(&server.url(), "users").await.outage(Outage::Fail);
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
+    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
     for number in 0..100 {
         let key = "bad".to_owned();
         let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("the claim hangs");
@@ -99,15 +99,15 @@ async fn a_bad_key_fails_alone() {
             && !snapshot.store.as_ref().unwrap().is_out,
         "{snapshot:?}"
     );
-    assert_eq!(lines.servers()[0].connections, 1);
+    assert_eq!(store.servers()[0].connections, 1);
 }
 
 /// Callers of the shard's keys are refused, and all others are served normally.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_shard_fails_alone() {
     let Some(masters) = masters() else { return };
-    let lines = cluster_line(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
+    let store = cluster_store(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
+    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
     // Each shard has the script.
     for number in 0..30 {
         let key = format!("first {number}");
@@ -131,13 +131,13 @@ async fn a_stalled_shard_fails_alone() {
         }
     }
     assert!(refused > 10 && granted > 50, "{refused} refused, {granted} granted");
-    let servers = lines.servers();
+    let servers = store.servers();
     let open = servers.iter().filter(|server| server.breaker.circuit != Circuit::Closed).count();
     assert_eq!((open, servers.iter().map(|server| server.breaker.timeouts).sum::<u64>()), (1, 1), "{servers:?}");
     masters[0].signal("-CONT");
     let began = Instant::now();
-    while lines.servers().iter().any(|server| server.breaker.circuit != Circuit::Closed) {
-        assert!(began.elapsed() < FOR_EVER, "{:?}", lines.servers());
+    while store.servers().iter().any(|server| server.breaker.circuit != Circuit::Closed) {
+        assert!(began.elapsed() < FOR_EVER, "{:?}", store.servers());
         sleep(millis(10)).await;
     }
     for number in 0..30 {

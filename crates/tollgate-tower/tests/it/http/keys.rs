@@ -36,7 +36,7 @@ fn each_key_gets_the_fields_of_its_own_limiter() {
     users.set_quota_for(&"bob".to_owned(), Quota::per_minute(6)).unwrap();
     let layer = LimitLayer::keyed(&users, user).refuse().respond().on_every_response().name("per-user");
     let service = layer.partition_key(|request| user(request).0.into_bytes()).layer(service_fn(hello));
-    let told = |user, cost| {
+    let observed = |user, cost| {
         let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
         let fields = ["retry-after", "ratelimit-policy", "ratelimit"].map(|name| field(response.headers(), name));
         (response.status().as_u16(), fields)
@@ -44,15 +44,15 @@ fn each_key_gets_the_fields_of_its_own_limiter() {
     let ann = r#""per-user";q=1;w=2;pk=:YW5u:;tollgate-burst=4"#;
     let bob = r#""per-user";q=6;w=60;pk=:Ym9i:"#;
     let expect = |status, wait: &str, policy: &str, limit: &str| (status, [wait, policy, limit].map(str::to_owned));
-    assert_eq!(told("ann", 3), expect(200, "", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
-    assert_eq!(told("bob", 1), expect(200, "", bob, r#""per-user";r=3;t=10;pk=:Ym9i:"#));
-    assert_eq!(told("ann", 3), expect(429, "4", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
+    assert_eq!(observed("ann", 3), expect(200, "", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
+    assert_eq!(observed("bob", 1), expect(200, "", bob, r#""per-user";r=3;t=10;pk=:Ym9i:"#));
+    assert_eq!(observed("ann", 3), expect(429, "4", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
     clock.advance(1_500 * MILLI);
-    assert_eq!(told("ann", 1), expect(200, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
-    assert_eq!(told("ann", 1), expect(429, "1", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
-    assert_eq!(told("ann", 5), expect(413, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    assert_eq!(observed("ann", 1), expect(200, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    assert_eq!(observed("ann", 1), expect(429, "1", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    assert_eq!(observed("ann", 5), expect(413, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
     // Two keys are in debt already.
-    assert_eq!(told("eve", 1).0, 503);
+    assert_eq!(observed("eve", 1).0, 503);
 }
 
 #[test]
@@ -104,17 +104,17 @@ fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
         let users = builder.parent(&parent).build().unwrap();
         let layer = LimitLayer::keyed(&users, user).refuse().respond().problem_json().on_every_response();
         let service = layer.layer(service_fn(hello));
-        let told = |user, cost| {
+        let observed = |user, cost| {
             let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
             let fields = ["ratelimit-policy", "ratelimit"].map(|name| field(response.headers(), name));
             let body = assert_ready!(spawn(response.into_body().collect()).poll()).unwrap().to_bytes();
             (fields, serde_json::from_slice(&body).unwrap_or(serde_json::Value::Null)["violated-policies"].clone())
         };
         let of_key = |limit: &str| [r#""default";q=2;w=60"#.to_owned(), format!(r#""default";{limit}"#)];
-        assert_eq!(told("ann", 2).0, of_key("r=0;t=30"), "granted: nothing about the parent, which others use too");
-        let (fields, refusers) = told("ann", 1);
+        assert_eq!(observed("ann", 2).0, of_key("r=0;t=30"), "granted: nothing about the parent, which others use too");
+        let (fields, refusers) = observed("ann", 1);
         assert_eq!((fields, refusers), (of_key("r=0;t=30"), serde_json::json!(["default"])));
-        let (fields, refusers) = told("bob", 2);
+        let (fields, refusers) = observed("bob", 2);
         assert_eq!((fields, refusers), (told_of_parent.map(str::to_owned), serde_json::json!([violated])));
     }
 }
@@ -181,15 +181,15 @@ fn if_the_parent_is_paused_or_at_its_cap_the_server_has_less_capacity_and_no_pol
     let parent = builder.build().unwrap();
     let users = KeyedLimiter::builder().quota(Quota::per_minute(9)).clock(clock).parent(&parent).build().unwrap();
     let service = LimitLayer::keyed(&users, user).refuse().respond().problem_json().layer(service_fn(hello));
-    let told = || {
+    let observed = || {
         let response = assert_ready!(spawn(service.clone().oneshot(ask("bob", 1))).poll()).unwrap();
         let status = response.status().as_u16();
         let body = assert_ready!(spawn(response.into_body().collect()).poll()).unwrap().to_bytes();
         (status, serde_json::from_slice::<serde_json::Value>(&body).unwrap()["violated-policies"].clone())
     };
     let held = parent.try_acquire(1).unwrap();
-    assert_eq!(told(), (503, serde_json::json!([])));
+    assert_eq!(observed(), (503, serde_json::json!([])));
     drop(held);
     parent.pause_for(SECOND);
-    assert_eq!(told().0, 503);
+    assert_eq!(observed().0, 503);
 }

@@ -43,7 +43,7 @@ fn field(headers: &HeaderMap, name: &str) -> String {
 }
 
 /// `RateLimit-Policy` and `RateLimit` of a limiter.
-fn told(limiter: &Limiter, terms: &Terms) -> [String; 2] {
+fn rate_limit_fields(limiter: &Limiter, terms: &Terms) -> [String; 2] {
     let mut headers = HeaderMap::new();
     RateLimits::of(&limiter.snapshot(), terms).write(Format::Draft11, &mut headers);
     ["ratelimit-policy", "ratelimit"].map(|name| field(&headers, name))

@@ -3,7 +3,7 @@
 use super::*;
 
 fn plain(limiter: &Limiter) -> [String; 2] {
-    told(limiter, &Terms::default())
+    rate_limit_fields(limiter, &Terms::default())
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn each_quota_is_reported_by_itself() {
 #[test]
 fn a_period_of_fractional_seconds_is_reported_exactly_or_rounded_up() {
     let policy = |quota: Quota| {
-        let told = tollgate_tower::http::QuotaPolicy::of("x", &quota);
-        (told.quota, told.window.unwrap())
+        let policy = tollgate_tower::http::QuotaPolicy::of("x", &quota);
+        (policy.quota, policy.window.unwrap())
     };
     assert_eq!(policy(Quota::new(100, 100 * MILLI)), (1_000, 1));
     assert_eq!(policy(Quota::new(3, 1_500 * MILLI)), (6, 3));
@@ -104,7 +104,7 @@ fn the_in_flight_cap_is_reported_on_request() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10)).max_in_flight(5));
     let _grant = limiter.try_acquire(2).unwrap();
     assert_eq!(plain(&limiter)[1], r#""default";r=8;t=1"#);
-    let [policy, limit] = told(&limiter, &Terms::default().in_flight());
+    let [policy, limit] = rate_limit_fields(&limiter, &Terms::default().in_flight());
     assert_eq!(policy, r#""default";q=10;w=1, "in-flight";q=5;qu="concurrent-requests""#);
     assert_eq!(limit, r#""default";r=8;t=1, "in-flight";r=3"#);
 }
@@ -113,5 +113,8 @@ fn the_in_flight_cap_is_reported_on_request() {
 fn terms_are_reported() {
     let (limiter, _clock) = by_hand(Quota::per_second(65_535));
     let terms = Terms::default().name("upload").unit(tollgate_tower::http::Unit::ContentBytes);
-    assert_eq!(told(&limiter, &terms), [r#""upload";q=65535;qu="content-bytes";w=1"#, r#""upload";r=65535;t=1"#]);
+    assert_eq!(
+        rate_limit_fields(&limiter, &terms),
+        [r#""upload";q=65535;qu="content-bytes";w=1"#, r#""upload";r=65535;t=1"#]
+    );
 }

@@ -9,9 +9,9 @@ use tollgate_tower::http::{Advice, Heed, ResourceLimit, ResourceLimits, Unit};
 const OK: StatusCode = StatusCode::OK;
 const DAY: Duration = Duration::from_secs(86_400);
 
-type Told = (Option<u64>, Option<u64>, Option<Duration>);
+type Observed = (Option<u64>, Option<u64>, Option<Duration>);
 
-fn told(limit: &ResourceLimit) -> Told {
+fn observed(limit: &ResourceLimit) -> Observed {
     (limit.limit, limit.remaining, limit.reset)
 }
 
@@ -48,8 +48,8 @@ fn the_fields_of_openai_are_read() {
         ("x-ratelimit-reset-tokens", "6m0s"),
     ]);
     assert_eq!(read.limits.iter().map(|limit| &*limit.resource).collect::<Vec<_>>(), ["requests", "tokens"]);
-    assert_eq!(told(&read.limits[0]), (Some(60), Some(59), Some(SECOND)));
-    assert_eq!(told(&read.limits[1]), (Some(150_000), Some(149_984), Some(360 * SECOND)));
+    assert_eq!(observed(&read.limits[0]), (Some(60), Some(59), Some(SECOND)));
+    assert_eq!(observed(&read.limits[1]), (Some(150_000), Some(149_984), Some(360 * SECOND)));
     assert_eq!(read.ignored, 0);
 }
 
@@ -70,7 +70,7 @@ fn the_fields_of_anthropic_are_read() {
         ("anthropic-ratelimit-unified-status", "allowed"),
         ("anthropic-organization-id", "36562039"),
     ]);
-    let limit = |resource: &str| told(read.get(resource).unwrap());
+    let limit = |resource: &str| observed(read.get(resource).unwrap());
     assert_eq!(limit("input-tokens"), (Some(80_000), Some(79_000), Some(SECOND)));
     assert_eq!(limit("output-tokens"), (Some(16_000), Some(16_000), Some(Duration::ZERO)));
     assert_eq!(limit("requests"), (Some(1_000), Some(999), Some(Duration::ZERO)));
@@ -90,9 +90,9 @@ fn the_fields_of_github_are_read() {
     ];
     let now = httpdate::parse_http_date(date).unwrap().duration_since(UNIX_EPOCH).unwrap();
     let reset = Duration::from_secs(1_372_700_873) - now;
-    assert_eq!(told(read(&fields).get("core").unwrap()), (Some(5_000), Some(4_987), Some(reset)));
+    assert_eq!(observed(read(&fields).get("core").unwrap()), (Some(5_000), Some(4_987), Some(reset)));
     // Other servers name no resource.
-    assert_eq!(told(read(&fields[..5]).get("requests").unwrap()), (Some(5_000), Some(4_987), Some(reset)));
+    assert_eq!(observed(read(&fields[..5]).get("requests").unwrap()), (Some(5_000), Some(4_987), Some(reset)));
     assert_eq!(RateLimits::read(Format::XRateLimit, &headers(&fields)).limits[0].name.as_ref(), "core");
 }
 
@@ -211,11 +211,14 @@ fn numbers_out_of_reason_are_ignored_and_counted() {
     assert_eq!((read(&[("x-ratelimit-limit-tokens", "0")]).limits.len(), 1), (0, 1));
     // The largest number that is read; more remaining than the limit; a field that is sent twice.
     let largest = read(&openai("999999999999999", "0", "1s"));
-    assert_eq!((told(&largest.limits[0]), largest.ignored), ((Some(999_999_999_999_999), Some(0), Some(SECOND)), 0));
+    assert_eq!(
+        (observed(&largest.limits[0]), largest.ignored),
+        ((Some(999_999_999_999_999), Some(0), Some(SECOND)), 0)
+    );
     let contradictory = read(&openai("10", "11", "1s"));
-    assert_eq!((told(&contradictory.limits[0]), contradictory.ignored), ((Some(10), None, Some(SECOND)), 1));
+    assert_eq!((observed(&contradictory.limits[0]), contradictory.ignored), ((Some(10), None, Some(SECOND)), 1));
     let twice = read(&[&openai("10", "5", "1s")[..], &openai("20", "6", "2s")[..]].concat());
-    assert_eq!((told(&twice.limits[0]), twice.ignored), ((Some(10), Some(5), Some(SECOND)), 3));
+    assert_eq!((observed(&twice.limits[0]), twice.ignored), ((Some(10), Some(5), Some(SECOND)), 3));
     // Names that are almost right are other fields.
     let others = [
         "x-ratelimit-limit-",

@@ -75,7 +75,7 @@ fn a_full_queue_is_to_be_retried_when_it_has_been_served() {
     let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
     let refusal = Refusal::new(refused, &limits);
     assert_eq!((refusal.status, refusal.retry_after), (StatusCode::SERVICE_UNAVAILABLE, Some(5)));
-    assert_eq!(told(&limiter, &Terms::default())[1], r#""default";r=0;t=5"#);
+    assert_eq!(rate_limit_fields(&limiter, &Terms::default())[1], r#""default";r=0;t=5"#);
     limiter.close();
     let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
     assert_eq!(Refusal::new(ConsumeError::Closed, &limits).retry_after, None);

@@ -211,16 +211,16 @@ impl Gate<Request<()>> for Odd {
     type Pass = tollgate::OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, _: &Request<()>, patience: MaxWait) -> Admission {
-        Admission::new(self.0.clone(), 3, patience)
+    fn admit(&self, _: &Request<()>, max_wait: MaxWait) -> Admission {
+        Admission::new(self.0.clone(), 3, max_wait)
     }
 }
 
 impl Advertise<Request<()>> for Odd {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request<()>, patience: MaxWait) -> (Admission, Limiter) {
-        (self.admit(request, patience), self.0.clone())
+    fn admit_in_view(&self, request: &Request<()>, max_wait: MaxWait) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.0.clone())
     }
 }
 
@@ -253,11 +253,11 @@ fn grpc_and_grpc_web_get_the_refusal_as_a_status_without_a_body() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(1)));
     let service = LimitLayer::new(&limiter).refuse().respond().layer(hello());
     let _taken = limiter.try_acquire(1).unwrap();
-    let told = |kind: &str| {
+    let observed = |kind: &str| {
         let response = call(&service, Request::builder().header("content-type", kind).body(()).unwrap());
         let of = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        let told = (response.status().as_u16(), of("content-type").unwrap(), of("grpc-status"));
-        (told, of("grpc-retry-pushback-ms"), text(response).is_empty())
+        let observed = (response.status().as_u16(), of("content-type").unwrap(), of("grpc-status"));
+        (observed, of("grpc-retry-pushback-ms"), text(response).is_empty())
     };
     for (kind, expected) in [
         ("application/grpc", "application/grpc"),
@@ -268,9 +268,9 @@ fn grpc_and_grpc_web_get_the_refusal_as_a_status_without_a_body() {
         ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
     ] {
         let status = (200, expected.to_owned(), Some("8".to_owned()));
-        assert_eq!(told(kind), (status, Some("100".to_owned()), true), "{kind}");
+        assert_eq!(observed(kind), (status, Some("100".to_owned()), true), "{kind}");
     }
     for kind in ["application/json", "application/grpcx", "application/grpc-website"] {
-        assert_eq!(told(kind).0.0, 429, "{kind}");
+        assert_eq!(observed(kind).0.0, 429, "{kind}");
     }
 }

@@ -83,18 +83,18 @@ fn read(line: &str) -> RateLimits {
 #[test]
 fn the_draft_s_own_examples_are_read_and_written_as_they_are() {
     for line in EXAMPLES {
-        let told = read(line);
+        let observed = read(line);
         let mut written = HeaderMap::new();
-        told.write(Format::Draft11, &mut written);
+        observed.write(Format::Draft11, &mut written);
         let (name, value) = line.split_once(": ").unwrap();
         assert_eq!(written.len(), 1, "{line}");
         // Item by item: the draft leaves out a space here and there, and two of its keys end in unused bits.
         assert_eq!(items(&field(&written, &name.to_lowercase())), items(value), "{line}");
         let again = RateLimits::read(Format::Draft11, &written);
-        assert_eq!(again, told, "{line}");
+        assert_eq!(again, observed, "{line}");
     }
-    let told = read(EXAMPLES[4]);
-    let QuotaPolicy { name, quota, unit, window, partition_key, burst, .. } = &told.policies[0];
+    let observed = read(EXAMPLES[4]);
+    let QuotaPolicy { name, quota, unit, window, partition_key, burst, .. } = &observed.policies[0];
     assert_eq!((&**name, *quota, unit, *window, *burst), ("peruser", 65_535, &Unit::ContentBytes, Some(10), None));
     assert_eq!(partition_key.as_deref(), Some(&[0xb1, 0xd7, 0xe3, 0x2c, 0x95, 0x0e, 0x50][..]));
     let ServiceLimit { name, available, window, partition_key, .. } = &read(EXAMPLES[7]).limits[0];
@@ -105,8 +105,8 @@ fn the_draft_s_own_examples_are_read_and_written_as_they_are() {
 #[test]
 fn a_list_can_be_split_over_several_fields() {
     let lines = [("ratelimit", r#""a";r=1"#), ("ratelimit", r#""b";r=2;t=3, "c";r=4"#)];
-    let told = RateLimits::read(Format::Draft11, &headers(&lines));
-    assert_eq!(told.limits.iter().map(|limit| limit.available).collect::<Vec<_>>(), [1, 2, 4]);
+    let observed = RateLimits::read(Format::Draft11, &headers(&lines));
+    assert_eq!(observed.limits.iter().map(|limit| limit.available).collect::<Vec<_>>(), [1, 2, 4]);
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn malformed_fields_are_ignored() {
         assert_eq!(read(line), RateLimits::default(), "{line}");
     }
     // An invalid item does not affect the others; the last of several equal parameters counts; comments are ignored.
-    let told = read(r#"RateLimit: "a";r=x, "b";r=2;r=3;acme-burst="much", c;r=4"#);
-    let told: Vec<_> = told.limits.iter().map(|limit| (&*limit.name, limit.available)).collect();
-    assert_eq!(told, [("b", 3), ("c", 4)]);
-    let told = read(r#"RateLimit-Policy: "a";q=5;tollgate-burst="much""#);
-    assert_eq!((told.policies[0].quota, told.policies[0].burst), (5, None));
+    let observed = read(r#"RateLimit: "a";r=x, "b";r=2;r=3;acme-burst="much", c;r=4"#);
+    let observed: Vec<_> = observed.limits.iter().map(|limit| (&*limit.name, limit.available)).collect();
+    assert_eq!(observed, [("b", 3), ("c", 4)]);
+    let observed = read(r#"RateLimit-Policy: "a";q=5;tollgate-burst="much""#);
+    assert_eq!((observed.policies[0].quota, observed.policies[0].burst), (5, None));
 }
 
 /// What is read of a response is compared with each other: a server must not choose how long that takes.

@@ -112,9 +112,9 @@ fn by_default_a_request_waits_for_at_most_half_a_minute() {
     assert!(calls[1..].iter_mut().all(|call| call.poll().is_pending()), "the last of them for 30 s");
     let late = assert_ready!(spawn(bounded.clone().oneshot(())).poll()).unwrap_err();
     assert!(matches!(late, LimitError::Refused(Refused::InLine(ConsumeError::TooLate { .. }))), "{late:?}");
-    let mut patient = spawn(unbounded.clone().oneshot(()));
-    assert!(patient.poll().is_pending());
+    let mut waiting = spawn(unbounded.clone().oneshot(()));
+    assert!(waiting.poll().is_pending());
     clock.advance(31 * SECOND);
     limiter.tick();
-    assert!(patient.poll().is_ready());
+    assert!(waiting.poll().is_ready());
 }

@@ -203,7 +203,7 @@ fn a_call_dropped_at_any_poll_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_passes_at_the_exact_rate() {
+async fn many_calls_pass_at_the_exact_rate() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(10)).unwrap();
     let start = tokio::time::Instant::now();
     let inner = tower::service_fn(async |n: u32| Ok::<_, Infallible>((n, tokio::time::Instant::now())));

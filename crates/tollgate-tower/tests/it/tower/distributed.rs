@@ -9,9 +9,9 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 /// A layer in front of a service: two machines, one user.
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_user_are_limited_together_on_all_machines() {
-    let lines = MemoryStore::new();
+    let store = MemoryStore::new();
     let serve = || {
-        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
+        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(store.clone()).build().unwrap();
         let layer = LimitLayer::keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
         layer.layer(service_fn(|user: u64| async move { Ok::<u64, Infallible>(user) }))
     };
@@ -25,5 +25,5 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
     }
     assert_eq!(served, [5, 5]);
     // Each machine learned once per user that no token is left, or took the last one.
-    assert_eq!(lines.asks(), 10 + 2);
+    assert_eq!(store.asks(), 10 + 2);
 }

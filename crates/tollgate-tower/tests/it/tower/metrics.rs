@@ -11,7 +11,7 @@ use tower::{Layer, Service};
 
 #[test]
 fn the_calls_of_layers_are_counted() {
-    let (book, (limiter, clock)) = (TestRecorder::new(), by_hand(2));
+    let (recorder, (limiter, clock)) = (TestRecorder::new(), by_hand(2));
     let meter = Meter::new("api", &limiter).unwrap();
     let inner = tower::service_fn(async |_: ()| Ok::<_, std::io::Error>(()));
     let mut refusing = LimitLayer::new(&limiter).release_at_head().refuse().layer(inner);
@@ -19,7 +19,7 @@ fn the_calls_of_layers_are_counted() {
     assert_ready_ok!(spawn(refusing.call(())).poll());
     assert_ready_ok!(spawn(refusing.call(())).poll());
     assert_ready_err!(spawn(refusing.call(())).poll());
-    with_local_recorder(&book.recorder, || {
+    with_local_recorder(&recorder.inner, || {
         let mut call = spawn(waiting.call(()));
         assert_pending!(call.poll());
         clock.advance(MILLI);
@@ -27,7 +27,7 @@ fn the_calls_of_layers_are_counted() {
         assert_ready_ok!(call.poll());
         meter.publish();
     });
-    let page = book.read();
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 3);
-    assert_eq!((page.refusals(), page.waits("allow")), (vec![("quota", 1)], vec![1_000_000]));
+    let values = recorder.read();
+    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 3);
+    assert_eq!((values.refusals(), values.waits("allow")), (vec![("quota", 1)], vec![1_000_000]));
 }

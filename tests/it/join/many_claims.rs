@@ -10,7 +10,7 @@ use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{Clock, Limiter, ManualClock, Quota, join};
 
-const CROWD: usize = if cfg!(miri) { 40 } else { 10_000 };
+const CLAIMS: usize = if cfg!(miri) { 40 } else { 10_000 };
 /// How long the test waits before it reports a hang. It bounds nothing else.
 const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
 
@@ -22,36 +22,36 @@ const fn many(count: usize) -> usize {
 #[test]
 fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, CROWD as u64), limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
-    let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    clock.advance(CROWD as u32 * MS);
+    let (a, b) = (empty(&clock, CLAIMS as u64), limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
+    let mut waiters: Vec<_> = (0..CLAIMS).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(CLAIMS as u32 * MS);
     tick(&[&a, &b]);
     assert_eq!(spent(&a), 0);
-    on_a_small_stack(|| b.replenish(CROWD as u64));
-    assert!(line.iter().all(|claim| claim.is_woken()));
-    assert_eq!((spent(&a), spent(&b)), (CROWD as u64, CROWD as u64));
+    on_a_small_stack(|| b.replenish(CLAIMS as u64));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
+    assert_eq!((spent(&a), spent(&b)), (CLAIMS as u64, CLAIMS as u64));
 }
 
 #[test]
 fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
     let clock = ManualClock::new();
-    let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
+    let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
     let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
-    let mut line: Vec<_> = (0..CROWD).map(|place| spawn(join(pair(place)))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    on_a_small_stack(|| limiters.iter().for_each(|limiter| limiter.replenish(CROWD as u64)));
-    assert!(line.iter().all(|claim| claim.is_woken()));
+    let mut waiters: Vec<_> = (0..CLAIMS).map(|place| spawn(join(pair(place)))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    on_a_small_stack(|| limiters.iter().for_each(|limiter| limiter.replenish(CLAIMS as u64)));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
 }
 
 #[test]
 fn closing_removes_ten_thousand_claims_from_the_other_queue_too() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), empty(&clock, 1));
-    let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
-    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut waiters: Vec<_> = (0..CLAIMS).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     on_a_small_stack(|| a.close());
-    assert!(line.iter().all(|claim| claim.is_woken()));
+    assert!(waiters.iter().all(|claim| claim.is_woken()));
     assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (0, 0));
 }
 
@@ -119,11 +119,11 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
     };
     let (limiters, began) = ([build(), build()], clock.now());
     let (tokens, done) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
-    let granted = |line: usize| {
-        let tokens = tokens[line].fetch_add(1, Ordering::SeqCst) + 1;
+    let granted = |queue: usize| {
+        let tokens = tokens[queue].fetch_add(1, Ordering::SeqCst) + 1;
         let micros = (clock.now() - began).as_micros() as u64;
         assert!(tokens <= BURST + micros, "{tokens} tokens by {micros} us");
-        assert!(limiters[line].snapshot().in_flight <= Some(3));
+        assert!(limiters[queue].snapshot().in_flight <= Some(3));
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -133,11 +133,11 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
                 thread::yield_now();
             }
         });
-        let crowd = [0, 1, 2].map(|number| {
+        let threads = [0, 1, 2].map(|number| {
             let (limiters, granted) = (&limiters, &granted);
             scope.spawn(move || rush(limiters, number, many(1_000), granted))
         });
-        let outcomes = crowd.map(|thread| thread.join());
+        let outcomes = threads.map(|thread| thread.join());
         done.store(true, Ordering::SeqCst);
         outcomes.into_iter().for_each(|outcome| outcome.unwrap());
     });
@@ -152,7 +152,7 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
 fn a_close_under_load_ends_all_claims() {
     let build = || Limiter::new(Quota::per_second(1_000_000).burst(1)).unwrap();
     let limiters = Arc::new([build(), build()]);
-    let crowd: Vec<_> = (0..4)
+    let threads: Vec<_> = (0..4)
         .map(|number| {
             let limiters = limiters.clone();
             thread::spawn(move || {
@@ -168,7 +168,7 @@ fn a_close_under_load_ends_all_claims() {
         thread::yield_now();
     }
     limiters[1].close();
-    crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
     assert!(limiters[0].try_acquire(1).is_ok() || limiters[0].estimate(1).is_some(), "the open limiter still works");
 }

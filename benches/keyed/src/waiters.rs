@@ -126,7 +126,8 @@ fn watch<F: Future<Output = ()> + 'static>(
 ) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
-    let state: Rc<RefCell<Vec<QueueRecord>>> = Rc::new(RefCell::new((0..queues).map(|_| QueueRecord::default()).collect()));
+    let state: Rc<RefCell<Vec<QueueRecord>>> =
+        Rc::new(RefCell::new((0..queues).map(|_| QueueRecord::default()).collect()));
     let others = if queues == 1 { options.keys } else { 1 };
     // The cost of measuring must be the same: with one queue the records of the keys would not be spread in memory, so
     // other memory is touched instead.

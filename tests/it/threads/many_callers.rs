@@ -77,10 +77,10 @@ async fn selected(limiter: &Limiter) -> u64 {
                 () = churn(1) => {}
             }
         };
-        let mut patience = churn(round % 9);
+        let mut cancellation = churn(round % 9);
         taken += select_biased! {
             grant = limiter.consume(4).fuse() => grant.unwrap().cost(),
-            () = patience => 0,
+            () = cancellation => 0,
         };
     }
     taken

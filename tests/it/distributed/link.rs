@@ -10,8 +10,8 @@ use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store
 
 /// Clones share the connection.
 #[derive(Clone, Debug)]
-pub struct Way {
-    line: MemoryStore,
+pub struct Link {
+    store: MemoryStore,
     cut: Arc<AtomicU8>,
     outage: Outage,
     lost_time: Option<LostTime>,
@@ -32,9 +32,9 @@ pub enum Cut {
     Silent,
 }
 
-impl Way {
-    pub fn to(line: &MemoryStore, outage: Outage) -> Self {
-        Self { line: line.clone(), cut: Arc::default(), outage, lost_time: None, pause: None }
+impl Link {
+    pub fn to(store: &MemoryStore, outage: Outage) -> Self {
+        Self { store: store.clone(), cut: Arc::default(), outage, lost_time: None, pause: None }
     }
 
     /// Measures the time that the store's clock loses while an answer on this connection is lost.
@@ -55,14 +55,14 @@ impl Way {
     }
 }
 
-impl Store for Way {
+impl Store for Link {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             let cut = || StoreError::Unreachable("the connection is cut".to_owned());
             if self.is_cut(Cut::Before) {
                 return Err(cut());
             }
-            let answer = self.line.ask(ask).await;
+            let answer = self.store.ask(ask).await;
             let is_answered = answer.is_ok() && !self.is_cut(Cut::Silent) && !self.is_cut(Cut::After);
             if let Some(lost_time) = &self.lost_time {
                 lost_time.note(Arc::as_ptr(&self.cut).addr(), is_answered);
@@ -75,11 +75,11 @@ impl Store for Way {
     }
 
     fn tally(&self) -> &StoreCounters {
-        self.line.tally()
+        self.store.tally()
     }
 
     fn prefetch(&self) -> Duration {
-        Store::prefetch(&self.line)
+        Store::prefetch(&self.store)
     }
 
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
