@@ -98,8 +98,16 @@ struct Minting {
     schedule: Schedule,
     /// The tail at the last replenish.
     claimed: u64,
-    /// The position of the ceiling, and the released total that was read last.
-    ceiling: Option<(u64, u64)>,
+    /// `None` without a cap.
+    ceiling: Option<Ceiling>,
+}
+
+/// The end of the in-flight cap.
+#[derive(Debug)]
+struct Ceiling {
+    position: u64,
+    /// The released total that was read last.
+    released: u64,
 }
 
 impl Bucket<Uncapped> {
@@ -155,7 +163,7 @@ impl<C> Bucket<C> {
         let minting = Minting {
             schedule: Schedule::new(quota, 0, whole_nanos(now)),
             claimed: 0,
-            ceiling: cap.map(|cap| (cap, 0)),
+            ceiling: cap.map(|cap| Ceiling { position: cap, released: 0 }),
         };
         let bucket = Self {
             rovers: CachePadded::new(Rovers::new(0)),
@@ -206,24 +214,25 @@ impl Minting {
     /// Mints under the previous ceiling, then raises the ceiling: tokens that the ceiling delayed are kept, up to the
     /// burst.
     fn step(&mut self, rovers: &Rovers, tail: u64, largest: u64, now: u64) -> u64 {
-        let granted = match self.ceiling {
+        let ceiling = self.ceiling.as_ref().map(|ceiling| ceiling.position);
+        let granted = match ceiling {
             // One claim may straddle the ceiling: its part below the ceiling is not granted either.
-            Some((ceiling, _)) if ahead(self.claimed, ceiling) > 0 => ceiling.wrapping_sub(largest - 1),
+            Some(ceiling) if ahead(self.claimed, ceiling) > 0 => ceiling.wrapping_sub(largest - 1),
             _ => self.claimed,
         };
         // Claims below the ceiling wait for tokens only, even a claim larger than the burst.
-        let wanted = self.ceiling.map_or(self.claimed, |(ceiling, _)| earlier(self.claimed, ceiling));
+        let wanted = ceiling.map_or(self.claimed, |ceiling| earlier(self.claimed, ceiling));
         self.schedule.mint(now, later(granted.wrapping_add(self.schedule.burst), wanted));
         self.claimed = later(self.claimed, tail);
         match &mut self.ceiling {
             None => self.schedule.head,
-            Some((ceiling, seen)) => {
+            Some(Ceiling { position, released: seen }) => {
                 // A caller that releases tokens that were not granted moves the ceiling away from the tail. Limit the
                 // distance so that the two positions stay comparable. (Twice the largest cap: claims may have been
                 // added since the tail was read.)
                 let released = rovers.released_since(seen).min(MAX_CAP);
-                *ceiling = earlier(ceiling.wrapping_add(released), self.claimed.wrapping_add(2 * MAX_CAP));
-                earlier(*ceiling, self.schedule.head)
+                *position = earlier(position.wrapping_add(released), self.claimed.wrapping_add(2 * MAX_CAP));
+                earlier(*position, self.schedule.head)
             }
         }
     }

@@ -201,7 +201,7 @@ impl<S: LimiterRef> Claim<S> {
         let mut this = self.as_mut().project();
         let cost = *this.cost;
         let answer = match this.state.as_mut().project() {
-            StateProjection::Waiting { core, place, .. } => core.look(place, core.class(), cost, waker),
+            StateProjection::Waiting { core, place, .. } => core.poll_claim(place, core.class(), cost, waker),
             StateProjection::Fresh { core: slot, allowed } => {
                 let (core, allowed) = (slot.as_ref().expect("polled after it was ready"), *allowed);
                 let early = core.arrive_early(core.class(), cost, allowed.nanos());

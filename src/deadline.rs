@@ -28,14 +28,21 @@ impl Allowed {
     }
 }
 
+/// When a wait began and when it ends, in the limiter's nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    began: u64,
+    ends: u64,
+}
+
 /// The deadline of a claim that waits.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Deadline {
     /// The allowed wait, in nanoseconds.
     allowed: u64,
-    /// When the wait began and when it ends, in the limiter's nanoseconds; set when the clock is first read.
-    since: Option<(u64, u64)>,
+    /// Set when the clock is first read.
+    wait: Option<Wait>,
     #[pin]
     alarm: Alarm,
 }
@@ -43,18 +50,19 @@ pub(crate) struct Deadline {
 impl Deadline {
     /// A deadline `allowed` nanoseconds after it is first checked.
     pub(crate) fn new(allowed: u64) -> Self {
-        Self { allowed, since: None, alarm: Alarm::unset() }
+        Self { allowed, wait: None, alarm: Alarm::unset() }
     }
 
     /// Breaks with the time waited once the deadline has come; otherwise returns its instant.
     pub(crate) fn check(self: Pin<&mut Self>, time: &Time) -> ControlFlow<Duration, u64> {
         let this = self.project();
         let now = time.now();
-        let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(*this.allowed)));
-        if now >= end {
-            ControlFlow::Break(Duration::from_nanos(now.saturating_sub(start)))
+        let new = || Wait { began: now, ends: now.saturating_add(*this.allowed) };
+        let Wait { began, ends } = *this.wait.get_or_insert_with(new);
+        if now >= ends {
+            ControlFlow::Break(Duration::from_nanos(now.saturating_sub(began)))
         } else {
-            ControlFlow::Continue(end)
+            ControlFlow::Continue(ends)
         }
     }
 

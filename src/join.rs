@@ -241,7 +241,7 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         let members = self.members.as_mut().expect("polled after it was ready");
         let mut waiting = false;
         for (limiter, member) in members.iter_mut().enumerate() {
-            match member.look(cx.waker()) {
+            match member.poll(cx.waker()) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
                 Poll::Pending => waiting = true,

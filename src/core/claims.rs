@@ -51,7 +51,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn try_acquire_unobserved(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
-            return Ok(self.rovers.left_behind(ticket));
+            return Ok(self.rovers.remaining_after(ticket));
         }
         // The tail is read before the time, as in `sample`.
         let tail = self.rovers.tail();
@@ -115,7 +115,8 @@ impl Core {
     fn enqueue_fast(
         &self,
         place: Pin<&mut Place>,
-        (class, cost): (ClassId, u64),
+        class: ClassId,
+        cost: u64,
         waker: &mut Option<Waker>,
         host: &Option<Handle>,
         sample: Sample,
@@ -131,7 +132,7 @@ impl Core {
         }
         let queue_info = state.queue_info(&self.rovers, cost, sample.now);
         if state.has_classes() {
-            let joined = state.enqueue_in_class(&self.rovers, place, (class, cost), waker, sample.now);
+            let joined = state.enqueue_in_class(&self.rovers, place, class, cost, waker, sample.now);
             return joined.then_some(queue_info);
         }
         let join = |state: &mut State| state.enqueue_fast(&self.rovers, place, cost, waker);
@@ -145,7 +146,11 @@ impl Core {
     pub(crate) fn try_claim(&self, cost: u64) -> Option<u64> {
         // Free if the cost is a constant. Without it, a claim above the limit could be granted while the fast path is
         // open.
-        if cost > MAX_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
+        if cost > MAX_COST {
+            None
+        } else {
+            self.rovers.try_claim(cost).map(|ticket| self.rovers.remaining_after(ticket))
+        }
     }
 
     /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
@@ -186,7 +191,7 @@ impl Core {
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()
-            && let Some(queue_info) = self.enqueue_fast(place.as_mut(), (class, cost), &mut waker, &host, sample)
+            && let Some(queue_info) = self.enqueue_fast(place.as_mut(), class, cost, &mut waker, &host, sample)
         {
             wait_record.begin(self.observers(), label, cost, queue_info);
             return Poll::Pending;
@@ -215,7 +220,7 @@ impl Core {
     }
 
     /// A later poll of a claim that waits.
-    pub(crate) fn look(
+    pub(crate) fn poll_claim(
         &self,
         mut place: Pin<&mut Place>,
         class: ClassId,
@@ -246,7 +251,7 @@ impl Core {
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let looked = state.queue_of(class).look(place, waker);
+        let looked = state.queue_of(class).poll(place, waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
         let (outcome, spare) = looked;
@@ -259,7 +264,7 @@ impl Core {
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let looked = state.queue.look_part(number, waker);
+        let looked = state.queue.poll_part(number, waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
         let (outcome, spare) = looked;

@@ -255,12 +255,12 @@ impl Drivers {
         if let Some(waker) = self.lead.as_mut().filter(|lead| lead.alarm != 0).and_then(Driver::call) {
             wakes.push(waker);
         }
-        self.rouse(now, now, wakes)
+        self.wake_if_late(now, now, wakes)
     }
 
     /// Wakes each driver with an alarm that is too late for `due`, or not needed any more. Returns false if `wakes` has
     /// no space for all of them.
-    pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
+    pub(crate) fn wake_if_late(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
         let mut backups_to_check =
             self.others.as_deref_mut().filter(|it| due < it.backed_from || (it.has_many && due == u64::MAX));
         let backups = backups_to_check.iter_mut().flat_map(|others| &mut others.drivers);
@@ -316,9 +316,9 @@ mod tests {
         ids.iter().enumerate().filter(|(_, id)| alarm(id) == Some(0)).map(|(index, _)| index).collect()
     }
 
-    fn rouse(drivers: &mut Drivers, due: u64) {
+    fn wake_if_late(drivers: &mut Drivers, due: u64) {
         let mut wakes = Wakes::default();
-        while !drivers.rouse(due, 0, &mut wakes) {
+        while !drivers.wake_if_late(due, 0, &mut wakes) {
             wakes.wake_all();
         }
     }
@@ -333,14 +333,14 @@ mod tests {
     #[test]
     fn a_grant_calls_no_backup_and_a_new_front_that_is_due_earlier_calls_those_that_are_too_late() {
         let (mut drivers, ids) = asleep(40);
-        rouse(&mut drivers, DUE + 1);
-        rouse(&mut drivers, u64::MAX);
+        wake_if_late(&mut drivers, DUE + 1);
+        wake_if_late(&mut drivers, u64::MAX);
         assert!(called(&drivers, &ids).is_empty());
-        rouse(&mut drivers, DUE - DELAY / 2);
+        wake_if_late(&mut drivers, DUE - DELAY / 2);
         assert_eq!(called(&drivers, &ids), [0], "only the lead");
-        rouse(&mut drivers, DUE - DELAY - DELAY / 2);
+        wake_if_late(&mut drivers, DUE - DELAY - DELAY / 2);
         assert_eq!(called(&drivers, &ids), [0, 39], "the backups of higher ranks may be later");
-        rouse(&mut drivers, 0);
+        wake_if_late(&mut drivers, 0);
         assert_eq!(called(&drivers, &ids).len(), 40);
     }
 
@@ -350,7 +350,7 @@ mod tests {
         for id in &ids {
             assert_eq!(drivers.sleep(*id, u64::MAX, 0, Waker::noop().clone()).0, u64::MAX);
         }
-        rouse(&mut drivers, DUE);
+        wake_if_late(&mut drivers, DUE);
         assert_eq!(called(&drivers, &ids).len(), 40);
     }
 

@@ -239,7 +239,7 @@ impl Peer for Core {
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         let Some(mut at) = state.update_instant(claim, at, sample.now) else { return };
         let is_current = at == sample.now;
-        while state.receive_update(&self.rovers, claim, (at, sample.now), wakes) == ServeResult::Again {
+        while state.receive_update(&self.rovers, claim, at, sample.now, wakes) == ServeResult::Again {
             if let Some(child) = state.awaited_child() {
                 drop(state);
                 wakes.ask(&child);

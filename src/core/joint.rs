@@ -59,7 +59,7 @@ pub(crate) struct JointClaim {
     arrived: AtomicU64,
     /// For each queue the instant at which it can grant its part, in nanoseconds since the claim entered;
     /// [`UNKNOWN`] if no clock can tell.
-    dues: Box<[AtomicU64]>,
+    due_instants: Box<[AtomicU64]>,
     /// The state of the claim: see the table in the head of this file.
     word: AtomicU64,
     /// The latest instant at which a queue became ready, in nanoseconds since the claim entered.
@@ -77,7 +77,7 @@ pub(crate) struct JointClaim {
 /// The part of a joint claim that waits in one queue.
 #[derive(Debug)]
 pub(crate) struct JointPart {
-    pub(crate) joint: Arc<JointClaim>,
+    pub(crate) claim: Arc<JointClaim>,
     /// The bit of this queue in `word` and `arrived`.
     bit: u64,
     /// When the claim entered, in this queue's time. Negative if the clock stepped back to before its own beginning.
@@ -111,7 +111,7 @@ impl JointClaim {
         Self {
             number: NEXT_NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             arrived: AtomicU64::new(word),
-            dues: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            due_instants: members.iter().map(|_| AtomicU64::new(0)).collect(),
             word: AtomicU64::new(word),
             ready_at: AtomicU64::new(0),
             one_clock,
@@ -126,7 +126,7 @@ impl JointClaim {
         Self {
             number: 0,
             arrived: AtomicU64::new(0),
-            dues: Box::default(),
+            due_instants: Box::default(),
             word: AtomicU64::new(CHILD),
             ready_at: AtomicU64::new(0),
             one_clock,
@@ -138,7 +138,7 @@ impl JointClaim {
 
     /// The latest of the due instants, without those of the queues with bits in `but`.
     fn latest_due(&self, but: u64) -> u64 {
-        let others = self.dues.iter().enumerate().filter(|(index, _)| but & (1 << index) == 0);
+        let others = self.due_instants.iter().enumerate().filter(|(index, _)| but & (1 << index) == 0);
         others.map(|(_, due)| due.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
@@ -146,7 +146,7 @@ impl JointClaim {
     pub(crate) fn slowest(&self) -> usize {
         let (word, arrived) = (self.word.load(Ordering::Acquire), self.arrived.load(Ordering::Acquire));
         let is_unready = |index: &usize| word & (1 << index) == 0;
-        let due = |index: &usize| match self.dues.get(*index) {
+        let due = |index: &usize| match self.due_instants.get(*index) {
             Some(due) if arrived & (1 << index) != 0 => due.load(Ordering::SeqCst),
             _ => UNKNOWN,
         };
@@ -217,26 +217,26 @@ impl TiedClaim for JointClaim {
 }
 
 impl JointPart {
-    pub(crate) fn new(joint: Arc<JointClaim>, index: usize, entered: i128) -> Self {
-        Self { joint, bit: 1 << index, entered, parent_ticket: false }
+    pub(crate) fn new(claim: Arc<JointClaim>, index: usize, entered: i128) -> Self {
+        Self { claim, bit: 1 << index, entered, parent_ticket: false }
     }
 
     /// The two parts of a [claim with a parent ticket](JointClaim::of_parent_ticket): the child's part, and the ticket.
-    pub(crate) fn pair(joint: JointClaim, entered: i128, parent_entered: i128) -> (Self, Self) {
-        let joint = Arc::new(joint);
-        let child = Self { joint: Arc::clone(&joint), bit: CHILD, entered, parent_ticket: false };
-        (child, Self { joint, bit: PARENT, entered: parent_entered, parent_ticket: true })
+    pub(crate) fn with_parent_ticket(claim: JointClaim, entered: i128, parent_entered: i128) -> (Self, Self) {
+        let claim = Arc::new(claim);
+        let child = Self { claim: Arc::clone(&claim), bit: CHILD, entered, parent_ticket: false };
+        (child, Self { claim, bit: PARENT, entered: parent_entered, parent_ticket: true })
     }
 
     /// A second part for the same queue: that of the waiter that stands for the claim in its class.
-    pub(crate) fn twin(&self) -> Self {
-        Self { joint: Arc::clone(&self.joint), ..*self }
+    pub(crate) fn for_class_queue(&self) -> Self {
+        Self { claim: Arc::clone(&self.claim), ..*self }
     }
 
     /// Whether this queue must not hold its part before no claim is ahead of the claim in any queue. Otherwise, of two
     /// claims, each could hold a queue in which the other one waits for the turn of its class.
     pub(crate) fn must_not_hold(&self) -> bool {
-        self.joint.has_turns && !self.has_arrived()
+        self.claim.has_turns && !self.has_arrived()
     }
 
     pub(crate) fn is_parent_ticket(&self) -> bool {
@@ -244,25 +244,25 @@ impl JointPart {
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.joint.number
+        self.claim.number
     }
 
     pub(crate) fn has_one_clock(&self) -> bool {
-        self.joint.one_clock
+        self.claim.one_clock
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.joint.word.load(Ordering::Acquire) & DEAD != 0
+        self.claim.word.load(Ordering::Acquire) & DEAD != 0
     }
 
     /// No claim is ahead of the part in this queue any more. Returns true if that holds in all queues now.
-    pub(crate) fn arrive(&self) -> bool {
-        self.joint.arrived.fetch_or(self.bit, Ordering::AcqRel) | self.bit == self.joint.all
+    pub(crate) fn set_arrived(&self) -> bool {
+        self.claim.arrived.fetch_or(self.bit, Ordering::AcqRel) | self.bit == self.claim.all
     }
 
     /// Whether no claim is ahead of the claim in any queue.
     pub(crate) fn has_arrived(&self) -> bool {
-        self.joint.arrived.load(Ordering::Acquire) == self.joint.all
+        self.claim.arrived.load(Ordering::Acquire) == self.claim.all
     }
 
     /// Stores when this queue can grant its part. Returns true if that changes anything for the other queues.
@@ -270,19 +270,19 @@ impl JointPart {
         let due = due.map_or(UNKNOWN, |at| self.since_entered(at).min(UNKNOWN - 1));
         // Stored before the other dues are read, and all in one order: of two queues that change theirs at once, one at
         // least sees both changes.
-        let old = self.joint.dues[self.bit.trailing_zeros() as usize].swap(due, Ordering::SeqCst);
-        let others = self.joint.latest_due(self.bit);
+        let old = self.claim.due_instants[self.bit.trailing_zeros() as usize].swap(due, Ordering::SeqCst);
+        let others = self.claim.latest_due(self.bit);
         (old == UNKNOWN) != (due == UNKNOWN) || old.max(others) != due.max(others)
     }
 
     /// The instant at which the last of the other queues can grant its part; `None` if no clock can tell.
     pub(crate) fn others_due(&self) -> Option<u64> {
-        Some(self.joint.latest_due(self.bit)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
+        Some(self.claim.latest_due(self.bit)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
     }
 
     /// The joint due instant: the one at which all queues can grant their parts; `None` if no clock can tell.
     pub(crate) fn joint_due(&self) -> Option<u64> {
-        Some(self.joint.latest_due(0)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
+        Some(self.claim.latest_due(0)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
     }
 
     /// Translates an instant of this queue's time to nanoseconds since the claim entered.
@@ -297,31 +297,31 @@ impl JointPart {
 
     /// This queue has been ready to grant its part since `at`. The first call counts: a later one may only know that
     /// the queue became ready before it was last served.
-    pub(crate) fn ready(&self, at: u64) -> JointState {
+    pub(crate) fn set_ready(&self, at: u64) -> JointState {
         // Only this queue sets its own bit, under its own lock.
-        if self.joint.word.load(Ordering::Acquire) & self.bit == 0 {
+        if self.claim.word.load(Ordering::Acquire) & self.bit == 0 {
             // Stored before the bit is set, so that a queue that sees all bits also sees the latest instant.
-            self.joint.ready_at.fetch_max(clamp(at as i128 - self.entered), Ordering::AcqRel);
+            self.claim.ready_at.fetch_max(clamp(at as i128 - self.entered), Ordering::AcqRel);
         }
-        self.joint.change(|word| word | self.bit)
+        self.claim.change(|word| word | self.bit)
     }
 
     /// This queue is not ready, or not ready any more.
-    pub(crate) fn unready(&self) -> JointState {
-        self.joint.change(|word| word & !self.bit)
+    pub(crate) fn set_unready(&self) -> JointState {
+        self.claim.change(|word| word & !self.bit)
     }
 
     /// The instant at which all queues were ready, in this queue's time.
     pub(crate) fn committed_at(&self, now: u64) -> u64 {
-        let ready_at = self.joint.ready_at.load(Ordering::Acquire);
-        if self.joint.one_clock { clamp(self.entered + ready_at as i128) } else { now }
+        let ready_at = self.claim.ready_at.load(Ordering::Acquire);
+        if self.claim.one_clock { clamp(self.entered + ready_at as i128) } else { now }
     }
 
     /// True if the caller that owns `last_decision` sees only now, in this queue, what became of the claim. It must
     /// then read the time again, because the reading that it has may be older than the decision. That another caller
     /// has read the time again does not help.
     pub(crate) fn is_new_decision(&self, last_decision: &mut LastDecision) -> bool {
-        last_decision.is_new(&self.joint, self.bit)
+        last_decision.is_new(&self.claim, self.bit)
     }
 }
 

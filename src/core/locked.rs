@@ -38,11 +38,12 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     wakes: &mut Wakes,
     cores: [&'a Core; N],
     samples: [Option<Sample>; N],
-    (reach, catch_up): (Reach, CatchUp),
+    reach: Reach,
+    catch_up: CatchUp,
     align: impl Fn(&mut [Locked<'a>; N]),
     act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
 ) -> R {
-    act_on(lock(cores, samples), wakes, (reach, catch_up), align, act)
+    act_on(lock(cores, samples), wakes, reach, catch_up, align, act)
 }
 
 /// Does [`with_locked`] with queues that are locked already, but not served yet.
@@ -50,7 +51,8 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
 fn act_on<'a, const N: usize, R>(
     mut queues: [Locked<'a>; N],
     wakes: &mut Wakes,
-    (reach, catch_up): (Reach, CatchUp),
+    reach: Reach,
+    catch_up: CatchUp,
     align: impl Fn(&mut [Locked<'a>; N]),
     act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
 ) -> R {
@@ -207,7 +209,7 @@ impl Core {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let act = |[queue]: &mut [Locked<'_>; 1], _: &mut Wakes| queue.act(act);
-        let result = with_locked(&mut wakes, [self], [sample], (reach, catch_up), |_| (), act);
+        let result = with_locked(&mut wakes, [self], [sample], reach, catch_up, |_| (), act);
         wakes.run();
         result
     }
@@ -222,7 +224,7 @@ impl Core {
             // instants.
             self.serve_locked(state, sample, false, &mut wakes);
         } else {
-            act_on([Locked::new(self, sample, state)], &mut wakes, (Reach::Held, CatchUp::Batch), |_| (), |_, _| ());
+            act_on([Locked::new(self, sample, state)], &mut wakes, Reach::Held, CatchUp::Batch, |_| (), |_, _| ());
         }
         wakes.run();
     }
@@ -341,7 +343,7 @@ mod tests {
         let mut wakes = Wakes::default();
         let cores = limiters.each_ref().map(Limiter::core);
         let samples = cores.map(|core| Some(core.sample()));
-        with_locked(&mut wakes, cores, samples, (Reach::Now, CatchUp::Fully), |_| (), |_, _| ());
+        with_locked(&mut wakes, cores, samples, Reach::Now, CatchUp::Fully, |_| (), |_, _| ());
         wakes.run();
         let unfinished = witness.unfinished.lock().unwrap();
         assert_eq!((unfinished.len(), unfinished[0], unfinished[32]), (33, [true, true], [false, false]));

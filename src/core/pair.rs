@@ -102,7 +102,7 @@ impl Core {
                 parent.sample.now = parent.sample.now.max(u64::try_from(seen).unwrap_or(0));
             }
         };
-        with_locked(wakes, cores, samples, (Reach::Held, CatchUp::Fully), align, |[child, parent], wakes| {
+        with_locked(wakes, cores, samples, Reach::Held, CatchUp::Fully, align, |[child, parent], wakes| {
             act(&mut Both { child, parent, parent_link }, wakes)
         })
     }
@@ -246,7 +246,7 @@ impl Both<'_, '_> {
         let entered_parent =
             if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
         let joint = JointClaim::of_parent_ticket(self.child.core.weak(), self.parent_link.one_clock);
-        let (part, ticket_part) = JointPart::pair(joint, entered as i128, entered_parent);
+        let (part, ticket_part) = JointPart::with_parent_ticket(joint, entered as i128, entered_parent);
         let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
         let mut ticket = self.parent_link.ticket.lock();
         let Ticket { place, class } = &mut *ticket;
@@ -267,7 +267,7 @@ impl Both<'_, '_> {
             drop(state.depart(rovers, place.as_mut(), ROOT));
             state.enter(rovers, place, cost, waker, Some(Box::new(ticket_part)));
         }
-        self.child.state.queue.join_front(Box::new(part));
+        self.child.state.queue.set_front_part(Box::new(part));
     }
 
     /// Empties the place of the parent ticket. The ticket belongs to no waiter any more, or its tokens have been

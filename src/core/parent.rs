@@ -120,8 +120,8 @@ impl Parent {
         if actual <= cost || !self.limiter.has_classes {
             return self.limiter.resettle_anyway_in(self.group, cost, actual, 0);
         }
-        let key = key();
-        let charge = |state: &mut State, rovers: &Rovers, _| state.charge_key(rovers, self.group, key, actual - cost);
+        let (key, weight) = key();
+        let charge = |state: &mut State, rovers: &Rovers, _| state.charge_key(rovers, self.group, key, weight, actual - cost);
         cost + self.limiter.with_anyway(charge)
     }
 }

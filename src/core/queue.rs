@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | never entered, or emptied | no | yes |
 //! | waiting | yes | after `leave`: the claim becomes a gap |
-//! | called out (outcome stored) | no | after `leave`, `look` or `take_outcome`, which take the outcome |
+//! | called out (outcome stored) | no | after `leave`, `poll` or `take_outcome`, which take the outcome |
 //!
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
@@ -90,7 +90,7 @@ impl Place {
 
 /// The result of [`Queue::leave`].
 #[derive(Debug)]
-pub(crate) enum Left {
+pub(crate) enum LeaveResult {
     /// The place was never entered.
     Nothing,
     /// It had been called out, and its outcome had not been taken.
@@ -104,7 +104,7 @@ pub(crate) enum Left {
 
 /// The result of [`Queue::withdraw`].
 #[derive(Debug)]
-pub(crate) enum Withdrawn {
+pub(crate) enum WithdrawResult {
     /// The place was never entered.
     Nothing,
     /// It had been called out, and its outcome had not been taken.
@@ -119,11 +119,11 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Queue {
     list: PinList<Types>,
     tokens: u64,
-    /// How many claims wait. In 32 bits, like `most`, because every limiter has these fields, and a test bounds the
+    /// How many claims wait. In 32 bits, like `max_waiting`, because every limiter has these fields, and a test bounds the
     /// size of a limiter. The futures of so many waiters would take more than 300 GB.
     len: u32,
     /// The most claims that may wait.
-    most: u32,
+    max_waiting: u32,
     /// An upper bound for the cost of any waiter in the queue, in tokens.
     largest: u64,
     /// The parts of joint claims, if there are any.
@@ -133,22 +133,22 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new() -> Self {
         let list = PinList::new(pin_list::id::Checked::new());
-        Self { list, tokens: 0, len: 0, most: u32::MAX, largest: 0, parts: None }
+        Self { list, tokens: 0, len: 0, max_waiting: u32::MAX, largest: 0, parts: None }
     }
 
     /// Limits how many waiters may wait.
     pub(crate) fn limit_to(&mut self, waiters: usize) {
-        self.most = u32::try_from(waiters).unwrap_or(u32::MAX);
+        self.max_waiting = u32::try_from(waiters).unwrap_or(u32::MAX);
     }
 
     /// How many claims may wait.
-    pub(crate) fn most(&self) -> usize {
-        self.most as usize
+    pub(crate) fn max_waiting(&self) -> usize {
+        self.max_waiting as usize
     }
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.len >= self.most
+        self.len >= self.max_waiting
     }
 
     /// How many claims wait, in the queue or aside.
@@ -241,14 +241,14 @@ impl Queue {
     }
 
     /// Records that the front waiter also waits for another queue from now on.
-    pub(crate) fn join_front(&mut self, part: Box<JointPart>) {
+    pub(crate) fn set_front_part(&mut self, part: Box<JointPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = Some(part);
         }
     }
 
     /// Records that the front waiter no longer waits for another queue.
-    pub(crate) fn unjoin_front(&mut self) {
+    pub(crate) fn clear_front_part(&mut self) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = None;
         }
@@ -274,7 +274,7 @@ impl Queue {
     #[inline(always)]
     pub(crate) fn call_list_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
-        self.forget(&waiter);
+        self.count_out(waiter.cost);
         Some(waiter)
     }
 
@@ -285,8 +285,8 @@ impl Queue {
     }
 
     /// Takes the outcome, or stores `waker` to be woken with it. Returns the waker that is not needed.
-    pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> (Option<Outcome>, Waker) {
-        let node = place.project().node.initialized_mut().expect("only an entered place is looked at");
+    pub(crate) fn poll(&mut self, place: Pin<&mut Place>, waker: Waker) -> (Option<Outcome>, Waker) {
+        let node = place.project().node.initialized_mut().expect("only an entered place is polled");
         match node.take_removed(&self.list) {
             Ok((outcome, ())) => (Some(outcome), waker),
             Err(node) => {
@@ -304,24 +304,24 @@ impl Queue {
         Some(place.project().node.initialized_mut()?.protected(&self.list)?.ticket)
     }
 
-    /// Empties the place, whatever its state; see [`Left`].
-    pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> Left {
-        if let Some((waiter, before)) = self.leave_behind(place.as_mut()) {
-            return Left::Behind { waiter, before };
+    /// Empties the place, whatever its state; see [`LeaveResult`].
+    pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> LeaveResult {
+        if let Some((waiter, before)) = self.leave_behind_front(place.as_mut()) {
+            return LeaveResult::Behind { waiter, before };
         }
-        let Some(node) = place.project().node.initialized_mut() else { return Left::Nothing };
+        let Some(node) = place.project().node.initialized_mut() else { return LeaveResult::Nothing };
         match node.reset(&mut self.list).0 {
-            NodeData::Removed(outcome) => Left::Called(outcome),
+            NodeData::Removed(outcome) => LeaveResult::Called(outcome),
             NodeData::Linked(waiter) => {
-                self.forget(&waiter);
-                Left::Front(waiter)
+                self.count_out(waiter.cost);
+                LeaveResult::Front(waiter)
             }
         }
     }
 
     /// Empties the place if it waits behind the front; otherwise leaves it as it is. Also returns where the waiter
     /// before it begins.
-    pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
+    pub(crate) fn leave_behind_front(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
         let node = place.project().node.initialized_mut()?;
         let waiter = node.protected(&self.list)?;
         let gap = waiter.cost + waiter.gap_after;
@@ -332,7 +332,7 @@ impl Queue {
         previous.gap_after += gap;
         let before = previous.start();
         let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
-        self.forget(&waiter);
+        self.count_out(waiter.cost);
         Some((waiter, before))
     }
 
@@ -343,6 +343,7 @@ impl Queue {
     }
 
     /// The claim does not wait any more.
+    #[inline]
     pub(crate) fn count_out(&mut self, cost: u64) {
         self.len -= 1;
         self.tokens -= cost;
@@ -358,9 +359,9 @@ impl Queue {
         })
     }
 
-    /// Empties the place of a waiter of a class, whatever its state; see [`Withdrawn`].
-    pub(crate) fn withdraw(&mut self, place: Pin<&mut Place>) -> Withdrawn {
-        let Some(node) = place.project().node.initialized_mut() else { return Withdrawn::Nothing };
+    /// Empties the place of a waiter of a class, whatever its state; see [`WithdrawResult`].
+    pub(crate) fn withdraw(&mut self, place: Pin<&mut Place>) -> WithdrawResult {
+        let Some(node) = place.project().node.initialized_mut() else { return WithdrawResult::Nothing };
         let mut is_front = true;
         if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.gap_after)
             && let Some(mut cursor) = node.cursor_mut(&mut self.list)
@@ -372,10 +373,10 @@ impl Queue {
             }
         }
         match node.reset(&mut self.list).0 {
-            NodeData::Removed(outcome) => Withdrawn::Called(outcome),
+            NodeData::Removed(outcome) => WithdrawResult::Called(outcome),
             NodeData::Linked(waiter) => {
-                self.forget(&waiter);
-                if is_front { Withdrawn::Front(waiter) } else { Withdrawn::Behind(waiter) }
+                self.count_out(waiter.cost);
+                if is_front { WithdrawResult::Front(waiter) } else { WithdrawResult::Behind(waiter) }
             }
         }
     }
@@ -391,12 +392,6 @@ impl Queue {
         let parts = self.parts.iter_mut().flat_map(|parts| parts.wakers_mut());
         wakers.extend(parts.map(|waker| std::mem::replace(waker, Waker::noop().clone())));
         wakers
-    }
-
-    #[inline]
-    fn forget(&mut self, waiter: &Waiter) {
-        self.len -= 1;
-        self.tokens -= waiter.cost;
     }
 
     /// A claim of `cost` enters the queue.

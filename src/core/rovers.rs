@@ -118,7 +118,7 @@ impl Rovers {
 
     /// The number of tokens left after a claim that ends at `ticket`.
     #[inline]
-    pub(crate) fn left_behind(&self, ticket: u64) -> u64 {
+    pub(crate) fn remaining_after(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
@@ -293,7 +293,7 @@ mod tests {
         rovers.publish(20, 20);
         rovers.publish(15, 15);
         assert_eq!(rovers.published(), 20);
-        assert_eq!(rovers.left_behind(10), 5);
+        assert_eq!(rovers.remaining_after(10), 5);
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl Schedule {
 
     /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
     /// the origin of time.
-    pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
+    pub(crate) fn from_level(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
         let mut schedule = Self { head, ..Self::new(quota, head, now) };
         if let Mint::Continuous { rem, .. } = &mut schedule.mint {
             *rem = fraction;

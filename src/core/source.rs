@@ -80,10 +80,10 @@ pub(crate) trait Source: Any + Debug + Send {
     fn knows_stuck(&self, ticket: u64) -> bool;
 
     /// Whether the task sleeps although the front, which ends at `ticket`, has no instant at which it passes.
-    fn neglects(&self, ticket: u64) -> bool;
+    fn sleeps_without_plan_for(&self, ticket: u64) -> bool;
 
     /// Takes the waker of the sleeping task; the caller wakes it.
-    fn rouse(&mut self) -> Option<Waker>;
+    fn take_waker(&mut self) -> Option<Waker>;
 
     /// Whether the task has ended with its runtime, so that the next waiter has to [restart](Self::take_task) it.
     fn is_stopped(&self) -> bool;

@@ -298,7 +298,7 @@ impl State {
 
     /// The number of tokens left after a claim that ends at `ticket`.
     #[inline]
-    fn left_behind(&self, ticket: u64) -> u64 {
+    fn remaining_after(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }
 

@@ -52,7 +52,7 @@ impl State {
         let allowed = planner.allowance;
         let mut waiting = Waiting::default();
         let claims = |share| {
-            waiting = self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits);
+            waiting = self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits);
             waiting
         };
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
@@ -76,7 +76,7 @@ impl State {
                 let view = self.view(rovers, quota, now);
                 ask.want -= waiting.want;
                 let share = planner.share();
-                ask.want += self.whole_claims(rovers, quota, view.lack, (share, soon), &mut limits).want;
+                ask.want += self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits).want;
                 ask.banked = view.banked;
             }
             if let Some(accounts) = &mut planner.accounts {
@@ -129,11 +129,12 @@ impl State {
         rovers: &Rovers,
         quota: usize,
         lack: u64,
-        (share, soon): (u64, u64),
+        share: u64,
+        soon: u64,
         limits: &mut ClassLimits,
     ) -> Waiting {
         if self.has_classes() {
-            return self.whole_installments(rovers, quota, lack, (share, soon), limits);
+            return self.whole_installments(rovers, quota, lack, share, soon, limits);
         }
         let (mut gaps, mut want, mut largest) = (0_u64, 0_u64, 1);
         let mut cover = self.cover(quota);

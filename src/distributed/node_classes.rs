@@ -100,7 +100,7 @@ impl State {
         let mut limits = ClassLimits::new();
         for ((class, own), part) in own.into_iter().zip(parts.classes) {
             let Some(classes) = self.classes_mut() else { return limits };
-            classes.apply_weights(class, (weight(part.whole), weight(part.level)), now);
+            classes.apply_weights(class, weight(part.whole), weight(part.level), now);
             classes.set_resting(class, accounts.rests(own.number), now);
             if let Some((most, may_exceed)) = accounts.limit(own.number) {
                 limits.insert(class, ClassLimit { number: own.number, most, may_exceed, wanted: 0.0 });
@@ -177,7 +177,8 @@ impl State {
         rovers: &Rovers,
         quota: usize,
         lack: u64,
-        (share, soon): (u64, u64),
+        share: u64,
+        soon: u64,
         limits: &mut ClassLimits,
     ) -> Waiting {
         limits.values_mut().for_each(|limit| limit.wanted = 0.0);

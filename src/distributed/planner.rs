@@ -270,16 +270,16 @@ impl RefillPlanner {
 
     /// Whether the refill task sleeps although the front waiter with this `ticket` has no instant: its plan was for
     /// another waiter, or it sleeps until another caller wakes it.
-    pub(crate) fn neglects(&self, ticket: u64) -> bool {
+    pub(crate) fn sleeps_without_plan_for(&self, ticket: u64) -> bool {
         self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
     }
 
     /// Stores the waker before the refill task sleeps. Returns the old waker: drop it after releasing the lock.
-    pub(crate) fn rest(&mut self, waker: Waker) -> Option<Waker> {
+    pub(crate) fn set_waker(&mut self, waker: Waker) -> Option<Waker> {
         self.waker.replace(waker)
     }
 
-    pub(crate) fn rouse(&mut self) -> Option<Waker> {
+    pub(crate) fn take_waker(&mut self) -> Option<Waker> {
         (self.low, self.called) = (None, false);
         self.waker.take()
     }

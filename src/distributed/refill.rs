@@ -31,7 +31,7 @@ impl Core {
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let planner = state.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
-            (plan, planner.and_then(|planner| planner.rest(waker)))
+            (plan, planner.and_then(|planner| planner.set_waker(waker)))
         });
         drop_quietly(old);
         plan
@@ -118,7 +118,7 @@ impl Core {
         let mut state = self.state.lock();
         let old = state.planner_mut().and_then(|planner| {
             planner.vacant = Some(next);
-            planner.rouse()
+            planner.take_waker()
         });
         let waiting = state.take_wakers();
         let drivers = state.drivers.take_wakers();

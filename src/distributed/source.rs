@@ -69,12 +69,12 @@ impl Source for Leases {
         self.planner.as_deref().is_none_or(|planner| planner.has_planned_for(ticket))
     }
 
-    fn neglects(&self, ticket: u64) -> bool {
-        self.is_planner(|planner| planner.neglects(ticket))
+    fn sleeps_without_plan_for(&self, ticket: u64) -> bool {
+        self.is_planner(|planner| planner.sleeps_without_plan_for(ticket))
     }
 
-    fn rouse(&mut self) -> Option<Waker> {
-        self.planner.as_mut()?.rouse()
+    fn take_waker(&mut self) -> Option<Waker> {
+        self.planner.as_mut()?.take_waker()
     }
 
     fn is_stopped(&self) -> bool {
@@ -94,6 +94,6 @@ impl Source for Leases {
             self.give_up();
             planner.return_all(self.take_spares());
         }
-        planner.rouse()
+        planner.take_waker()
     }
 }

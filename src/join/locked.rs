@@ -39,7 +39,8 @@ impl<'a, const N: usize> LockOrder<'a, N> {
             &mut wakes,
             cores,
             samples,
-            (Reach::Held, CatchUp::Fully),
+            Reach::Held,
+            CatchUp::Fully,
             |_| (),
             |queues, _| {
                 // Close the fast paths.
@@ -89,7 +90,7 @@ impl<'a> LockedQueues<'_, 'a> {
             let Some(allowed) = allowed else { return Ok(()) };
             if state.has_classes() {
                 let allowed = Duration::from_nanos(allowed);
-                return state.check_in_time_in_class(&core.rovers, (class, cost), sample.now, allowed);
+                return state.check_in_time_in_class(&core.rovers, class, cost, sample.now, allowed);
             }
             state.check_in_time(&core.rovers, cost, sample.now, allowed)
         })?;
@@ -150,8 +151,8 @@ impl<'a> LockedQueues<'_, 'a> {
                 let part = Box::new(JointPart::new(Arc::clone(joint), index, entered));
                 member.number = Some(joint.number());
                 if state.has_classes() {
-                    let claim = (member.class(), member.cost);
-                    state.enter_part_in_class(&core.rovers, claim, waker, part, member.place());
+                    let (class, cost) = (member.class(), member.cost);
+                    state.enter_part_in_class(&core.rovers, class, cost, waker, part, member.place());
                 } else {
                     state.enter_part(&core.rovers, member.cost, waker, part);
                 }

@@ -83,7 +83,7 @@ impl<'a, L: Handle> Member<'a, L> {
     }
 
     /// Checks whether this queue has granted or refused its part.
-    pub(super) fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
+    pub(super) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(number) = self.number else { return Poll::Ready(Ok(())) };
         let core = self.core();
         let looked = core.check_part(number, waker);

@@ -47,6 +47,15 @@ pub(super) struct LiveTemplate {
     pub(super) dry_run: KeyedDryRun,
 }
 
+/// What a new live entry takes over from its shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ShardSettings {
+    /// The last quota change that the entry's rates include.
+    pub(super) quota_version: u32,
+    /// The pause of all keys.
+    pub(super) common_pause: Option<CommonPause>,
+}
+
 impl LiveTemplate {
     pub(super) fn cap(&self) -> Option<u64> {
         // Acquire: a call that learns under a shard's lock that a change has visited the shard sees the change.
@@ -58,18 +67,11 @@ impl LiveTemplate {
         KeyName { limiter: self.number, hash }
     }
 
-    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change
-    /// that `rates` includes; `common_pause` is that of all keys.
-    pub(super) fn live(
-        &self,
-        rates: &Rates,
-        levels: &Levels,
-        (quota_version, common_pause): (u32, Option<CommonPause>),
-        hash: u64,
-    ) -> Arc<Core> {
+    /// Creates a core that continues from `levels`, for the key with this hash.
+    pub(super) fn live(&self, rates: &Rates, levels: &Levels, settings: ShardSettings, hash: u64) -> Arc<Core> {
         let schedules = rates.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);
-            Schedule::resume(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
+            Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
         });
         let cap = self.cap();
         let mut supply = Supply::from_schedules(schedules, cap, 0, levels.at);
@@ -81,8 +83,8 @@ impl LiveTemplate {
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
-        state.quota_version = quota_version;
-        if let Some(common_pause) = common_pause {
+        state.quota_version = settings.quota_version;
+        if let Some(common_pause) = settings.common_pause {
             state.begin_in_common(common_pause);
         }
         state.name_quotas(Arc::clone(&rates.names));
@@ -178,7 +180,7 @@ fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
 pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     live.with(|state, rovers, _| {
         if state.quota_version < quota_version {
-            state.quota_version = quota_version;
+            state.quota_version = settings.quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
             state.name_quotas(Arc::clone(&rates.names));
         }

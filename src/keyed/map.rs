@@ -22,7 +22,7 @@ mod view;
 
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
-use super::live::LiveTemplate;
+use super::live::{LiveTemplate, ShardSettings};
 #[cfg(feature = "distributed")]
 use super::quotas::NamedQuota;
 use super::quotas::Quotas;
@@ -151,7 +151,7 @@ impl<K, S> Map<K, S> {
         let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
         let by_key = quota_by.is_some();
         let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
-            template.live(&rates, &levels.unwrap_or(rates.full(0)), (0, None), 0)
+            template.live(&rates, &levels.unwrap_or(rates.full(0)), ShardSettings::default(), 0)
         };
         let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
         let now = template.time.now();

@@ -24,7 +24,9 @@ impl Tree {
     /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
     pub(crate) fn check(
         &self,
-        (parent, id, leaf): (ClassId, ClassId, ClassId),
+        parent: ClassId,
+        id: ClassId,
+        leaf: ClassId,
         floor: Option<Quota>,
         ceiling: Option<Quota>,
     ) -> Result<(), FloorConflict> {

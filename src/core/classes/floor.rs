@@ -108,7 +108,7 @@ impl Floor {
     }
 
     /// The class has claims again.
-    pub(super) fn resume(&mut self, now: u64) {
+    pub(super) fn restart(&mut self, now: u64) {
         self.next = self.next.max(units(now));
     }
 

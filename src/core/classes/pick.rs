@@ -137,7 +137,7 @@ impl Tree {
         if !self.node(leaf).is_bare
             && let Some(floor) = &mut self.rare_mut(leaf).floor
         {
-            floor.resume(now);
+            floor.restart(now);
         }
         let mut child = leaf;
         while child != ROOT {

@@ -33,7 +33,8 @@ impl Tree {
     /// leaf for its own claims.
     pub(crate) fn retained(
         &self,
-        (id, leaf): (ClassId, ClassId),
+        id: ClassId,
+        leaf: ClassId,
         children: BTreeMap<ClassName, Retained>,
         now: u64,
     ) -> Option<Retained> {

@@ -295,7 +295,7 @@ impl Scheduler {
     /// Does [`pay`](Self::pay) and [`advance`](Self::advance) for the last installment of a claim. `next` is the cost of the
     /// claim that is in front now, and `debt` the debt that was noted between the two.
     #[inline]
-    pub(crate) fn pay_claim(&mut self, (next, debt): (Option<u64>, u64), supply: &mut Supply, base: u64) {
+    pub(crate) fn pay_claim(&mut self, next: Option<u64>, debt: u64, supply: &mut Supply, base: u64) {
         let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return };
         let at = supply.synced();
         if debt == 0 && !self.tree.is_divided(id) {

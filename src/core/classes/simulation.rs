@@ -70,7 +70,8 @@ impl Simulation {
     /// that takes up to [`MAX_STEPS`] steps. `backlog` includes the claim; `queue` lists the claims that wait in a leaf.
     pub(crate) fn grants<I: Iterator<Item = Waiting>>(
         mut self,
-        (leaf, cost): (ClassId, u64),
+        leaf: ClassId,
+        cost: u64,
         mut backlog: Backlog,
         queue: impl Fn(ClassId) -> I,
     ) -> Option<u64> {

@@ -329,7 +329,7 @@ impl Classes {
         if siblings.get(&name) == Some(&id) {
             siblings.remove(&name);
         }
-        self.retain((parent, id), name, now);
+        self.retain(parent, id, name, now);
         self.rare(id).flags.set(ClassFlags::REMOVED);
         let entry = self.entry_mut(id);
         (entry.is_removed, entry.scope) = (true, None);
@@ -338,10 +338,10 @@ impl Classes {
     }
 
     /// Keeps what a removed class still owes, for a class of the same name.
-    fn retain(&mut self, (parent, id): (ClassId, ClassId), name: ClassName, now: u64) {
+    fn retain(&mut self, parent: ClassId, id: ClassId, name: ClassName, now: u64) {
         let (leaf, children) = (self.entry(id).leaf, std::mem::take(&mut self.rare_mut(id).retained));
         let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
-        let Some(retained) = self.scheduler.tree.retained((id, leaf), children, now) else { return };
+        let Some(retained) = self.scheduler.tree.retained(id, leaf, children, now) else { return };
         let tree = &self.scheduler.tree;
         let entry = &mut self.rare[parent as usize];
         entry.retained.insert(name, retained);

@@ -35,8 +35,8 @@ impl Classes {
         })
     }
 
-    /// Applies a weight to a class, and one to the claims made in the class itself, if it has classes in it.
-    pub(crate) fn apply_weights(&mut self, class: ClassId, (whole, own): (u64, u64), now: u64) {
+    /// Applies the weight `whole` to a class, and `own` to the claims made in the class itself, if it has classes in it.
+    pub(crate) fn apply_weights(&mut self, class: ClassId, whole: u64, own: u64, now: u64) {
         let leaf = self.entry(class).leaf;
         let applied = [(class, whole), (leaf, own)];
         let tree = &mut self.scheduler.tree;
@@ -67,7 +67,7 @@ impl Classes {
     /// Applies the configured weights, and lets no class rest.
     pub(crate) fn apply_own_weights(&mut self, now: u64) {
         for class in self.subtree(ROOT) {
-            self.apply_weights(class, (self.rare(class).weight, 1), now);
+            self.apply_weights(class, self.rare(class).weight, 1, now);
             self.set_resting(class, false, now);
         }
     }

@@ -66,7 +66,7 @@ impl Queue {
         let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
         self.note_cost(cost);
         let Some(parts) = &mut self.parts else { return };
-        let Some((waker, part)) = parts.take_contents(number) else { return };
+        let Some((waker, part)) = parts.take_waker_and_part(number) else { return };
         parts.move_to(number, PartStage::Held);
         parts.tokens -= u128::from(cost);
         let waiter = Waiter { waker, ticket, cost, gap_after: 0, part: Some(part) };
@@ -99,7 +99,7 @@ impl Queue {
     }
 
     /// Takes the outcome of a part, or stores `waker` to be woken with it. Returns the waker that is not needed.
-    pub(crate) fn look_part(&mut self, number: u64, waker: Waker) -> (Option<Outcome>, Waker) {
+    pub(crate) fn poll_part(&mut self, number: u64, waker: Waker) -> (Option<Outcome>, Waker) {
         let Some(parts) = &mut self.parts else { return (None, waker) };
         if let Some(PartStage::Called(outcome)) = parts.stage(number) {
             self.remove_part(number);

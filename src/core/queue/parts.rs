@@ -68,12 +68,13 @@ pub(crate) struct Part {
     stage: PartStage,
     /// `None` while the part is held, because the [`Waiter`] then has the waker, and after the part was called out.
     waker: Option<Waker>,
-    part: Option<Box<JointPart>>,
+    /// `None` at the same times.
+    joint_part: Option<Box<JointPart>>,
 }
 
 impl Part {
-    fn new(cost: u64, charged: u64, (class, stage): (ClassId, PartStage), waker: Waker, part: Box<JointPart>) -> Self {
-        Self { cost, class, paid: 0, charged, stage, waker: Some(waker), part: Some(part) }
+    fn new(cost: u64, charged: u64, class: ClassId, stage: PartStage, waker: Waker, part: Box<JointPart>) -> Self {
+        Self { cost, class, paid: 0, charged, stage, waker: Some(waker), joint_part: Some(part) }
     }
 
     /// The cost of the claim.
@@ -115,7 +116,7 @@ impl Parts {
         self.places.insert(number, position);
         self.waiting += 1;
         self.tokens += u128::from(cost);
-        self.insert(number, Part::new(cost, charged, (ROOT, PartStage::Place), waker, part));
+        self.insert(number, Part::new(cost, charged, ROOT, PartStage::Place, waker, part));
     }
 
     fn insert(&mut self, number: u64, part: Part) {
@@ -125,7 +126,7 @@ impl Parts {
     /// A part enters the queue of a class.
     pub(super) fn add_turn(&mut self, class: ClassId, cost: u64, waker: Waker, part: Box<JointPart>) {
         self.turns += 1;
-        self.insert(part.number(), Part::new(cost, self.charged, (class, PartStage::Turn), waker, part));
+        self.insert(part.number(), Part::new(cost, self.charged, class, PartStage::Turn, waker, part));
     }
 
     /// A part has its turn in its class. `paid` was set aside for it in earlier turns.
@@ -177,7 +178,7 @@ impl Parts {
     pub(crate) fn joint_part(&self, number: u64) -> Option<&JointPart> {
         match &self.held {
             Some(held) if held.number == number => held.waiter.part.as_deref(),
-            _ => self.all.get(&number)?.part.as_deref(),
+            _ => self.all.get(&number)?.joint_part.as_deref(),
         }
     }
 
@@ -214,7 +215,7 @@ impl Parts {
     }
 
     /// Moves all alarms to [`AT_ONCE`]. Takes time in proportion to the number of parts.
-    pub(crate) fn ring_alarms(&mut self) {
+    pub(crate) fn make_alarms_due(&mut self) {
         let alarmed = self.all.iter_mut().filter(|(_, part)| matches!(part.stage, PartStage::Alarm(_)));
         let moved = alarmed.map(|(number, part)| {
             part.stage = PartStage::Alarm(AT_ONCE);
@@ -242,27 +243,27 @@ impl Parts {
     }
 
     /// Takes the waker and the part of a part that comes to the front of the queue.
-    pub(super) fn take_contents(&mut self, number: u64) -> Option<(Waker, Box<JointPart>)> {
+    pub(super) fn take_waker_and_part(&mut self, number: u64) -> Option<(Waker, Box<JointPart>)> {
         let part = self.all.get_mut(&number)?;
-        Some((part.waker.take()?, part.part.take()?))
+        Some((part.waker.take()?, part.joint_part.take()?))
     }
 
     /// The held part leaves the front for the stage `stage`.
     pub(super) fn put_back(&mut self, held: Held, stage: PartStage) {
         self.tokens += u128::from(held.waiter.cost);
         if let Some(part) = self.all.get_mut(&held.number) {
-            (part.waker, part.part) = (Some(held.waiter.waker), held.waiter.part);
+            (part.waker, part.joint_part) = (Some(held.waiter.waker), held.waiter.part);
         }
         self.move_to(held.number, stage);
     }
 
     /// Calls out a part that is not held. Returns its waker and its claim, and whether it was counted here.
     pub(super) fn call_out(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>, bool)> {
-        let (waker, part) = self.take_contents(number)?;
+        let (waker, part) = self.take_waker_and_part(number)?;
         let (stage, cost) = (self.all[&number].stage, self.all[&number].cost);
         let is_counted = self.count_out(stage, cost);
         self.move_to(number, PartStage::Called(outcome));
-        Some((waker, part.joint, is_counted))
+        Some((waker, part.claim, is_counted))
     }
 
     /// Removes a part that is not held. Returns its outcome or its waker, and whether it was counted here.
@@ -293,6 +294,6 @@ impl Parts {
     /// The joint claims that wait here.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Arc<JointClaim>> {
         let held = self.held.iter().filter_map(|held| held.waiter.part.as_ref());
-        held.chain(self.all.values().filter_map(|part| part.part.as_ref())).map(|part| &part.joint)
+        held.chain(self.all.values().filter_map(|part| part.joint_part.as_ref())).map(|part| &part.claim)
     }
 }

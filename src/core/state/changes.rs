@@ -4,7 +4,7 @@ use super::{MAX_COST, State};
 use crate::core::classes::ClassId;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Left, Place, Waiter};
+use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::{Bound, ConfigError};
 use crate::quota::Quota;
@@ -39,7 +39,7 @@ impl State {
         {
             return None;
         }
-        let (waiter, before) = self.queue.leave_behind(place)?;
+        let (waiter, before) = self.queue.leave_behind_front(place)?;
         self.note_gap(&waiter, before);
         self.forget_denial(rovers);
         Some(waiter.waker)
@@ -58,9 +58,9 @@ impl State {
             return self.depart_class(rovers, place, class);
         }
         match self.queue.leave(place) {
-            Left::Nothing => Departed::default(),
-            Left::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
-            Left::Front(waiter) => {
+            LeaveResult::Nothing => Departed::default(),
+            LeaveResult::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
+            LeaveResult::Front(waiter) => {
                 self.leave_dry_run(waiter.ticket);
                 let parent = self.recall_ticket(&waiter);
                 self.totals.gaps -= waiter.gap_after;
@@ -68,7 +68,7 @@ impl State {
                 self.fill_front(rovers, &waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), parent }
             }
-            Left::Behind { waiter, before } => {
+            LeaveResult::Behind { waiter, before } => {
                 self.leave_dry_run(waiter.ticket);
                 self.note_gap(&waiter, before);
                 Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
@@ -82,7 +82,7 @@ impl State {
         match &waiter.part {
             Some(part) if self.role.has_parent() => {
                 self.recall_parent_ticket();
-                if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
+                if part.claim.kill() == JointState::Committed { waiter.cost } else { 0 }
             }
             _ => 0,
         }
@@ -93,7 +93,7 @@ impl State {
         let was_in_debt = self.is_in_debt();
         self.supply.refund(tokens);
         if was_in_debt {
-            self.ring_alarms();
+            self.make_alarms_due();
         }
         self.note_refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
@@ -143,7 +143,7 @@ impl State {
         let was_in_debt = self.is_in_debt();
         self.supply.replenish(tokens, front);
         if was_in_debt {
-            self.ring_alarms();
+            self.make_alarms_due();
         }
         self.note_replenish(tokens);
     }
@@ -172,7 +172,7 @@ impl State {
             }
         }
         self.supply.set_quota(index, quota, self.front_ticket());
-        self.ring_alarms();
+        self.make_alarms_due();
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
@@ -194,7 +194,7 @@ impl State {
         self.retract(rovers);
         self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket());
         self.supply.step_from_origin();
-        self.ring_alarms();
+        self.make_alarms_due();
         self.replace_quotas_in_dry_run(quotas);
         self.stride.shorten(self.supply.least_burst() / 64);
     }

@@ -72,7 +72,8 @@ impl State {
         &mut self,
         rovers: &Rovers,
         place: Pin<&mut Place>,
-        (class, cost): (ClassId, u64),
+        class: ClassId,
+        cost: u64,
         waker: &mut Option<Waker>,
         now: u64,
     ) -> bool {
@@ -85,7 +86,7 @@ impl State {
         if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.parts().is_some() {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of((class, entry), true).is_ok();
+        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, entry, true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -154,14 +155,14 @@ impl State {
             return;
         }
         if self.role.has_source() {
-            return self.arrive_at_source(rovers, (class, leaf), cost, now);
+            return self.arrive_at_source(rovers, class, leaf, cost, now);
         }
         classes.scheduler.arrive(leaf, cost, now);
     }
 
     /// Tells the scheduler of a claim in a class of a distributed quota.
     #[cold]
-    fn arrive_at_source(&mut self, rovers: &Rovers, (class, leaf): (ClassId, ClassId), cost: u64, now: u64) {
+    fn arrive_at_source(&mut self, rovers: &Rovers, class: ClassId, leaf: ClassId, cost: u64, now: u64) {
         let Some(classes) = self.classes_mut() else { return };
         if classes.scheduler.is_idle(leaf) {
             classes.note_wait_begins(class, now);
@@ -210,7 +211,7 @@ impl State {
         let scheduler = &classes.scheduler;
         let own = self.waiting_tokens_in(classes, class) + cost - scheduler.paid(leaf);
         let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
-        Simulation::new(scheduler, &self.supply, base).grants((leaf, cost), Backlog { own, all }, queue)
+        Simulation::new(scheduler, &self.supply, base).grants(leaf, cost, Backlog { own, all }, queue)
     }
 
     /// The claims that wait in a leaf.
@@ -303,7 +304,7 @@ impl State {
             return Err(why.into());
         }
         if let Some(allowed) = arrival.allowed {
-            self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
+            self.check_in_time_in_class(rovers, class, cost, now, Duration::from_nanos(allowed))?;
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
         self.enter_class(rovers, arrival.place, class, cost, waker, None);
@@ -313,13 +314,13 @@ impl State {
     /// Whether one more claim may wait in a class; see [`check_queue`](Self::check_queue).
     pub(crate) fn check_class_queue(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
         match self.classes() {
-            Some(classes) => self.check_queue_of((class, classes.entry(class)), driven),
+            Some(classes) => self.check_queue_of(class, classes.entry(class), driven),
             None => self.check_queue(driven),
         }
     }
 
     #[inline]
-    fn check_queue_of(&self, (class, entry): (ClassId, &ClassEntry), driven: bool) -> Result<(), ConsumeError> {
+    fn check_queue_of(&self, class: ClassId, entry: &ClassEntry, driven: bool) -> Result<(), ConsumeError> {
         let waiting = if entry.is_reserved { self.waiting_in(class).0 } else { entry.queue.len() };
         if waiting >= entry.max_waiting { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
     }
@@ -328,7 +329,8 @@ impl State {
     pub(crate) fn check_in_time_in_class(
         &self,
         rovers: &Rovers,
-        (class, cost): (ClassId, u64),
+        class: ClassId,
+        cost: u64,
         now: u64,
         allowed: Duration,
     ) -> Result<(), ConsumeError> {

@@ -5,7 +5,7 @@ use super::changes::Departed;
 use super::{State, classes_in};
 use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Waiter, Withdrawn};
+use crate::core::queue::{Place, Waiter, WithdrawResult};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::{Peer, Wakes};
 use std::pin::Pin;
@@ -74,8 +74,8 @@ impl State {
             return self.turn_part_away(rovers, part.number(), outcome, wakes);
         }
         if let Some(part) = waiter.part {
-            part.joint.kill_as(outcome);
-            wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+            part.claim.kill_as(outcome);
+            wakes.push_update(part.claim.clone(), part.since_entered(self.supply.synced()));
         }
         wakes.push(waiter.waker);
     }
@@ -111,9 +111,9 @@ impl State {
         let Some(classes) = self.classes() else { return Departed::default() };
         let base = self.base(classes, rovers);
         let waiter = match self.queue_of(class).withdraw(place) {
-            Withdrawn::Nothing => return Departed::default(),
-            Withdrawn::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
-            Withdrawn::Front(waiter) => {
+            WithdrawResult::Nothing => return Departed::default(),
+            WithdrawResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
+            WithdrawResult::Front(waiter) => {
                 self.withdraw_front(class, &waiter, base);
                 match child {
                     Some(child) => self.await_child(class, child, &waiter),
@@ -121,7 +121,7 @@ impl State {
                 }
                 waiter
             }
-            Withdrawn::Behind(waiter) => {
+            WithdrawResult::Behind(waiter) => {
                 if class != ROOT {
                     self.count_out(waiter.cost);
                 }

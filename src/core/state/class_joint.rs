@@ -97,14 +97,15 @@ impl State {
     pub(crate) fn enter_part_in_class(
         &mut self,
         rovers: &Rovers,
-        (class, cost): (ClassId, u64),
+        class: ClassId,
+        cost: u64,
         waker: Waker,
         part: Box<JointPart>,
         place: Pin<&mut Place>,
     ) {
-        let twin = Box::new(part.twin());
+        let for_class_queue = Box::new(part.for_class_queue());
         self.queue.add_turn(class, cost, waker, part);
-        self.enter_class(rovers, place, class, cost, Waker::noop().clone(), Some(twin));
+        self.enter_class(rovers, place, class, cost, Waker::noop().clone(), Some(for_class_queue));
     }
 
     /// Whether no claim waits in the queue of a class.
@@ -134,7 +135,7 @@ impl State {
             // A decision needs space for a waker; see `serve_front`.
             return Some(Step::Ended(Served::Again));
         }
-        if self.queue.next_alarm().is_some_and(|alarm| self.comes_before(alarm, &held.waiter, now)) {
+        if self.queue.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, &held.waiter, now)) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
         let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
@@ -145,12 +146,12 @@ impl State {
         match action {
             FrontAction::Held(since) if reach != Reach::Now => {
                 self.supply.mint(since, Some(ticket));
-                self.report_held(wakes);
+                self.announce_held_due(wakes);
                 return Some(Step::Ended(Served::Held));
             }
             FrontAction::Held(_) | FrontAction::Wait => {
                 self.supply.mint(now, Some(ticket));
-                self.report_held(wakes);
+                self.announce_held_due(wakes);
                 return Some(Step::Ended(Served::All));
             }
             FrontAction::Again | FrontAction::TicketRecalled => return Some(Step::Ended(Served::Again)),
@@ -194,7 +195,7 @@ impl State {
         self.advance(class, &waiter);
         self.supply.cut(None);
         self.queue.take_turn(number, paid);
-        self.stand_aside(rovers, number, wakes);
+        self.arrive_part(rovers, number, wakes);
     }
 
     /// Calls the held part out.
@@ -220,8 +221,8 @@ impl State {
             self.end_reservation(rovers, Some(Reservation { class, paid }));
         }
         self.charge_debts_if_idle();
-        part.joint.kill_as(outcome);
-        wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+        part.claim.kill_as(outcome);
+        wakes.push_update(part.claim.clone(), part.since_entered(self.supply.synced()));
         wakes.push(waiter.waker);
     }
 
@@ -323,7 +324,7 @@ impl State {
             }
             let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
             // A claim that is granted already stays so.
-            if part.is_none_or(|part| part.joint.kill() == JointState::Committed) {
+            if part.is_none_or(|part| part.claim.kill() == JointState::Committed) {
                 continue;
             }
             if self.is_held(number) {

@@ -36,7 +36,7 @@ fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
 /// The tokens that are there behind `base`, as far as the in-flight cap lets them go. `set_aside` was taken for claims that are
 /// not granted yet.
 #[inline]
-fn level(supply: &Supply, (set_aside, owed): (u64, u64), base: u64) -> u64 {
+fn level(supply: &Supply, set_aside: u64, owed: u64, base: u64) -> u64 {
     let cap_end = supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
     let end = match (supply.least_head(), cap_end) {
         (Some(head), Some(cap_end)) => earlier(head, cap_end),
@@ -50,7 +50,7 @@ fn level(supply: &Supply, (set_aside, owed): (u64, u64), base: u64) -> u64 {
 fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64 {
     let scheduler = &classes.scheduler;
     let set_aside = scheduler.set_aside() - scheduler.paid(pick.leaf);
-    level(supply, (set_aside, scheduler.owed()), base.wrapping_add(pick.tokens))
+    level(supply, set_aside, scheduler.owed(), base.wrapping_add(pick.tokens))
 }
 
 impl State {
@@ -171,7 +171,7 @@ impl State {
                 return self.review_alarm(rovers, ticket, wakes);
             }
             if due > now || due == u64::MAX {
-                self.wait_for_step((due, ticket), now);
+                self.wait_for_step(due, ticket, now);
                 return Step::Ended(Served::All);
             }
         }
@@ -200,7 +200,7 @@ impl State {
 
     /// The next step of the classes is not due by `now`.
     #[inline]
-    fn wait_for_step(&mut self, (due, ticket): (u64, Option<u64>), now: u64) {
+    fn wait_for_step(&mut self, due: u64, ticket: Option<u64>, now: u64) {
         if let Some(classes) = self.classes_mut() {
             classes.due = due;
         }
@@ -231,13 +231,13 @@ impl State {
         }
         if let Some(part) = &waiter.part {
             classes.scheduler.pay(&mut self.supply, base);
-            self.await_child(owner, part.joint.child(), &waiter);
+            self.await_child(owner, part.claim.child(), &waiter);
         } else {
             if owner != ROOT {
                 self.count_out(waiter.cost);
             }
-            self.put_next(owner, |scheduler, supply, (_, next)| {
-                scheduler.pay_claim((next, waiter.gap_after), supply, base)
+            self.put_next(owner, |scheduler, supply, _, next| {
+                scheduler.pay_claim(next, waiter.gap_after, supply, base)
             });
         }
         self.forget_denial(rovers);
@@ -264,19 +264,19 @@ impl State {
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, debt: u64) {
-        self.put_next(class, |scheduler, supply, (leaf, next)| scheduler.advance(leaf, next, debt, supply.synced()));
+        self.put_next(class, |scheduler, supply, leaf, next| scheduler.advance(leaf, next, debt, supply.synced()));
     }
 
     /// Has `put` tell the scheduler the cost of the claim that is in front of a class now, and whose leaf that is.
     #[inline]
-    fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, (ClassId, Option<u64>))) {
+    fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, ClassId, Option<u64>)) {
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry(class);
         let (leaf, next) = (entry.leaf, front_cost(if class == ROOT { &self.queue } else { &entry.queue }, entry));
         if next.is_none() && self.role.has_source() {
             classes.note_wait_ends(class, self.supply.synced());
         }
-        put(&mut classes.scheduler, &mut self.supply, (leaf, next));
+        put(&mut classes.scheduler, &mut self.supply, leaf, next);
         if self.queue.is_empty() {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
             classes.scheduler.charge_debts(&mut self.supply);
@@ -285,7 +285,7 @@ impl State {
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
     pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
-        level(&self.supply, (classes.scheduler.set_aside(), classes.scheduler.owed()), base)
+        level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
     /// Tokens of a grant came back.

@@ -54,7 +54,7 @@ impl State {
     ) -> Result<Option<u64>, ConsumeError> {
         let (cost, allowed) = (arrival.cost, arrival.allowed);
         self.check_claim(rovers, cost)?;
-        let ask = Ask::Wait { allowed, max_waiting: self.queue.most() };
+        let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
         let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, ask));
         let granted = self.arrive_uncounted(rovers, arrival, now)?;
         let (Some(verdict), tail) = (verdict, rovers.tail()) else { return Ok(granted) };

@@ -67,7 +67,7 @@ impl State {
         }
         match self.predict_by_position(packed) {
             Some(at) => Some(at),
-            None => self.foresee(rovers)?.scheduled(end),
+            None => self.forecast_supply(rovers)?.scheduled(end),
         }
     }
 
@@ -95,7 +95,7 @@ impl State {
     /// The supply as it will be once the last waiter has been granted. `None` if no clock can tell.
     ///
     /// Must not be called while a waiter also waits for another queue.
-    pub(super) fn foresee(&mut self, rovers: &Rovers) -> Option<&Supply> {
+    pub(super) fn forecast_supply(&mut self, rovers: &Rovers) -> Option<&Supply> {
         let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
         let changes = self.supply.changes();
         // External tokens change without a call of `note_change`.

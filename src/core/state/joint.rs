@@ -102,22 +102,22 @@ impl State {
         } else if blocked.is_some() {
             self.review_aside(rovers, number, self.supply.synced(), wakes);
         } else {
-            self.stand_aside(rovers, number, wakes);
+            self.arrive_part(rovers, number, wakes);
         }
         Some(Step::Moved)
     }
 
     /// The instants for which parts wait aside may be earlier now: all these parts are looked at before another claim is
     /// decided. Takes time in proportion to their number.
-    pub(super) fn ring_alarms(&mut self) {
+    pub(super) fn make_alarms_due(&mut self) {
         if let Some(parts) = self.queue.parts_mut() {
-            parts.ring_alarms();
+            parts.make_alarms_due();
         }
     }
 
     /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the
     /// part is ready here, the claim may be committed, and an older part could not come to the front any more.
-    pub(super) fn comes_before(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
+    pub(super) fn alarm_comes_first(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
         alarm <= now && self.front_due(front).is_none_or(|due| alarm < due)
     }
 
@@ -154,7 +154,8 @@ impl State {
         &mut self,
         rovers: &Rovers,
         number: u64,
-        (at, now): (u64, u64),
+        at: u64,
+        now: u64,
         wakes: &mut Wakes,
     ) -> ServeResult {
         self.leave_unfinished(rovers);
@@ -210,14 +211,14 @@ impl State {
     }
 
     /// No claim is ahead of the part any more.
-    pub(super) fn stand_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
+    pub(super) fn arrive_part(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
         let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) else { return };
         if part.is_dead() {
             return self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
         }
         // No update is sent: the other queues look at the part once the last of them has set it aside.
         part.set_due(self.due_in_front(rovers, number));
-        if part.arrive() {
+        if part.set_arrived() {
             self.push_update(number, self.supply.synced(), wakes);
         }
         if let Some(parts) = self.queue.parts_mut() {
@@ -269,7 +270,7 @@ impl State {
 
     /// Decides whether the held part is held too early, as of `now`, the time read for an update.
     fn review_held(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
-        self.report_held(wakes);
+        self.announce_held_due(wakes);
         let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
         let (Some(part), Some(due), ticket) = (&held.waiter.part, held.announced, held.waiter.ticket) else { return };
         let now = now.max(self.supply.synced());
@@ -281,7 +282,7 @@ impl State {
             },
         };
         // If the claim was decided meanwhile, it leaves when the queue is served.
-        if part.unready() == JointState::Held {
+        if part.set_unready() == JointState::Held {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
             self.set_held_aside(rovers, stage);
@@ -289,7 +290,7 @@ impl State {
     }
 
     /// Announces the due instant of the held part, if it differs from the one announced before.
-    pub(super) fn report_held(&mut self, wakes: &mut Wakes) {
+    pub(super) fn announce_held_due(&mut self, wakes: &mut Wakes) {
         let Some(held) = self.queue.held() else { return };
         let (number, announced, due, now) = (held.number, held.announced, self.held_due(), self.supply.synced());
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
@@ -305,7 +306,8 @@ impl State {
 
     /// Puts a part at the front of the queue. A younger part that is held there goes aside.
     fn hold(&mut self, rovers: &Rovers, number: u64, stays: bool, wakes: &mut Wakes) {
-        let held = self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.unready())));
+        let held =
+            self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.set_unready())));
         match held {
             Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, PartStage::Blocked),
             // The held part was decided meanwhile, and leaves when the queue is served.
@@ -396,7 +398,7 @@ impl State {
     /// Adds an update about claim `number`, as of `at`, to what the caller delivers after it has released the lock.
     fn push_update(&self, number: u64, at: u64, wakes: &mut Wakes) {
         if let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) {
-            wakes.push_update(part.joint.clone(), part.since_entered(at));
+            wakes.push_update(part.claim.clone(), part.since_entered(at));
         }
     }
 

@@ -18,7 +18,7 @@ impl State {
         let at = self.supply.synced();
         let front = self.queue_of(class).front();
         let part = front.and_then(|front| front.part.as_ref());
-        part.is_none_or(|part| part.ready(at) == JointState::Committed)
+        part.is_none_or(|part| part.set_ready(at) == JointState::Committed)
     }
 
     /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
@@ -69,7 +69,7 @@ impl State {
         let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
         self.withdraw_front(class, &ticket, base);
         if let Some(part) = &ticket.part {
-            self.await_child(class, part.joint.child(), &ticket);
+            self.await_child(class, part.claim.child(), &ticket);
         }
     }
 
@@ -91,7 +91,8 @@ impl State {
         &mut self,
         rovers: &Rovers,
         group: ClassId,
-        (key, weight): (KeyName, u64),
+        key: KeyName,
+        weight: u64,
         tokens: u64,
     ) -> u64 {
         if self.queue.is_empty() {

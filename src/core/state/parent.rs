@@ -41,7 +41,7 @@ impl State {
         let at = self.supply.synced();
         self.supply.mint(at, Some(ticket));
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-        let remaining = self.left_behind(ticket);
+        let remaining = self.remaining_after(ticket);
         self.call_front(rovers, Outcome::Granted { remaining }, wakes);
     }
 
@@ -78,7 +78,7 @@ impl State {
         }
         self.estimate(rovers, cost, now)?;
         let comes = now.checked_add(u64::try_from(delay.as_nanos()).ok()?)?;
-        let mut ahead = self.foresee(rovers)?.clone();
+        let mut ahead = self.forecast_supply(rovers)?.clone();
         ahead.mint(comes.max(ahead.synced()), None);
         let at = ahead.scheduled(rovers.tail().wrapping_add(cost))?;
         Some(Duration::from_nanos(at.saturating_sub(now)).max(delay))

@@ -157,7 +157,7 @@ impl State {
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let due = self.due();
         self.last_due = due;
-        if self.drivers.rouse(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }
+        if self.drivers.wake_if_late(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
@@ -252,7 +252,7 @@ impl State {
             // lock were released between the two, a waker could cancel a claim that counts as granted already.
             return Step::Ended(Served::Again);
         }
-        if !is_plain && alarm.is_some_and(|alarm| self.comes_before(alarm, front, now)) {
+        if !is_plain && alarm.is_some_and(|alarm| self.alarm_comes_first(alarm, front, now)) {
             return self.review_alarm(rovers, Some(ticket), wakes);
         }
         let action = self.front_action::<PLAIN>(front, (now, read), &mut wakes.last_decision);
@@ -270,7 +270,7 @@ impl State {
             }
             FrontAction::Again => return Step::Ended(Served::Again),
             FrontAction::TicketRecalled => {
-                self.queue.unjoin_front();
+                self.queue.clear_front_part();
                 self.recall_parent_ticket();
             }
             _ if wakes.is_full() => return Step::Ended(Served::Again),
@@ -299,7 +299,7 @@ impl State {
         }
         self.supply.mint(at, Some(ticket));
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-        self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
+        self.call_front(rovers, Outcome::Granted { remaining: self.remaining_after(ticket) }, wakes);
     }
 
     /// A joint claim that was held in front has left. Releases were not read while it was held back. The caller read `read`
@@ -324,7 +324,7 @@ impl State {
             && reach != Reach::Now
         {
             self.supply.mint(since, Some(ticket));
-            self.report_held(wakes);
+            self.announce_held_due(wakes);
             return Served::Held;
         }
         if self.cap.is_some() {
@@ -335,7 +335,7 @@ impl State {
             if matches!(action, FrontAction::Wait) && self.supply.has_external() {
                 self.supply.shed(ticket);
             }
-            self.report_held(wakes);
+            self.announce_held_due(wakes);
         }
         Served::All
     }
@@ -375,10 +375,10 @@ impl State {
             return due.map_or(FrontAction::Wait, ready);
         };
         let state = match due {
-            Some(at) => part.ready(at),
+            Some(at) => part.set_ready(at),
             // A claim that is not ready must not delay the parent's queue.
-            None if self.role.has_parent() => part.joint.kill(),
-            None => part.unready(),
+            None if self.role.has_parent() => part.claim.kill(),
+            None => part.set_unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
@@ -393,7 +393,7 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => FrontAction::Grant(part.committed_at(read).max(self.supply.synced())),
-            (JointState::Dead, _) if self.role.has_parent() => FrontAction::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.role.has_parent() => FrontAction::TurnAway(part.claim.parent_outcome()),
             (JointState::Dead, _) => FrontAction::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => FrontAction::Held(since),
             (JointState::Held, None) => FrontAction::Wait,
@@ -421,9 +421,9 @@ impl State {
             // another queue turned it away, it is decided already and `kill_as` changes nothing. In each case the other
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
-            part.joint.kill_as(outcome);
+            part.claim.kill_as(outcome);
             if !self.role.has_parent() {
-                wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+                wakes.push_update(part.claim.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }
@@ -435,5 +435,5 @@ impl State {
 /// Whether the front claim is a joint one that is committed, by another queue or by the parent, which this queue has not
 /// noticed yet. Such a grant stands. Otherwise this call ends the joint claim with `outcome`, so that no queue grants it.
 fn is_granted_elsewhere(front: &Waiter, outcome: Outcome) -> bool {
-    front.part.as_ref().is_some_and(|part| part.joint.kill_as(outcome) == JointState::Committed)
+    front.part.as_ref().is_some_and(|part| part.claim.kill_as(outcome) == JointState::Committed)
 }

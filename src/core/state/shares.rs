@@ -81,7 +81,7 @@ impl State {
         if has_external && classes.count() == MOST_SHARED {
             return Err(ConfigError::TooManyClasses { class: class(), most: MOST_SHARED });
         }
-        let checked = classes.scheduler.tree.check((parent, NO_CLASS, NO_CLASS), share.floor, share.ceiling);
+        let checked = classes.scheduler.tree.check(parent, NO_CLASS, NO_CLASS, share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         let (id, flags) = classes.add(parent, child, share.weight, now);
         classes.set_share(id, share, now);
@@ -107,7 +107,7 @@ impl State {
             return Err(ConfigError::FloorWithClasses { class: name });
         }
         let tree = &classes.scheduler.tree;
-        let checked = tree.check((tree.parent(id), id, classes.entry(id).leaf), share.floor, share.ceiling);
+        let checked = tree.check(tree.parent(id), id, classes.entry(id).leaf, share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
         if has_external {

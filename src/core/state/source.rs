@@ -18,15 +18,15 @@ impl State {
     /// Wakes the source's task if it has to look. Returns false if there is no space for its waker.
     #[inline]
     pub(super) fn wake_source(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        !self.is_hungry(rovers) || self.rouse_source(wakes)
+        !self.is_hungry(rovers) || self.wake_source_task(wakes)
     }
 
     #[cold]
-    fn rouse_source(&mut self, wakes: &mut Wakes) -> bool {
+    fn wake_source_task(&mut self, wakes: &mut Wakes) -> bool {
         if wakes.is_full() {
             return false;
         }
-        if let Some(waker) = self.supply.source_mut().and_then(Source::rouse) {
+        if let Some(waker) = self.supply.source_mut().and_then(Source::take_waker) {
             wakes.push(waker);
         }
         true
@@ -82,7 +82,7 @@ impl State {
             self.last_due == 0
                 || self.supply.source().is_none_or(|(quota, source)| self
                     .stuck_front(rovers, quota)
-                    .is_none_or(|ticket| !source.neglects(ticket))),
+                    .is_none_or(|ticket| !source.sleeps_without_plan_for(ticket))),
             "the task of the source sleeps although the front waiter has no instant at which it passes: {:?}",
             self.supply.source()
         );

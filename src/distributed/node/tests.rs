@@ -112,7 +112,7 @@ fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
 fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
     let whole = |bank, costs: &[u64], share| {
         let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
-        node.state.whole_claims(&node.rovers, 0, 0, (share, 0), &mut super::ClassLimits::new()).want
+        node.state.whole_claims(&node.rovers, 0, 0, share, 0, &mut super::ClassLimits::new()).want
     };
     assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
     assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");

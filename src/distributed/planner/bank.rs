@@ -45,7 +45,7 @@ impl RefillPlanner {
         let again = self.asked_at.saturating_add(SHARE);
         let is_vain = if self.minimum > 0 { self.vain } else { self.short || self.equal_share() == 0 };
         let again = if is_vain { again } else { 0 };
-        if self.minimum > 0 || !self.foresees() {
+        if self.minimum > 0 || !self.asks_ahead() {
             return again;
         }
         let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1)).max(view.ends.unwrap_or(0));

@@ -123,7 +123,7 @@ impl RefillPlanner {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
-        let soon = self.foresee(view, &needs);
+        let soon = self.plan_ahead(view, &needs);
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
@@ -142,7 +142,7 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
-        self.foresee(view, &Needs::default());
+        self.plan_ahead(view, &Needs::default());
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }

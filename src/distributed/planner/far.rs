@@ -16,7 +16,7 @@ impl RefillPlanner {
     }
 
     /// Whether the node asks for callers to come.
-    pub(super) fn foresees(&self) -> bool {
+    pub(super) fn asks_ahead(&self) -> bool {
         self.is_far() || self.prefetch > 0
     }
 
@@ -43,7 +43,7 @@ impl RefillPlanner {
     }
 
     /// Records the claims and losses since the last request. Returns the tokens to request for callers to come.
-    pub(super) fn foresee(&mut self, view: &View, needs: &Needs) -> u64 {
+    pub(super) fn plan_ahead(&mut self, view: &View, needs: &Needs) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
         self.ahead_budget.record(came, view.lost, self.most_ahead(), view.promised);
         // The last of these tokens may not complete a claim, if claims have several costs. Tokens of other nodes come before

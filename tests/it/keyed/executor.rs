@@ -82,7 +82,7 @@ impl<'a> Executor<'a> {
 
     pub(crate) fn apply(&mut self, key: Key, op: Op) -> Seen {
         match op {
-            Op::Try(cost) => return Seen::Told(self.try_acquire(key, cost)),
+            Op::Try(cost) => return Seen::Answered(self.try_acquire(key, cost)),
             Op::Consume(cost) => return self.create(key, cost, None, true),
             Op::Create(cost) => return self.create(key, cost, None, false),
             Op::Within(cost, allowed) => return self.create(key, cost, Some(allowed), true),
@@ -138,11 +138,11 @@ impl<'a> Executor<'a> {
             self.keyed.available(&key);
             polled = self.poll_once(key, place);
         }
-        let Poll::Ready(result) = polled else { return Seen::Told(Answer::Waits) };
+        let Poll::Ready(result) = polled else { return Seen::Answered(Answer::Waits) };
         let state = &mut self.keys[usize::from(key)];
         let Live { id, .. } = state.futures.remove(place);
         state.woken.lock().unwrap().retain(|&woken| woken != id);
-        Seen::Told(match result {
+        Seen::Answered(match result {
             Ok(grant) => {
                 let cost = grant.cost().into();
                 self.keep(key, cost, grant)

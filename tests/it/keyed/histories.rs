@@ -84,7 +84,7 @@ fn quotas(rules: &[Rule]) -> Quotas {
 fn denials(seen: &Seen) -> u64 {
     let is_denied = |answer: &Answer| u64::from(*answer != Answer::Granted);
     match seen {
-        Seen::Told(answer) => is_denied(answer),
+        Seen::Answered(answer) => is_denied(answer),
         Seen::Heeded { first, early, then } => is_denied(first) + early.iter().chain(then).map(is_denied).sum::<u64>(),
         _ => 0,
     }

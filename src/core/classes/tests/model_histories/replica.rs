@@ -86,7 +86,7 @@ impl Replica {
             let next = queue.front().map(|claim| claim.cost);
             self.scheduler.advance(leaf, next, claim.debt, at);
             // The limiter does both in one step.
-            at_once.0.pay_claim((next, claim.debt), &mut at_once.1, base);
+            at_once.0.pay_claim(next, claim.debt, &mut at_once.1, base);
             assert_eq!(format!("{at_once:?}"), format!("{:?}", (&self.scheduler, &self.supply)));
             self.grants.push((claim.id, at));
             self.charge_debts();
@@ -218,7 +218,7 @@ impl Replica {
         };
         // Larger than it is: no estimate here takes so many steps that it matters.
         let backlog = Backlog { own: u64::MAX >> 8, all: u64::MAX >> 8 };
-        Simulation::new(&self.scheduler, &self.supply, self.base).grants((leaf, cost), backlog, queue)
+        Simulation::new(&self.scheduler, &self.supply, self.base).grants(leaf, cost, backlog, queue)
     }
 
     pub(super) fn levels(&self) -> Vec<Int> {
