@@ -1,8 +1,8 @@
 //! The state under the limiter's lock: the queue of waiters, the supply of tokens, and the rest of a limiter's data.
 //!
-//! The operations are in the files below `state/`: serving the queue in `serving.rs`, claims that arrive in
-//! `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue that
-//! is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
+//! The operations are in the files below `state/`: serving the queue in `serving.rs` and `front.rs`, claims that arrive
+//! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
+//! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
 //! `joint.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`, read access
 //! in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast
 //! path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in `class_claims.rs`,
@@ -24,6 +24,7 @@ mod classes;
 mod deferred;
 mod dry_run;
 mod forecast;
+mod front;
 mod joint;
 mod keys;
 mod parent;

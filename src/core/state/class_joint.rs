@@ -33,7 +33,8 @@
 //! - *No starvation.* A turn comes as an installment does, since the classes are served between two parts that are held: each
 //!   part needs a turn of its own before it is held. From the last turn on, the bound of `state/joint.rs` applies.
 
-use super::serving::{FrontAction, Reach, Served, Step};
+use super::front::FrontAction;
+use super::serving::{PassTime, Reach, Served, Step};
 use super::{State, classes_in};
 use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
@@ -117,18 +118,19 @@ impl State {
         queue.list_front().is_none()
     }
 
-    /// Serves the parts of joint claims, as of the instant up to which the limiter is served. The caller read `read` from
-    /// the clock, and serves up to `now`. Returns `None` if no part is held and none can move: the classes are next.
+    /// Serves the parts of joint claims, as of the instant up to which the limiter is served. Returns `None` if no part is
+    /// held and none can move: the classes are next.
     pub(super) fn serve_parts(
         &mut self,
         rovers: &Rovers,
-        (now, read): (u64, u64),
+        time: PassTime,
         reach: Reach,
         wakes: &mut Wakes,
     ) -> Option<Step> {
         if let Some(step) = self.move_next_part(rovers, wakes) {
             return Some(step);
         }
+        let now = time.now;
         let held = self.queue.held()?;
         let ticket = held.waiter.ticket;
         if wakes.is_full() {
@@ -138,7 +140,7 @@ impl State {
         if self.queue.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, &held.waiter, now)) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
-        let action = self.front_action::<false>(&held.waiter, (now, read), &mut wakes.last_decision);
+        let action = self.front_action::<false>(&held.waiter, time, &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
@@ -166,7 +168,7 @@ impl State {
                 self.call_held(rovers, outcome, wakes);
             }
         }
-        Some(self.catch_up_releases(rovers, read, wakes))
+        Some(self.catch_up_releases(rovers, time.read, wakes))
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.

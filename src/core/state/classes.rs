@@ -12,7 +12,7 @@
 //! with it: everything else moves past them.
 
 use super::class_joint::{Completes, InService, front_cost, in_service};
-use super::serving::Step;
+use super::serving::{PassTime, Step};
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State, classes_in};
 use crate::Quota;
@@ -130,7 +130,7 @@ impl State {
     pub(super) fn serve_classes(
         &mut self,
         rovers: &Rovers,
-        (now, read): (u64, u64),
+        PassTime { now, read }: PassTime,
         reach: Reach,
         wakes: &mut Wakes,
     ) -> Served {
@@ -140,29 +140,25 @@ impl State {
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        self.serve_steps(now, reach, |state, now| state.serve_class(rovers, (now, read), reach, wakes))
+        self.serve_steps(now, reach, |state, now| state.serve_class(rovers, PassTime { now, read }, reach, wakes))
     }
 
     /// Moves a part of a joint claim that can move, or else takes the next step of the scheduler, if it is due: serves an
     /// installment, gives a part its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
     #[inline(always)]
-    fn serve_class(&mut self, rovers: &Rovers, (now, read): (u64, u64), reach: Reach, wakes: &mut Wakes) -> Step {
+    fn serve_class(&mut self, rovers: &Rovers, time: PassTime, reach: Reach, wakes: &mut Wakes) -> Step {
         if self.queue.parts().is_some()
-            && let Some(step) = self.serve_parts(rovers, (now, read), reach, wakes)
+            && let Some(step) = self.serve_parts(rovers, time, reach, wakes)
         {
             return step;
         }
+        let now = time.now;
         let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
         let base = base(&self.queue, classes, rovers);
         let (due, ticket) = classes.scheduler.next_step(&self.supply, base).due_and_ticket();
         let in_service = in_service(&self.queue, classes);
-        let has_source = self.role.has_source();
-        if has_source && let Some(why) = ticket.and_then(|ticket| self.cut_off(ticket)) {
-            if wakes.is_full() {
-                return Step::Ended(Served::Again);
-            }
-            self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
-            return Step::Moved;
+        if let Some(step) = self.step_if_cut_off(rovers, ticket, wakes) {
+            return step;
         }
         // The part of a claim that was given up may be gone already while its place is still in the queue.
         let turn = in_service.filter(|served| served.completes == Completes::Turn);
@@ -184,7 +180,7 @@ impl State {
             self.take_turn(rovers, turn.owner, base, wakes);
             return Step::Moved;
         }
-        if has_source && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+        if self.role.has_source() && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
             return Step::Moved;
         }
         self.supply.mint(due, ticket);
@@ -196,6 +192,20 @@ impl State {
             }
         }
         Step::Moved
+    }
+
+    /// The step that turns claims away, if the next step needs tokens up to `ticket` and its source is cut off.
+    #[inline(always)]
+    fn step_if_cut_off(&mut self, rovers: &Rovers, ticket: Option<u64>, wakes: &mut Wakes) -> Option<Step> {
+        if !self.role.has_source() {
+            return None;
+        }
+        let why = ticket.and_then(|ticket| self.cut_off(ticket))?;
+        if wakes.is_full() {
+            return Some(Step::Ended(Served::Again));
+        }
+        self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
+        Some(Step::Moved)
     }
 
     /// The next step of the classes is not due by `now`.
