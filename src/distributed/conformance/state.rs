@@ -38,6 +38,12 @@ pub(super) async fn names(trial: &Trial<'_, impl Subject>) -> Outcome {
 }
 
 pub(super) async fn versions(trial: &Trial<'_, impl Subject>) -> Outcome {
+    conflicts_and_changes(trial).await?;
+    requests_at_once_by_an_older_quota(trial).await?;
+    changes_of_the_burst(trial).await
+}
+
+async fn conflicts_and_changes(trial: &Trial<'_, impl Subject>) -> Outcome {
     let store = trial.client("versions").await?;
     let old = slow(10).with_version(4);
     let other = slow(11).with_version(4);
@@ -86,7 +92,12 @@ pub(super) async fn versions(trial: &Trial<'_, impl Subject>) -> Outcome {
         "a still older quota is told the newer one, `{new}`, and gets {answer:?}"
     );
 
-    // Whether tokens are there does not depend on the quota that the node knows.
+    Ok(true)
+}
+
+/// Whether tokens are there does not depend on the quota that the node knows.
+async fn requests_at_once_by_an_older_quota(trial: &Trial<'_, impl Subject>) -> Outcome {
+    let (old, new) = (slow(10).with_version(4), terms(Quota::per_day(2).burst(20)).with_version(5));
     let store = trial.client("at once").await?;
     ask(&*store, at_once(1, new, 8)).await?;
     let grant = ask(&*store, at_once(2, old, 3)).await?.grant;
@@ -95,7 +106,11 @@ pub(super) async fn versions(trial: &Trial<'_, impl Subject>) -> Outcome {
         "a request for 3 tokens at once by an older quota finds 12, and gets {grant:?}"
     );
 
-    // No burst is granted anew, and a lower burst cuts what is there.
+    Ok(true)
+}
+
+/// No burst is granted anew, and a lower burst cuts what is there.
+async fn changes_of_the_burst(trial: &Trial<'_, impl Subject>) -> Outcome {
     let store = trial.client("bursts").await?;
     ask(&*store, at_once(1, slow(10), 8)).await?;
     for (version, burst, remaining) in [(1, 50, 2), (2, 1, 1), (3, 60, 1)] {

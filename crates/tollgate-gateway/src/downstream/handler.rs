@@ -70,42 +70,19 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
     } else {
         admit_without_limits(&mut request)
     };
-    let outcome;
-    let mut pass = None;
-    let mut response = match admitted {
-        Err(reply) => {
-            outcome = reply.outcome;
-            record_reply(&connection, *reply, is_grpc, &mut entry.record)
-        }
+    let (outcome, mut response, pass) = match admitted {
+        Err(reply) => (reply.outcome, record_reply(&connection, *reply, is_grpc, &mut entry.record), None),
         Ok((upload, admitted)) => {
-            let model = admitted.and_then(|Admitted { in_flight, model }| {
-                pass = Some(in_flight);
-                model
-            });
-            let began = Instant::now();
-            let followed = model.as_ref().and_then(|model| model.estimate.followed());
-            let mut response = connection.proxy.forward(request.map(|_| upload), followed, began).await;
-            let took = began.elapsed();
-            outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
-            connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
-            entry.record.upstream = Some(took);
-            if let Some(model) = model {
-                let ModelGrants { estimate, grants } = *model;
-                response = settle(response, &estimate, grants);
-                // Only the upstream knows its limits.
-                if outcome == Outcome::Answered {
-                    follow_upstream(&connection.limits, &estimate, &response);
-                }
-            }
-            if is_grpc && outcome != Outcome::Answered {
-                response = grpc::answer(response, None);
-            }
+            let (model, pass) = admitted.map(|Admitted { in_flight, model }| (model, in_flight)).unzip();
+            let request = request.map(|_| upload);
+            let (outcome, mut response) =
+                forward(&connection, request, model.flatten(), is_grpc, &mut entry.record).await;
             if connection.limits.reports_always
                 && let Some(pass) = &pass
             {
                 rate_limits(&connection, pass.client()).write(Format::Draft11, response.headers_mut());
             }
-            response
+            (outcome, response, pass)
         }
     };
     counted.end(outcome);
@@ -124,6 +101,35 @@ async fn handle(connection: Arc<Connection>, mut request: Request<Body>) -> Resu
             Ok(ToBody.hold(response, pass))
         }
     }
+}
+
+/// Forwards an admitted request, and settles the grants of a language model by the response.
+async fn forward(
+    connection: &Connection,
+    request: Request<Upload>,
+    model: Option<Box<ModelGrants>>,
+    is_grpc: bool,
+    record: &mut Record,
+) -> (Outcome, Response<Body>) {
+    let began = Instant::now();
+    let followed = model.as_ref().and_then(|model| model.estimate.followed());
+    let mut response = connection.proxy.forward(request, followed, began).await;
+    let took = began.elapsed();
+    let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+    connection.stats.upstream.note(took, &response, outcome == Outcome::Answered);
+    record.upstream = Some(took);
+    if let Some(model) = model {
+        let ModelGrants { estimate, grants } = *model;
+        response = settle(response, &estimate, grants);
+        // Only the upstream knows its limits.
+        if outcome == Outcome::Answered {
+            follow_upstream(&connection.limits, &estimate, &response);
+        }
+    }
+    if is_grpc && outcome != Outcome::Answered {
+        response = grpc::answer(response, None);
+    }
+    (outcome, response)
 }
 
 /// Counts a request that is not forwarded, and returns its response.

@@ -128,44 +128,7 @@ impl History {
                 self.replica.cancel(self.now, id, cost);
             }
             12..20 => self.now += self.random.u64(0..40) * self.scale / 2 + self.random.u64(0..3),
-            20 => {
-                let weight = self.weight();
-                self.model.set_share(now, leaf, weight.into(), None);
-                self.replica.serve(self.now);
-                let id = self.replica.leaf(leaf);
-                self.replica.scheduler.tree.set_weight(id, weight, self.now);
-            }
-            21 => {
-                let floor = self.floor();
-                let fraction = floor.map(|(tokens, nanos)| Fraction::new(tokens.into(), nanos.into()));
-                self.model.set_floor(now, leaf, fraction);
-                self.replica.serve(self.now);
-                let id = self.replica.leaf(leaf);
-                let floor = floor.map(|(tokens, nanos)| Quota::new(tokens, Duration::from_nanos(nanos)));
-                self.replica.scheduler.tree.set_floor(id, floor, self.now);
-                self.replica.scheduler.tree.unpick();
-            }
-            22 => {
-                let index = self.random.usize(1..self.model.classes.len());
-                let ceiling = self.ceiling();
-                self.model.set_ceiling(now, index, ceiling);
-                self.replica.serve(self.now);
-                let id = self.replica.leaf(index);
-                self.replica.scheduler.tree.set_ceiling(id, ceiling.map(Rule::quota), self.now);
-            }
-            23 => {
-                let index = self.random.usize(0..self.model.quotas.len());
-                let rule = rule(&mut self.random, self.scale, true);
-                self.model.set_quota(now, index, rule);
-                self.replica.set_quota(self.now, index, rule.quota());
-            }
-            24 => {
-                let span = self.random.u64(0..60) * self.scale;
-                self.model.pause_for(now, span.into());
-                self.replica.serve(self.now);
-                let gate = self.replica.supply.gate().max(self.now + span);
-                self.replica.supply.set_gate(gate);
-            }
+            20..25 => self.change_rules(leaf),
             25 if self.model.classes.len() < 12 => self.add(),
             26 | 27 => {
                 let tokens = self.random.u64(1..12);
@@ -182,6 +145,51 @@ impl History {
                 }
             }
             _ => self.estimate(),
+        }
+    }
+
+    /// Changes the weight or the floor of `leaf`, a ceiling or a quota, or pauses.
+    fn change_rules(&mut self, leaf: usize) {
+        let now = Int::from(self.now);
+        match self.random.u8(0..5) {
+            0 => {
+                let weight = self.weight();
+                self.model.set_share(now, leaf, weight.into(), None);
+                self.replica.serve(self.now);
+                let id = self.replica.leaf(leaf);
+                self.replica.scheduler.tree.set_weight(id, weight, self.now);
+            }
+            1 => {
+                let floor = self.floor();
+                let fraction = floor.map(|(tokens, nanos)| Fraction::new(tokens.into(), nanos.into()));
+                self.model.set_floor(now, leaf, fraction);
+                self.replica.serve(self.now);
+                let id = self.replica.leaf(leaf);
+                let floor = floor.map(|(tokens, nanos)| Quota::new(tokens, Duration::from_nanos(nanos)));
+                self.replica.scheduler.tree.set_floor(id, floor, self.now);
+                self.replica.scheduler.tree.unpick();
+            }
+            2 => {
+                let index = self.random.usize(1..self.model.classes.len());
+                let ceiling = self.ceiling();
+                self.model.set_ceiling(now, index, ceiling);
+                self.replica.serve(self.now);
+                let id = self.replica.leaf(index);
+                self.replica.scheduler.tree.set_ceiling(id, ceiling.map(Rule::quota), self.now);
+            }
+            3 => {
+                let index = self.random.usize(0..self.model.quotas.len());
+                let rule = rule(&mut self.random, self.scale, true);
+                self.model.set_quota(now, index, rule);
+                self.replica.set_quota(self.now, index, rule.quota());
+            }
+            _ => {
+                let span = self.random.u64(0..60) * self.scale;
+                self.model.pause_for(now, span.into());
+                self.replica.serve(self.now);
+                let gate = self.replica.supply.gate().max(self.now + span);
+                self.replica.supply.set_gate(gate);
+            }
         }
     }
 
