@@ -106,13 +106,13 @@ fn provider(clock: &ManualClock) -> [Limiter; 4] {
 fn ten_thousand_streams_of_which_half_are_aborted_leave_no_reservation() {
     let clock = ManualClock::new();
     let limiters = provider(&clock);
-    let [requests, input, output, flying] = &limiters;
+    let [requests, input, output, in_flight] = &limiters;
     let mut random = fastrand::Rng::with_seed(7);
     let mut streams = std::collections::VecDeque::new();
     let (mut inputs, mut outputs, mut spent) = (0, 0, 0);
     for number in 0..10_000u64 {
         let estimate = 500;
-        let claim = reserve([(requests, 1), (input, 100 + number % 900), (output, estimate), (flying, 600)]);
+        let claim = reserve([(requests, 1), (input, 100 + number % 900), (output, estimate), (in_flight, 600)]);
         let mut stream = claim.now_or_never().expect("all tokens are available").unwrap();
         inputs += 100 + number % 900;
         spent += 600;
@@ -144,7 +144,7 @@ fn ten_thousand_streams_of_which_half_are_aborted_leave_no_reservation() {
             streams.pop_front();
         }
     }
-    assert_eq!(flying.snapshot().in_flight, Some(600 * streams.len() as u64));
+    assert_eq!(in_flight.snapshot().in_flight, Some(600 * streams.len() as u64));
     drop(streams);
     let left = limiters.each_ref().map(|limiter| {
         let seen = limiter.snapshot();

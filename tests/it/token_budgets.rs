@@ -99,8 +99,8 @@ impl Client {
             let quota = Quota::per_minute(per_minute).burst(per_minute / 60 * BURST / 2);
             Limiter::builder().quota(quota)
         };
-        let flying = Limiter::builder().max_in_flight(50_000);
-        let limiters = [limiter(REQUESTS), limiter(INPUT), limiter(OUTPUT), flying].map(|it| it.build().unwrap());
+        let in_flight = Limiter::builder().max_in_flight(50_000);
+        let limiters = [limiter(REQUESTS), limiter(INPUT), limiter(OUTPUT), in_flight].map(|it| it.build().unwrap());
         let random = RefCell::new(fastrand::Rng::with_seed(11));
         Self { limiters, provider: RefCell::new(Provider::new()), random, left: RefCell::new(STREAMS) }
     }
@@ -122,8 +122,8 @@ impl Client {
     async fn stream(&self) {
         let (prompt, length, aborted_at) = self.draw();
         let is_aborted = aborted_at < length;
-        let [requests, input, output, flying] = &self.limiters;
-        let claims = [(requests, 1), (input, prompt), (output, ESTIMATE), (flying, prompt + ESTIMATE)];
+        let [requests, input, output, in_flight] = &self.limiters;
+        let claims = [(requests, 1), (input, prompt), (output, ESTIMATE), (in_flight, prompt + ESTIMATE)];
         let mut stream = reserve(claims).await.unwrap();
         sleep(ONE_WAY).await;
         if !self.provider.borrow_mut().accepts(prompt) {

@@ -163,9 +163,9 @@ fn a_grant_settled_to_the_maximum_under_a_cap_is_in_flight_and_released_as_a_who
             for grant in &mut grants {
                 (0..100).for_each(|_| grant.settle(u64::MAX));
             }
-            let flying = grants.iter().map(Grant::cost).sum();
-            assert_eq!(flying, 80 + 200 * GIANT);
-            assert_eq!(limiter.snapshot().in_flight, Some(flying));
+            let in_flight = grants.iter().map(Grant::cost).sum();
+            assert_eq!(in_flight, 80 + 200 * GIANT);
+            assert_eq!(limiter.snapshot().in_flight, Some(in_flight));
             let denied = super::numbers::denied(&limiter, 1);
             assert_eq!((denied.by, denied.retry_after), (Bound::InFlight, None));
             let mut queue = Queue::new(&limiter);
@@ -174,7 +174,7 @@ fn a_grant_settled_to_the_maximum_under_a_cap_is_in_flight_and_released_as_a_who
             let [first, second] = grants;
             if round == 1 {
                 first.forget();
-                limiter.release(flying / 2).unwrap();
+                limiter.release(in_flight / 2).unwrap();
             } else {
                 drop(first);
             }

@@ -224,7 +224,7 @@ impl World {
             let is_exact = index != 1 || self.keys.is_none();
             assert!(seen.waiting_tasks == tasks || !is_exact && seen.waiting_tasks < tasks, "limiter {index}");
             assert!(seen.waiting_tokens <= tokens, "limiter {index}");
-            assert!(seen.in_flight.is_none_or(|flying| flying == 0), "limiter {index}");
+            assert!(seen.in_flight.is_none_or(|in_flight| in_flight == 0), "limiter {index}");
             let Rule { every, initial, .. } = self.rules[index];
             assert!(self.changes || spent <= initial + self.now / every, "limiter {index} granted {spent}");
         }

@@ -307,7 +307,7 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
     for arrives in [false, true] {
         let slow = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
         let capped = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
-        let flying = capped.try_acquire(1).unwrap();
+        let in_flight = capped.try_acquire(1).unwrap();
         let mut joint = spawn(join([(&slow, 80), (&capped, 1)]));
         assert_pending!(joint.poll());
         let mut waiters: Vec<_> = (0..100).map(|_| spawn(slow.consume(1))).collect();
@@ -323,7 +323,7 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
         }
         let woken = |waiters: &[Spawn<Consume<'_>>]| waiters.iter().filter(|claim| claim.is_woken()).count();
         assert!(woken(&waiters) < 100, "the queue is behind");
-        drop(flying);
+        drop(in_flight);
         sleep(79 * MS).await;
         assert_eq!((woken(&waiters), joint.is_woken()), (100, false));
         sleep(2 * MS).await;

@@ -146,7 +146,7 @@ impl<'a> World<'a> {
             prop_assert_eq!((seen.waiting_tasks, seen.waiting_tokens), (waiting, tokens));
             prop_assert_eq!(seen.granted - seen.refunded, self.spent[queue] + unseen);
             let held: u64 = self.held.values().map(|(costs, _)| costs[queue]).sum();
-            prop_assert!(seen.in_flight.is_none_or(|flying| flying == held + unseen));
+            prop_assert!(seen.in_flight.is_none_or(|in_flight| in_flight == held + unseen));
         }
         Ok(())
     }

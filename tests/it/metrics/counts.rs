@@ -55,7 +55,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
         with_local_recorder(&recorder.inner, || meter.publish());
         assert_eq!(recorder.read().refusals(), expected);
     };
-    let flying = limiter.try_acquire(10).unwrap();
+    let in_flight = limiter.try_acquire(10).unwrap();
     assert!(limiter.try_acquire(1).is_err());
     clock.advance(10 * MILLI);
     assert!(limiter.try_acquire(3).is_err());
@@ -75,7 +75,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     assert_ready_err!(spawn(limiter.clone().consume_owned(1)).poll());
     refusals(&[("in_flight", 1), ("pause", 1), ("queue", 1), ("queue_full", 2), ("quota", 1), ("too_large", 2)]);
 
-    drop((waiting, flying));
+    drop((waiting, in_flight));
     let _emptied = limiter.try_acquire(10).unwrap();
     assert_ready_err!(spawn(limiter.consume(2).within(MILLI)).poll());
     let mut with_deadline = spawn(limiter.consume(1).within(3 * MILLI));

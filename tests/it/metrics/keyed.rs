@@ -108,7 +108,7 @@ async fn in_paused_time_each_key_waits_by_itself() {
 fn in_flight_tokens_of_all_keys_are_one_number() {
     let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
     let meter = Meter::new("api", &users).unwrap();
-    let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
+    let _in_flight = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
     assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
 }
 

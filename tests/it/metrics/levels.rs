@@ -61,7 +61,7 @@ fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
 fn the_queue_and_the_tokens_in_flight() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
     let meter = Meter::new("api", &limiter).unwrap();
-    let flying = limiter.try_acquire(10).unwrap();
+    let in_flight = limiter.try_acquire(10).unwrap();
     let (mut first, mut second) = (spawn(limiter.consume(2)), spawn(limiter.consume(5)));
     assert_pending!(first.poll());
     assert_pending!(second.poll());
@@ -71,7 +71,7 @@ fn the_queue_and_the_tokens_in_flight() {
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
     clock.advance(2 * MILLI);
     limiter.tick();
-    drop((flying, second));
+    drop((in_flight, second));
     let values = scrape(&meter);
     assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (0.0, 0.0));
     assert_eq!(values.gauge("in_flight_tokens{key=api}"), 2.0);

@@ -114,15 +114,15 @@ fn threads_never_have_more_in_flight_than_the_cap() {
     const CAP: u64 = 3;
     const TURNS: u64 = 800;
     let bucket = capped(Quota::new(1, nanos(1_000)).burst(1_000).initial(0), CAP);
-    let (timers, flying, peak) = (Timers::default(), AtomicU64::new(0), AtomicU64::new(0));
+    let (timers, in_flight, peak) = (Timers::default(), AtomicU64::new(0), AtomicU64::new(0));
     timers.with(&bucket, &|_| {
         for _ in 0..TURNS {
             timers.take(&bucket, 1);
-            peak.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            peak.fetch_max(in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             // The first threads keep their tokens in flight until the cap is reached: the fourth thread finds a closed
             // ceiling.
             spin_until(|| peak.load(Ordering::SeqCst) >= CAP);
-            flying.fetch_sub(1, Ordering::SeqCst);
+            in_flight.fetch_sub(1, Ordering::SeqCst);
             bucket.release(1);
         }
     });
