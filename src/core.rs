@@ -1,8 +1,8 @@
 //! The part of a limiter that all clones share: the rovers, the clock, and one lock around queue and supply.
 //!
 //! This file holds the data. The lock protocol that every operation on the state follows is in `core/locked.rs`, the
-//! life of a claim in `core/claims.rs`, a limiter with a parent in `core/parent.rs`, and the drivers that serve the
-//! queue in `core/driving.rs`.
+//! life of a claim in `core/claims.rs`, that of a grant in `core/grants.rs`, a limiter with a parent in
+//! `core/parent.rs`, and the drivers that serve the queue in `core/driving.rs`.
 
 pub(crate) mod alarm;
 pub(crate) mod claims;
@@ -16,6 +16,7 @@ pub(crate) mod driving;
 pub(crate) mod dry_run;
 mod expiry;
 mod fine;
+mod grants;
 pub(crate) mod joint;
 pub(crate) mod limiter_ref;
 pub(crate) mod locked;

@@ -1,13 +1,13 @@
-//! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
+//! The life of a claim: it arrives, waits, and is granted or leaves. What its grant does afterwards is in `grants.rs`.
 
 use super::{Core, drop_quietly};
 use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::ahead;
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
 use crate::core::wakes::Wakes;
-use crate::error::{Bound, ConsumeError, ReleaseError, TryAcquireError};
+use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,6 +31,15 @@ pub(crate) struct FirstPoll<'a> {
     pub(crate) has_timer: bool,
     pub(crate) waker: &'a Waker,
     pub(crate) sample: Sample,
+}
+
+/// The result of another poll of a claim that waits.
+pub(crate) struct Polled {
+    pub(crate) outcome: Poll<Outcome>,
+    /// The claim still waits, and the current runtime has no driver for it.
+    pub(crate) unserved: bool,
+    /// The current runtime.
+    pub(crate) host: Option<Handle>,
 }
 
 impl Core {
@@ -228,48 +237,40 @@ impl Core {
         waker: &Waker,
     ) -> Poll<Result<u64, ConsumeError>> {
         match self.check(place.as_mut(), class, waker) {
-            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result()),
-            (Poll::Pending, unserved, host) => self.wait_here(place, class, cost, unserved, &host),
+            Polled { outcome: Poll::Ready(outcome), .. } => Poll::Ready(outcome.into_result()),
+            Polled { unserved, host, .. } => self.wait_here(place, class, cost, unserved, &host),
         }
     }
 
-    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether the current
-    /// runtime has no driver, and that runtime.
+    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there.
     #[inline]
-    pub(crate) fn check(
-        &self,
-        mut place: Pin<&mut Place>,
-        class: ClassId,
-        waker: &Waker,
-    ) -> (Poll<Outcome>, bool, Option<Handle>) {
+    pub(crate) fn check(&self, mut place: Pin<&mut Place>, class: ClassId, waker: &Waker) -> Polled {
         // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
         let outcome = self.state.lock().queue_of(class).take_outcome(place.as_mut());
         if let Some(outcome) = outcome {
-            return (Poll::Ready(outcome), false, None);
+            return Polled { outcome: Poll::Ready(outcome), unserved: false, host: None };
         }
         // Cloned before the lock is taken; whichever of the two wakers is not kept is dropped after it is released.
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let looked = state.queue_of(class).poll(place, waker);
+        let (outcome, spare) = state.queue_of(class).poll(place, waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
-        let (outcome, spare) = looked;
         drop_quietly(spare);
-        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+        Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
     }
 
     /// The same for part `number` of a joint claim.
-    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> Polled {
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let looked = state.queue.poll_part(number, waker);
+        let (outcome, spare) = state.queue.poll_part(number, waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
-        let (outcome, spare) = looked;
         drop_quietly(spare);
-        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+        Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
     }
 
     /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
@@ -340,101 +341,10 @@ impl Core {
         }
     }
 
-    /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
-    /// claim would wait at the front of the queue for tokens that its own grant holds.
-    pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
-        if !self.capped {
-            return Ok(());
-        }
-        let state = self.state.lock();
-        let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
-        if state.closed || tokens <= most {
-            return Ok(());
-        }
-        Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
-    }
-
     /// Counts and reports that a claim was refused before it arrived.
     pub(crate) fn refuse(&self, label: Option<&ClassLabel>, cost: u64, error: ConsumeError) {
         self.state.lock().totals.refused += 1;
         self.observers().refused_in(label, cost, error);
-    }
-
-    /// Returns a grant of `cost` tokens that no caller has seen.
-    pub(crate) fn give_back(&self, cost: u64) {
-        self.leaving(|state, rovers, _| state.give_back(rovers, cost));
-    }
-
-    /// Releases `cost` tokens from the in-flight cap.
-    #[inline]
-    pub(crate) fn release(&self, cost: u64) {
-        if self.rovers.release(cost) {
-            self.serve_after_release();
-        }
-    }
-
-    /// Serves the waiters after a release. The tokens are released already, and a panic may be dropping the grant: so
-    /// if the clock panics, the last sample is used. Waiters that are due by then are served. If the front waiter is
-    /// due later, the driver is woken, and reads the clock again until the clock does not panic.
-    #[cold]
-    fn serve_after_release(&self) {
-        let mut wakes = Wakes::default();
-        let sample = self.sample_with_releases(&mut wakes);
-        self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
-    }
-
-    pub(crate) fn forget(&self, cost: u64) {
-        self.rovers.add_owed(cost);
-    }
-
-    pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
-        self.take_owed(asked)?;
-        self.release(asked);
-        Ok(())
-    }
-
-    /// Takes `asked` tokens off the count of forgotten grants. The caller must release them.
-    pub(crate) fn take_owed(&self, asked: u64) -> Result<(), ReleaseError> {
-        if !self.capped {
-            return Err(ReleaseError::NotCapped);
-        }
-        self.rovers.take_owed(asked).map_err(|owed| ReleaseError::TooMuch { asked, owed })
-    }
-
-    /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.
-    ///
-    /// # Panics
-    /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(ROOT, cost, actual, 0)
-    }
-
-    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its
-    /// [`Verdict`](crate::observe::Verdict).
-    ///
-    /// # Panics
-    /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word) }
-    }
-
-    /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
-    /// is used.
-    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual, word) }
-    }
-
-    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
-        if actual > cost {
-            let charge = |state: &mut State, rovers: &Rovers, _| {
-                state.with_grant(word, |state| state.charge_in(rovers, class, actual - cost))
-            };
-            return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
-        }
-        self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
-            state.with_grant(word, |state| state.give_back(rovers, cost - actual));
-        });
-        actual
     }
 
     /// Closes the limiter: every waiter and every later caller gets `Closed`.

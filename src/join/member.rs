@@ -1,6 +1,7 @@
 //! One limiter's part of a joint claim.
 
 use crate::core::Core;
+use crate::core::claims::Polled;
 use crate::core::classes::ClassId;
 use crate::core::drop_quietly;
 use crate::core::limiter_ref::{ClaimScope, ScopeRef};
@@ -86,23 +87,23 @@ impl<'a, L: Handle> Member<'a, L> {
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(number) = self.number else { return Poll::Ready(Ok(())) };
         let core = self.core();
-        let looked = core.check_part(number, waker);
-        if looked.0.is_ready() {
+        let Polled { outcome, unserved, host } = core.check_part(number, waker);
+        if outcome.is_ready() {
             self.number = None;
             self.empty_place();
         }
-        match looked {
-            (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
+        match outcome {
+            Poll::Ready(Outcome::Granted { remaining }) => {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
             }
             // The queue that closed has ended its own part first, and that part reports the error.
-            (Poll::Ready(Outcome::JointEnded), _, _) => Poll::Ready(Ok(())),
-            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
-            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| core.serve_here(host)) => {
+            Poll::Ready(Outcome::JointEnded) => Poll::Ready(Ok(())),
+            Poll::Ready(outcome) => Poll::Ready(outcome.into_result().map(drop)),
+            Poll::Pending if unserved && !host.as_ref().is_some_and(|host| core.serve_here(host)) => {
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
-            (Poll::Pending, _, _) => Poll::Pending,
+            Poll::Pending => Poll::Pending,
         }
     }
 

@@ -1,0 +1,101 @@
+//! What is done with a grant: tokens are released, settled for, or given back.
+
+use super::Core;
+use crate::core::classes::{ClassId, ROOT};
+use crate::core::rovers::Rovers;
+use crate::core::state::{CatchUp, Reach, Sample, State};
+use crate::core::wakes::Wakes;
+use crate::error::{Bound, ConsumeError, ReleaseError};
+
+impl Core {
+    /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
+    /// claim would wait at the front of the queue for tokens that its own grant holds.
+    pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
+        if !self.capped {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
+        if state.closed || tokens <= most {
+            return Ok(());
+        }
+        Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
+    }
+
+    /// Returns a grant of `cost` tokens that no caller has seen.
+    pub(crate) fn give_back(&self, cost: u64) {
+        self.leaving(|state, rovers, _| state.give_back(rovers, cost));
+    }
+
+    /// Releases `cost` tokens from the in-flight cap.
+    #[inline]
+    pub(crate) fn release(&self, cost: u64) {
+        if self.rovers.release(cost) {
+            self.serve_after_release();
+        }
+    }
+
+    /// Serves the waiters after a release. The tokens are released already, and a panic may be dropping the grant: so
+    /// if the clock panics, the last sample is used. Waiters that are due by then are served. If the front waiter is
+    /// due later, the driver is woken, and reads the clock again until the clock does not panic.
+    #[cold]
+    fn serve_after_release(&self) {
+        let mut wakes = Wakes::default();
+        let sample = self.sample_with_releases(&mut wakes);
+        self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
+    }
+
+    pub(crate) fn forget(&self, cost: u64) {
+        self.rovers.add_owed(cost);
+    }
+
+    pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
+        self.take_owed(asked)?;
+        self.release(asked);
+        Ok(())
+    }
+
+    /// Takes `asked` tokens off the count of forgotten grants. The caller must release them.
+    pub(crate) fn take_owed(&self, asked: u64) -> Result<(), ReleaseError> {
+        if !self.capped {
+            return Err(ReleaseError::NotCapped);
+        }
+        self.rovers.take_owed(asked).map_err(|owed| ReleaseError::TooMuch { asked, owed })
+    }
+
+    /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.
+    ///
+    /// # Panics
+    /// If the clock panics; then nothing has changed.
+    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
+        self.resettle_in(ROOT, cost, actual, 0)
+    }
+
+    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its
+    /// [`Verdict`](crate::observe::Verdict).
+    ///
+    /// # Panics
+    /// If the clock panics; then nothing has changed.
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word) }
+    }
+
+    /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
+    /// is used.
+    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual, word) }
+    }
+
+    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+        if actual > cost {
+            let charge = |state: &mut State, rovers: &Rovers, _| {
+                state.with_grant(word, |state| state.charge_in(rovers, class, actual - cost))
+            };
+            return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
+        }
+        self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
+            state.with_grant(word, |state| state.give_back(rovers, cost - actual));
+        });
+        actual
+    }
+}
