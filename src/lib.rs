@@ -32,6 +32,7 @@
 //! | wait, hold an in-flight slot while the work lasts, or settle the cost afterwards | [`Limiter::consume`], which returns a [`Grant`] |
 //! | cap how much runs at once, with or without a rate | [`Builder::max_in_flight`] and [`Limiter::consume`] |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
+//! | take tokens that are there, and do something before waiting for others | [`Consume::try_now`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
 //! | follow a limit that is unknown or changes | [`Adaptive`] |
@@ -40,10 +41,11 @@
 //! # Overview
 //!
 //! **Waiting or not.** [`wait`](Limiter::wait) and [`consume`](Limiter::consume) wait. With
-//! [`.within(duration)`](Consume::within) they refuse at once if the wait would be longer than that. [`try_acquire`](Limiter::try_acquire) never waits and never overtakes a
-//! waiter. Its refusal says when to [retry](Denied::retry_after), how many tokens [remain](Denied::remaining), and
-//! [which bound](Denied::by) refused. [`consume_owned`](Limiter::consume_owned) is for spawned tasks,
-//! [`blocking_consume`](Limiter::blocking_consume) for threads.
+//! [`.within(duration)`](Consume::within) they refuse at once if the wait would be longer than that.
+//! [`try_acquire`](Limiter::try_acquire) never waits and never overtakes a waiter. Its refusal says when to
+//! [retry](Denied::retry_after), how many tokens [remain](Denied::remaining), and [which bound](Denied::by) refused.
+//! [`consume_owned`](Limiter::consume_owned) is for spawned tasks, [`blocking_consume`](Limiter::blocking_consume) for
+//! threads.
 //!
 //! **Several limits at once.** A grant takes its cost from all quotas, or from none:
 //!

@@ -108,7 +108,7 @@ impl Limiter {
     /// Pauses the limiter for `duration` from now, for example after an upstream returned "429, retry after".
     ///
     /// No claim passes during the pause. Buckets continue to fill up to their bursts. A shorter pause never shortens a
-    /// longer one.
+    /// longer one. [`resume`](Self::resume) ends the pause early.
     pub fn pause_for(&self, duration: Duration) {
         self.core().with(|state, rovers, sample| state.pause_for(rovers, sample.now, whole_nanos(duration)));
     }

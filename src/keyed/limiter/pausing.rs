@@ -17,7 +17,8 @@ where
     /// Pauses a key for `duration` from now, for example after the host that the key names returned "429, retry after".
     ///
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
-    /// never shortens a longer one. Other keys are not delayed. A distributed limiter pauses the key on this node.
+    /// never shortens a longer one. [`resume`](Self::resume) ends the pause early. Other keys are not delayed. A
+    /// distributed limiter pauses the key on this node.
     ///
     /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over and it owes
     /// nothing, even if this exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
@@ -76,6 +77,7 @@ where
 
     /// Pauses all keys for `duration` from now: those in memory, those that come later, and the
     /// [overflow](crate::KeyedBuilder::overflow) bucket. See [`pause_for`](Self::pause_for).
+    /// [`resume_all`](Self::resume_all) ends the pause early. A distributed limiter pauses the keys on this node.
     ///
     /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
     ///
@@ -107,7 +109,8 @@ where
     /// Ends the pause of all keys now. Does nothing if there is none.
     ///
     /// Callers that wait are served from now on, by the levels and rates of their keys. A key that was paused by itself
-    /// stays paused: see [`resume`](Self::resume).
+    /// stays paused: see [`resume`](Self::resume). A distributed limiter resumes the keys on this node: other nodes have pauses
+    /// of their own.
     ///
     /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
     ///
