@@ -69,7 +69,7 @@ pub(crate) struct JointClaim {
     /// Whether one of the limiters has classes, in which the claim waits for its turn.
     has_turns: bool,
     /// The ready bits of all queues.
-    all: u64,
+    all_bits: u64,
     /// The limiters that must serve their queues when the claim is decided.
     members: Box<[Weak<dyn Peer>]>,
 }
@@ -106,7 +106,7 @@ impl JointClaim {
         one_clock: bool,
         has_turns: bool,
     ) -> Self {
-        let all = (1 << members.len()) - 1;
+        let all_bits = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
         Self {
             number: NEXT_NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
@@ -116,7 +116,7 @@ impl JointClaim {
             ready_at: AtomicU64::new(0),
             one_clock,
             has_turns,
-            all,
+            all_bits,
             members,
         }
     }
@@ -131,7 +131,7 @@ impl JointClaim {
             ready_at: AtomicU64::new(0),
             one_clock,
             has_turns: false,
-            all: CHILD | PARENT,
+            all_bits: CHILD | PARENT,
             members: Box::new([child]),
         }
     }
@@ -189,7 +189,7 @@ impl JointClaim {
     fn change(&self, to: impl Fn(u64) -> u64) -> JointState {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word == self.all {
+            if word == self.all_bits {
                 return JointState::Committed;
             }
             if word & DEAD != 0 {
@@ -197,7 +197,7 @@ impl JointClaim {
             }
             let next = to(word);
             match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if next == self.all => return JointState::Committed,
+                Ok(_) if next == self.all_bits => return JointState::Committed,
                 Ok(_) if next & DEAD != 0 => return JointState::Dead,
                 Ok(_) => return JointState::Held,
                 Err(now) => word = now,
@@ -257,12 +257,12 @@ impl JointPart {
 
     /// No claim is ahead of the part in this queue any more. Returns true if that holds in all queues now.
     pub(crate) fn set_arrived(&self) -> bool {
-        self.claim.arrived.fetch_or(self.bit, Ordering::AcqRel) | self.bit == self.claim.all
+        self.claim.arrived.fetch_or(self.bit, Ordering::AcqRel) | self.bit == self.claim.all_bits
     }
 
     /// Whether no claim is ahead of the claim in any queue.
     pub(crate) fn has_arrived(&self) -> bool {
-        self.claim.arrived.load(Ordering::Acquire) == self.claim.all
+        self.claim.arrived.load(Ordering::Acquire) == self.claim.all_bits
     }
 
     /// Stores when this queue can grant its part. Returns true if that changes anything for the other queues.

@@ -55,7 +55,7 @@ const BATCH: usize = 32;
 const BATCH: usize = 2;
 
 /// How many parts of joint claims one caller looks at, or steps of a scheduler it takes, while it holds the lock.
-const LOOKS: usize = BATCH;
+const STEPS_PER_LOCK: usize = BATCH;
 
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
 #[derive(Default)]
@@ -64,7 +64,7 @@ pub(crate) struct Wakes {
     /// Work for other queues. Nearly every call has none, and a box is then one word to set and to check.
     for_peers: Option<Box<ForPeers>>,
     /// How many parts of joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
-    pub(crate) looks: usize,
+    pub(crate) steps: usize,
     /// The last decision of another queue that the caller has learned of. The caller has read the time since then.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
@@ -143,7 +143,7 @@ impl Wakes {
     /// True if the caller must release the lock before it looks at another part of a joint claim, or takes another step of
     /// a scheduler: no space for its waker is left, or it has done enough of them.
     pub(crate) fn must_pause(&self) -> bool {
-        self.is_full() || self.looks >= LOOKS
+        self.is_full() || self.steps >= STEPS_PER_LOCK
     }
 
     pub(crate) fn push_update(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
@@ -221,7 +221,7 @@ impl Wakes {
     /// it.)
     #[inline]
     pub(crate) fn wake_all(&mut self) {
-        self.looks = 0;
+        self.steps = 0;
         if !self.wakers.is_empty() {
             wake_each(self.wakers.drain(..));
         }

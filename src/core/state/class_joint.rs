@@ -320,7 +320,7 @@ impl State {
             if wakes.must_pause() {
                 return false;
             }
-            wakes.looks += 1;
+            wakes.steps += 1;
             if let Some(classes) = self.classes_mut() {
                 classes.closing_parts.pop();
             }

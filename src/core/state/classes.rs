@@ -175,7 +175,7 @@ impl State {
         if wakes.must_pause() {
             return Step::Ended(Served::Again);
         }
-        wakes.looks += 1;
+        wakes.steps += 1;
         if let Some(turn) = turn {
             self.take_turn(rovers, turn.owner, base, wakes);
             return Step::Moved;

@@ -96,7 +96,7 @@ impl State {
         if wakes.must_pause() {
             return Some(Step::Ended(Served::Again));
         }
-        wakes.looks += 1;
+        wakes.steps += 1;
         if turned_away.is_some() {
             self.turn_part_away(rovers, number, Outcome::Closed, wakes);
         } else if blocked.is_some() {
@@ -130,7 +130,7 @@ impl State {
         if wakes.must_pause() {
             return Step::Ended(Served::Again);
         }
-        wakes.looks += 1;
+        wakes.steps += 1;
         let at = at.max(self.supply.synced());
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);

@@ -32,8 +32,8 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        20 => (0..3_usize, 0..12_usize).prop_map(|(who, len)| Op::Read(who, len)),
-        20 => (0..3_usize, 0..12_usize).prop_map(|(who, len)| Op::Write(who, len)),
+        20 => (0..3_usize, 0..12_usize).prop_map(|(index, len)| Op::Read(index, len)),
+        20 => (0..3_usize, 0..12_usize).prop_map(|(index, len)| Op::Write(index, len)),
         3 => (0..3_usize).prop_map(Op::DropReader),
         3 => (0..3_usize).prop_map(Op::Shutdown),
         20 => (1..500_u64).prop_map(Op::Pass),
@@ -103,10 +103,10 @@ impl Model {
         }
     }
 
-    fn read(&mut self, who: usize, len: usize) -> Observed {
-        let mut reader = std::mem::take(&mut self.readers[who]);
+    fn read(&mut self, index: usize, len: usize) -> Observed {
+        let mut reader = std::mem::take(&mut self.readers[index]);
         let observed = self.read_by(&mut reader, len);
-        self.readers[who] = reader;
+        self.readers[index] = reader;
         observed
     }
 
@@ -139,16 +139,16 @@ impl Model {
         Poll::Ready(Ok(part))
     }
 
-    fn write(&mut self, who: usize, len: usize) -> Observed {
+    fn write(&mut self, index: usize, len: usize) -> Observed {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        let mut claim = self.writers[who].claim;
+        let mut claim = self.writers[index].claim;
         let answer = self.claim(&mut claim, len);
-        self.writers[who].claim = claim;
+        self.writers[index].claim = claim;
         let Poll::Ready(Ok(cost)) = answer else { return answer };
         let part = cost.min(len);
-        let (taken, observed) = match self.writers[who].script.pop_front().unwrap_or(Step::Bytes(part)) {
+        let (taken, observed) = match self.writers[index].script.pop_front().unwrap_or(Step::Bytes(part)) {
             Step::Bytes(space) => (part.min(space), Poll::Ready(Ok(part.min(space)))),
             Step::Pending => (0, Poll::Pending),
             Step::Fails => (0, Poll::Ready(Err(None))),
@@ -170,35 +170,35 @@ struct World {
 }
 
 impl World {
-    fn read(&mut self, who: usize, len: usize) -> Result<Observed, TestCaseError> {
+    fn read(&mut self, index: usize, len: usize) -> Result<Observed, TestCaseError> {
         let mut buffer = vec![0xAA; len];
-        let observed = observe(spawn(self.readers[who].read(&mut buffer)).poll());
+        let observed = observe(spawn(self.readers[index].read(&mut buffer)).poll());
         if let Poll::Ready(Ok(read)) = observed {
             for byte in &buffer[..read] {
-                prop_assert_eq!(*byte, self.got[who], "the bytes are in order");
-                self.got[who] = self.got[who].wrapping_add(1);
+                prop_assert_eq!(*byte, self.got[index], "the bytes are in order");
+                self.got[index] = self.got[index].wrapping_add(1);
             }
         }
         Ok(observed)
     }
 
-    fn write(&mut self, who: usize, len: usize) -> Result<Observed, TestCaseError> {
-        let bytes = (0..len as u8).map(|n| self.sent[who].wrapping_add(n)).collect::<Vec<_>>();
-        let observed = observe(spawn(self.writers[who].write(&bytes)).poll());
+    fn write(&mut self, index: usize, len: usize) -> Result<Observed, TestCaseError> {
+        let bytes = (0..len as u8).map(|n| self.sent[index].wrapping_add(n)).collect::<Vec<_>>();
+        let observed = observe(spawn(self.writers[index].write(&bytes)).poll());
         if let Poll::Ready(Ok(written)) = observed {
-            self.sent[who] = self.sent[who].wrapping_add(written as u8);
+            self.sent[index] = self.sent[index].wrapping_add(written as u8);
         }
-        let taken = self.writers[who].get_ref().taken.len();
-        prop_assert_eq!(taken as u8, self.sent[who], "the reported bytes are those that were written");
+        let taken = self.writers[index].get_ref().taken.len();
+        prop_assert_eq!(taken as u8, self.sent[index], "the reported bytes are those that were written");
         Ok(observed)
     }
 
-    fn drop_reader(&mut self, who: usize) {
+    fn drop_reader(&mut self, index: usize) {
         let fresh = Source::default().pace_reads(&self.limiter);
-        let (source, aside) = std::mem::replace(&mut self.readers[who], fresh).into_parts();
-        self.readers[who] = source.pace_reads(&self.limiter).chunk(CHUNK);
+        let (source, aside) = std::mem::replace(&mut self.readers[index], fresh).into_parts();
+        self.readers[index] = source.pace_reads(&self.limiter).chunk(CHUNK);
         // The caller keeps the buffered bytes.
-        self.got[who] = self.got[who].wrapping_add(aside.len() as u8);
+        self.got[index] = self.got[index].wrapping_add(aside.len() as u8);
     }
 }
 
@@ -236,17 +236,17 @@ proptest! {
         };
         for op in ops {
             match op {
-                Op::Read(who, len) => prop_assert_eq!(world.read(who, len)?, model.read(who, len), "{:?}", op),
-                Op::Write(who, len) => prop_assert_eq!(world.write(who, len)?, model.write(who, len), "{:?}", op),
-                Op::DropReader(who) => {
-                    world.drop_reader(who);
-                    let mut reader = std::mem::take(&mut model.readers[who]);
+                Op::Read(index, len) => prop_assert_eq!(world.read(index, len)?, model.read(index, len), "{:?}", op),
+                Op::Write(index, len) => prop_assert_eq!(world.write(index, len)?, model.write(index, len), "{:?}", op),
+                Op::DropReader(index) => {
+                    world.drop_reader(index);
+                    let mut reader = std::mem::take(&mut model.readers[index]);
                     model.leave(&mut reader.claim);
-                    model.readers[who].script = reader.script;
+                    model.readers[index].script = reader.script;
                 }
-                Op::Shutdown(who) => {
-                    prop_assert!(spawn(world.writers[who].shutdown()).poll().is_ready());
-                    let mut claim = model.writers[who].claim.take();
+                Op::Shutdown(index) => {
+                    prop_assert!(spawn(world.writers[index].shutdown()).poll().is_ready());
+                    let mut claim = model.writers[index].claim.take();
                     model.leave(&mut claim);
                 }
                 Op::Pass(nanos) => {

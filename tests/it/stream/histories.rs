@@ -49,9 +49,9 @@ struct Model {
 }
 
 impl Model {
-    /// The result of a poll of adaptor number `who`, which holds an item that can go on.
-    fn claim(&mut self, who: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
-        let (item, claim) = self.held[who].expect("the adaptor holds an item");
+    /// The result of a poll of adaptor number `index`, which holds an item that can go on.
+    fn claim(&mut self, index: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
+        let (item, claim) = self.held[index].expect("the adaptor holds an item");
         let answer = match claim {
             None => {
                 let id = self.next;
@@ -59,7 +59,7 @@ impl Model {
                 match self.oracle.consume(self.now, id, item.1.into()) {
                     Answer::Granted => Ok(item),
                     Answer::Waits => {
-                        self.held[who] = Some((item, Some(id)));
+                        self.held[index] = Some((item, Some(id)));
                         return Poll::Pending;
                     }
                     Answer::Closed => Err((item, ConsumeError::Closed)),
@@ -71,12 +71,12 @@ impl Model {
             Some(id) if self.oracle.log().iter().any(|granted| granted.id == id) => Ok(item),
             Some(_) => return Poll::Pending,
         };
-        self.held[who] = None;
+        self.held[index] = None;
         Poll::Ready(answer)
     }
 
-    fn drop(&mut self, who: usize) -> Option<Item> {
-        let (item, claim) = self.held[who].take()?;
+    fn drop(&mut self, index: usize) -> Option<Item> {
+        let (item, claim) = self.held[index].take()?;
         if let Some(id) = claim.filter(|id| !self.closed.contains(id)) {
             self.oracle.cancel(self.now, id);
         }
@@ -156,30 +156,30 @@ proptest! {
             match op {
                 Op::Pass(nanos) => world.pass(nanos),
                 Op::Close => world.close(),
-                Op::Poll(who) => {
-                    let expected = match world.model.held[who] {
-                        Some(_) => world.model.claim(who).map(Some),
-                        None => match scripts[who].pop_front() {
+                Op::Poll(index) => {
+                    let expected = match world.model.held[index] {
+                        Some(_) => world.model.claim(index).map(Some),
+                        None => match scripts[index].pop_front() {
                             None => Poll::Ready(None),
                             Some(None) => Poll::Pending,
                             Some(Some(item)) => {
-                                world.model.held[who] = Some((item, None));
-                                world.model.claim(who).map(Some)
+                                world.model.held[index] = Some((item, None));
+                                world.model.claim(index).map(Some)
                             }
                         },
                     };
-                    let answer = spawn(paced[who].next()).poll();
+                    let answer = spawn(paced[index].next()).poll();
                     let answer = answer.map(|it| it.map(|it| it.map_err(|refused| (refused.item, refused.error))));
                     prop_assert_eq!(answer, expected, "{:?}", op);
                 }
-                Op::Drop(who) => {
+                Op::Drop(index) => {
                     let fresh = pace(Source::default(), &world);
-                    let (source, held) = std::mem::replace(&mut paced[who], fresh).into_parts();
-                    prop_assert_eq!(held, world.model.drop(who));
-                    prop_assert_eq!(&source.script, &scripts[who]);
-                    paced[who] = pace(Source::new(held.map(Some).into_iter().chain(source.script)), &world);
+                    let (source, held) = std::mem::replace(&mut paced[index], fresh).into_parts();
+                    prop_assert_eq!(held, world.model.drop(index));
+                    prop_assert_eq!(&source.script, &scripts[index]);
+                    paced[index] = pace(Source::new(held.map(Some).into_iter().chain(source.script)), &world);
                     if let Some(item) = held {
-                        scripts[who].push_front(Some(item));
+                        scripts[index].push_front(Some(item));
                     }
                 }
             }
@@ -206,40 +206,40 @@ proptest! {
                 Op::Pass(nanos) => world.pass(nanos),
                 Op::Close => world.close(),
                 // Polls for readiness, and sends the next item if the sink is ready.
-                Op::Poll(who) => {
-                    let before = world.model.held[who];
+                Op::Poll(index) => {
+                    let before = world.model.held[index];
                     let expected = if before.is_none() {
                         Poll::Ready(Ok(()))
-                    } else if !ready[who].pop_front().unwrap_or(true) {
+                    } else if !ready[index].pop_front().unwrap_or(true) {
                         Poll::Pending
                     } else {
-                        world.model.claim(who).map(|answer| match answer {
+                        world.model.claim(index).map(|answer| match answer {
                             Ok(item) => {
-                                taken[who].push(item);
+                                taken[index].push(item);
                                 Ok(())
                             }
                             Err((item, error)) => {
                                 // The item stays and is tried again.
-                                world.model.held[who] = Some((item, None));
+                                world.model.held[index] = Some((item, None));
                                 Err(PacedSinkError::Refused(error))
                             }
                         })
                     };
-                    let answer = spawn(futures::future::poll_fn(|cx| paced[who].poll_ready_unpin(cx))).poll();
+                    let answer = spawn(futures::future::poll_fn(|cx| paced[index].poll_ready_unpin(cx))).poll();
                     prop_assert_eq!(answer, expected, "{:?}", op);
-                    if answer == Poll::Ready(Ok(())) && let Some(item) = scripts[who].pop_front() {
-                        paced[who].start_send_unpin(item).unwrap();
-                        world.model.held[who] = Some((item, None));
+                    if answer == Poll::Ready(Ok(())) && let Some(item) = scripts[index].pop_front() {
+                        paced[index].start_send_unpin(item).unwrap();
+                        world.model.held[index] = Some((item, None));
                     }
                 }
-                Op::Drop(who) => {
+                Op::Drop(index) => {
                     let fresh = pace(Drain::default(), &world);
-                    let (drain, held) = std::mem::replace(&mut paced[who], fresh).into_parts();
-                    prop_assert_eq!(held, world.model.drop(who));
-                    prop_assert_eq!(&drain.taken, &taken[who]);
-                    paced[who] = pace(drain, &world);
+                    let (drain, held) = std::mem::replace(&mut paced[index], fresh).into_parts();
+                    prop_assert_eq!(held, world.model.drop(index));
+                    prop_assert_eq!(&drain.taken, &taken[index]);
+                    paced[index] = pace(drain, &world);
                     if let Some(item) = held {
-                        scripts[who].push_front(item);
+                        scripts[index].push_front(item);
                     }
                 }
             }

@@ -182,7 +182,7 @@ mod tests {
             .recent(9)
             .most
             .into_iter()
-            .map(|(who, reason, _, count)| (who.to_string(), reason, count.count))
+            .map(|(client, reason, _, count)| (client.to_string(), reason, count.count))
             .collect();
         let expected = [("ann".to_owned(), Reason::OwnQuota, 3), ("(not identified)".to_owned(), Reason::Unknown, 1)];
         assert_eq!(seen, expected);
@@ -212,7 +212,7 @@ mod tests {
         // The first ones are the same, whatever the number that is shown, and at each call.
         let first = |shown| refusals.recent(shown).most.iter().map(|kind| (kind.0, kind.3.count)).collect::<Vec<_>>();
         assert!([1, 12, 300].into_iter().all(|shown| first(shown) == first(usize::MAX)[..shown]));
-        let shown = |name| most.iter().any(|(who, ..)| *who == RefusedClient::Client(name));
+        let shown = |name| most.iter().any(|(client, ..)| *client == RefusedClient::Client(name));
         assert!(names.into_iter().all(shown));
     }
 
