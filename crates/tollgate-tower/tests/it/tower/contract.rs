@@ -178,23 +178,23 @@ fn a_call_dropped_at_any_poll_loses_nothing() {
                 if poll == dropped_at {
                     futures[victim] = None;
                 }
-                let who = poll % 3;
-                if let Some(future) = &mut futures[who]
+                let index = poll % 3;
+                if let Some(future) = &mut futures[index]
                     && let Poll::Ready(response) = future.poll()
                 {
-                    assert_eq!(u64::from(response.unwrap()), costs[who]);
-                    futures[who] = None;
-                    ends[who] = true;
+                    assert_eq!(u64::from(response.unwrap()), costs[index]);
+                    futures[index] = None;
+                    ends[index] = true;
                 }
                 clock.advance(MILLI / 5);
                 limiter.tick();
             }
-            let others = (0..3).filter(|who| *who != victim).all(|who| ends[who]);
+            let others = (0..3).filter(|index| *index != victim).all(|index| ends[index]);
             assert!(others, "dropped {victim} at {dropped_at}: {ends:?}");
             let seen = limiter.snapshot();
             assert_eq!((seen.waiting_tasks, seen.in_flight), (0, Some(0)), "dropped {victim} at {dropped_at}");
             // Paid for if the service got the request, and not otherwise.
-            let rest: u64 = (0..3).filter(|who| *who != victim).map(|who| costs[who]).sum();
+            let rest: u64 = (0..3).filter(|index| *index != victim).map(|index| costs[index]).sum();
             let saw_it = calls.load(Ordering::Relaxed) == 3;
             let paid_for = rest + if saw_it { costs[victim] } else { 0 };
             assert_eq!(paid(&limiter), paid_for, "dropped {victim} at {dropped_at}");
