@@ -150,7 +150,7 @@ impl State {
                 want += need;
                 cover.at = ticket;
             }
-            gaps = gaps.wrapping_add(waiter.skip);
+            gaps = gaps.wrapping_add(waiter.gap_after);
         }
         // The rest of the lack is debts.
         Waiting { want: want.max(lack.min(share.max(1))), largest }
@@ -169,7 +169,7 @@ impl State {
             if cover.lacks(ticket.wrapping_sub(waiter.cost), ticket) > 0 {
                 break;
             }
-            gaps = gaps.wrapping_add(waiter.skip);
+            gaps = gaps.wrapping_add(waiter.gap_after);
         }
         cover.counts_on
     }

@@ -180,7 +180,7 @@ fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
 pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     live.with(|state, rovers, _| {
         if state.quota_version < quota_version {
-            state.quota_version = settings.quota_version;
+            state.quota_version = quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
             state.name_quotas(Arc::clone(&rates.names));
         }

@@ -1,7 +1,7 @@
 //! Classes that share a quota over several limiters.
 
 use super::script::DECLARED;
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use redis::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -95,7 +95,7 @@ async fn classes_share_by_weight_although_their_callers_are_on_different_limiter
     let granted: [Arc<AtomicU64>; 2] = Default::default();
     let mut tasks = Vec::new();
     for node in 0..2 {
-        let store = store(&server.url(), "classes").await;
+        let store = open_store(&server.url(), "classes").await;
         let limiter = Limiter::builder().quota(quota).distributed(store).classes().build().unwrap();
         let classes =
             [("pages", 4), ("backup", 1)].map(|(name, weight)| limiter.class(name, Share::weight(weight)).unwrap());

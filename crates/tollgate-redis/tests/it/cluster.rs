@@ -1,6 +1,6 @@
 //! Redis Cluster: three masters on loopback, and a replica.
 
-use super::masters::{Cluster, cluster_store, masters};
+use super::masters::{Cluster, masters, open_cluster_store};
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -15,7 +15,7 @@ async fn stores_of_a_cluster_are_on_all_masters_and_keep_the_rate_law() {
     let mut tenants = Vec::new();
     for tenant in 0..12 {
         let name = format!("tenant:{tenant}");
-        let one = cluster_store(&masters, &name).await;
+        let one = open_cluster_store(&masters, &name).await;
         let two = one.beside(&name).unwrap();
         let limiters = [one, two].map(|store| Limiter::builder().quota(quota).distributed(store).build().unwrap());
         tenants.push(limiters);
@@ -45,7 +45,7 @@ async fn stores_of_a_cluster_are_on_all_masters_and_keep_the_rate_law() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_moves_to_another_master_is_followed_with_its_state() {
     let Some(masters) = masters() else { return };
-    let store = cluster_store(&masters, "tenant:moves").await;
+    let store = open_cluster_store(&masters, "tenant:moves").await;
     let quota = Quota::per_second(1_000).burst(50).initial(0);
     let began = Instant::now();
     let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
@@ -101,7 +101,7 @@ async fn a_replica_that_takes_over_is_followed_though_it_was_not_configured() {
     let quota = Quota::per_second(1_000).burst(100).initial(0);
     let began = Instant::now();
     let named = &cluster.masters[..1];
-    let stores = [cluster_store(named, &name).await, cluster_store(named, &name).await];
+    let stores = [open_cluster_store(named, &name).await, open_cluster_store(named, &name).await];
     let stores = stores.map(|store| store.answer_timeout(Duration::from_secs(1)));
     let limiters = stores.clone().map(|store| Limiter::builder().quota(quota).distributed(store).build().unwrap());
     let mut tasks = Vec::new();

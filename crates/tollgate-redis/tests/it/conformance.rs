@@ -1,9 +1,9 @@
 //! The conformance kit of tollgate, with real servers: one Redis, a cluster, and a master behind sentinels.
 
-use super::masters::{cluster_store, masters};
+use super::masters::{masters, open_cluster_store};
 use super::proxy::in_the_end;
 use super::script::{eval, expire, timed};
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tollgate::distributed::conformance::{Case, Report, Subject, run};
@@ -19,11 +19,11 @@ struct Redis {
 
 impl Subject for Redis {
     async fn client(&self, name: &str, _skew: i64) -> Result<Arc<dyn Store>, StoreError> {
-        Ok(Arc::new(store(&self.server.url(), name).await))
+        Ok(Arc::new(open_store(&self.server.url(), name).await))
     }
 
     async fn flush(&self, name: &str) -> bool {
-        let key = store(&self.server.url(), name).await.key().to_owned();
+        let key = open_store(&self.server.url(), name).await.key().to_owned();
         redis::cmd("DEL").arg(key).query::<u64>(&mut self.server.client()).unwrap() == 1
     }
 
@@ -56,11 +56,11 @@ struct Cluster(Vec<Server>);
 
 impl Subject for Cluster {
     async fn client(&self, name: &str, _skew: i64) -> Result<Arc<dyn Store>, StoreError> {
-        Ok(Arc::new(cluster_store(&self.0, name).await))
+        Ok(Arc::new(open_cluster_store(&self.0, name).await))
     }
 
     async fn flush(&self, name: &str) -> bool {
-        let key = cluster_store(&self.0, name).await.key().to_owned();
+        let key = open_cluster_store(&self.0, name).await.key().to_owned();
         // The other masters redirect.
         let deleted = |master: &Server| redis::cmd("DEL").arg(&key).query::<u64>(&mut master.client()).unwrap_or(0);
         self.0.iter().map(deleted).sum::<u64>() == 1
@@ -80,7 +80,7 @@ impl Subject for Reported {
     }
 
     async fn flush(&self, name: &str) -> bool {
-        let key = store(&self.master.url(), name).await.key().to_owned();
+        let key = open_store(&self.master.url(), name).await.key().to_owned();
         redis::cmd("DEL").arg(key).query::<u64>(&mut self.master.client()).unwrap() == 1
     }
 }

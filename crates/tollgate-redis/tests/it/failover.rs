@@ -4,7 +4,7 @@
 //! the last third of the burst, because the other node may hold a part of it.
 
 use super::proxy::{Proxy, in_the_end, mutes};
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -30,7 +30,7 @@ impl World {
 
     /// Two nodes that reach Redis at this address.
     async fn at(url: &str) -> Self {
-        let stores = vec![store(url, "failover").await, store(url, "failover").await];
+        let stores = vec![open_store(url, "failover").await, open_store(url, "failover").await];
         Self::of(stores)
     }
 

@@ -57,7 +57,7 @@ pub fn masters() -> Option<Vec<Server>> {
 }
 
 /// A store in the cluster of these nodes. Its timeout is long, so that a slow machine is no outage.
-pub async fn cluster_store(named: &[Server], name: &str) -> RedisStore {
+pub async fn open_cluster_store(named: &[Server], name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect_cluster(named.iter().map(Server::url), name).await {

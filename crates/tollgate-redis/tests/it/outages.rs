@@ -3,7 +3,7 @@
 
 use super::law::Ledger;
 use super::proxy::Proxy;
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -39,7 +39,7 @@ impl World {
             Self { stores: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
         let quota = Quota::per_second(RATE).burst(burst).initial(0);
         for _ in 0..2 {
-            let store = store(url, "outages").await.outage(outage).answer_timeout(answer_timeout);
+            let store = open_store(url, "outages").await.outage(outage).answer_timeout(answer_timeout);
             let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
             for _ in 0..50 {
                 world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
@@ -197,7 +197,7 @@ async fn callers_fail_or_share_while_redis_is_away() {
     let Some(mut server) = Server::start() else { return };
     let share = Quota::per_second(100).burst(1);
     for outage in [Outage::Fail, Outage::Share(share)] {
-        let store = store(&server.url(), "away").await.outage(outage).answer_timeout(ANSWER_TIMEOUT);
+        let store = open_store(&server.url(), "away").await.outage(outage).answer_timeout(ANSWER_TIMEOUT);
         let quota = Quota::per_second(1_000).burst(10);
         let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
         let away = Instant::now();
@@ -243,7 +243,7 @@ fn end_connections(server: &Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_ended_is_no_outage() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "outages").await.outage(Outage::Fail);
+    let store = open_store(&server.url(), "outages").await.outage(Outage::Fail);
     // New limiters each time, over one connection: a limiter that returns its tokens late, because the machine is busy,
     // may lose two connections in a row, which is an outage.
     for number in 0..9 {
@@ -269,7 +269,7 @@ async fn a_connection_that_was_ended_is_no_outage() {
 async fn a_connection_that_broke_is_made_anew_once_for_all() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
-    let store = store(&url, "outages").await;
+    let store = open_store(&url, "outages").await;
     proxy.latency.store(50, Ordering::Release);
     let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
     let before = proxy.connections.load(Ordering::Acquire);

@@ -1,6 +1,6 @@
 //! Four real processes, one of which is killed.
 
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const BURST: u64 = 400;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
-    let store = store(&url, "processes").await;
+    let store = open_store(&url, "processes").await;
     let quota = Quota::per_second(RATE).burst(BURST).initial(0);
     let limiter = Limiter::builder().quota(quota).distributed(store).build().unwrap();
     for _ in 0..100 {

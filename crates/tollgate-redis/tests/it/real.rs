@@ -1,7 +1,7 @@
 //! Limiters over a real Redis, in real time.
 
 use super::nodes::limiter;
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
@@ -37,7 +37,7 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let mut limiters = Vec::new();
     let mut stores = Vec::new();
     for _ in 0..4 {
-        let store = store(&server.url(), "tenant:42").await;
+        let store = open_store(&server.url(), "tenant:42").await;
         limiters.push(limiter(&store, quota));
         stores.push(store);
     }
@@ -64,7 +64,7 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
 async fn a_claim_on_an_exhausted_quota_is_refused_at_once_with_the_known_wait() {
     let Some(server) = Server::start() else { return };
     let quota = Quota::per_hour(3_600).burst(10);
-    let store = store(&server.url(), "exhausted").await;
+    let store = open_store(&server.url(), "exhausted").await;
     let (one, other) = (limiter(&store, quota), limiter(&store, quota));
     drop(one.consume(10).await.unwrap());
     let waiting = tokio::spawn(async move { one.wait(100).await });
@@ -81,7 +81,8 @@ async fn a_claim_on_an_exhausted_quota_is_refused_at_once_with_the_known_wait() 
     // 100 tokens of the one node and one of this node come first; a slow machine may have taken a while to ask.
     assert!((Duration::from_secs(60)..=Duration::from_secs(106)).contains(&estimate), "{estimate:?}");
     // Nor for a key, of which the first call asks.
-    let keys = KeyedLimiter::builder().quota(quota).distributed(store(&server.url(), "keys").await).build().unwrap();
+    let keys =
+        KeyedLimiter::builder().quota(quota).distributed(open_store(&server.url(), "keys").await).build().unwrap();
     keys.wait(&1, 10).await.unwrap();
     let limiter = keys.limiter(&1).unwrap();
     let waiter = tokio::spawn(async move { limiter.wait(50).await });

@@ -1,7 +1,7 @@
 //! Error replies of Redis: the connection stays open, each error is counted by its kind, and other stores are not
 //! affected.
 
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
@@ -31,7 +31,7 @@ fn made(store: &RedisStore) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     let Some(server) = Server::start() else { return };
-    let (well, store) = (store(&server.url(), "well").await, store(&server.url(), "other").await);
+    let (well, store) = (open_store(&server.url(), "well").await, open_store(&server.url(), "other").await);
     let of_the_wrong_type = store.beside("wrong").unwrap();
     server.say(&["SET", of_the_wrong_type.key(), "text"]);
     assert_eq!(refused(&of_the_wrong_type, ask(1, 1)).await, ReplyKind::WrongType);
@@ -72,7 +72,7 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "busy").await;
+    let store = open_store(&server.url(), "busy").await;
     store.ask(ask(1, 1)).await.unwrap();
     server.say(&["CONFIG", "SET", "lua-time-limit", "20"]);
     let mut client = server.client();
@@ -103,7 +103,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "visited").await.outage(Outage::Fail);
+    let store = open_store(&server.url(), "visited").await.outage(Outage::Fail);
     store.ask(ask(1, 1)).await.unwrap();
     let node = format!("{:032x}", 7);
     server.say(&[
@@ -140,7 +140,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "damaged").await;
+    let store = open_store(&server.url(), "damaged").await;
     for field in ["s", "h"] {
         let damaged = store.beside(field).unwrap();
         damaged.ask(ask(1, 1)).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limiter_is_served_again_once_its_key_is_free() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "free").await.outage(Outage::Fail);
+    let store = open_store(&server.url(), "free").await.outage(Outage::Fail);
     server.say(&["SET", store.key(), "text"]);
     let limiter = |store: &RedisStore| Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
     let (here, beside) = (limiter(&store), limiter(&store.beside("well").unwrap()));
@@ -177,7 +177,7 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_negative_number_is_a_typed_error_or_is_removed() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "negative").await;
+    let store = open_store(&server.url(), "negative").await;
     let node = format!("{:032x}", 1);
     for (field, count, may_be_negative) in [(&*node, 9, &[3][..]), ("s", 8, &[0, 4]), ("h", 2, &[])] {
         for position in (0..count).filter(|position| !may_be_negative.contains(position)) {

@@ -16,7 +16,7 @@ fn program() -> OsString {
 }
 
 /// A store with a very long request timeout, so that a slow machine is no outage.
-pub async fn store(url: &str, name: &str) -> RedisStore {
+pub async fn open_store(url: &str, name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect(url, name).await {

@@ -1,7 +1,7 @@
 //! What `connect` checks.
 
 use super::masters::masters;
-use super::server::{Server, store};
+use super::server::{Server, open_store};
 use tollgate::Quota;
 use tollgate::distributed::{LeaseRequest, Missing, QuotaTerms, Store, StoreError};
 use tollgate_redis::RedisStore;
@@ -35,7 +35,7 @@ async fn a_server_that_may_evict_the_keys_is_a_warning() {
         (&["--maxmemory", "0", "--maxmemory-policy", "allkeys-lru"], false),
     ] {
         let Some(server) = Server::start_with(options) else { return };
-        let warning = store(&server.url(), "evicted").await.snapshot().warning;
+        let warning = open_store(&server.url(), "evicted").await.snapshot().warning;
         assert_eq!(warning.is_some(), warns, "{options:?}: {warning:?}");
         assert!(warning.is_none_or(|text| text.contains(options[3]) && text.contains("noeviction")), "{options:?}");
     }
@@ -47,13 +47,13 @@ async fn a_user_who_may_not_read_the_policy_connects_without_a_warning() {
         return;
     };
     let url = user_with(&server, RIGHTS);
-    assert_eq!(store(&url, "no rights").await.snapshot().warning, None);
+    assert_eq!(open_store(&url, "no rights").await.snapshot().warning, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_empty_or_too_long_is_an_error() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), &"x".repeat(StoreError::MAX_NAME)).await;
+    let store = open_store(&server.url(), &"x".repeat(StoreError::MAX_NAME)).await;
     for name in ["", &"x".repeat(StoreError::MAX_NAME + 1)] {
         let refused = |result: Result<RedisStore, StoreError>| matches!(result, Err(StoreError::Misnamed(_)));
         assert!(refused(RedisStore::connect(server.url(), name).await), "{} bytes", name.len());
@@ -69,7 +69,7 @@ async fn the_documented_rights_are_enough() {
     let words = documented.lines().find(|line| line.contains("+hmget")).unwrap().split(' ');
     let words: Vec<&str> = words.map(|word| if word == ">PASSWORD" { ">secret" } else { word }).collect();
     server.say(&words);
-    let store = store(&format!("redis://tollgate:secret@127.0.0.1:{}/", server.port()), "rights").await;
+    let store = open_store(&format!("redis://tollgate:secret@127.0.0.1:{}/", server.port()), "rights").await;
     let terms = QuotaTerms::of(&Quota::per_hour(10), 0).unwrap();
     let mut ask = LeaseRequest::new(1, 1, terms);
     ask.want = 1;

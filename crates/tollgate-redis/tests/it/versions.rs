@@ -3,7 +3,7 @@
 
 use super::nodes::limiter;
 use super::real::saturate;
-use super::server::{FOR_EVER, Server, store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::time::Instant;
 use tokio::time::timeout;
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError};
@@ -13,7 +13,7 @@ use tollgate::{ConsumeError, Limiter, Quota};
 async fn a_rolling_deploy_of_a_larger_quota_keeps_all_nodes_running_and_grants_no_burst_anew() {
     let Some(server) = Server::start() else { return };
     let (old, new) = (Quota::per_second(500).burst(100), Quota::per_second(2_000).burst(400));
-    let store = store(&server.url(), "deployed").await;
+    let store = open_store(&server.url(), "deployed").await;
     let old: Vec<Limiter> = (0..2).map(|_| limiter(&store.clone().quota_version(1), old)).collect();
     let new: Vec<Limiter> = (0..2).map(|_| limiter(&store.clone().quota_version(2), new)).collect();
     let began = Instant::now();
@@ -33,7 +33,7 @@ async fn a_rolling_deploy_of_a_larger_quota_keeps_all_nodes_running_and_grants_n
 async fn two_quotas_with_one_version_are_a_typed_error_that_names_both() {
     let Some(server) = Server::start() else { return };
     for outage in [Outage::Wait, Outage::Fail] {
-        let store = store(&server.url(), &format!("conflict {outage:?}")).await.outage(outage).quota_version(5);
+        let store = open_store(&server.url(), &format!("conflict {outage:?}")).await.outage(outage).quota_version(5);
         let (one, two) = (limiter(&store, Quota::per_hour(7)), limiter(&store, Quota::per_hour(8)));
         drop(timeout(FOR_EVER, one.consume(1)).await.expect("the claim hangs").unwrap());
         let error = timeout(FOR_EVER, two.consume(1)).await.expect("the claim hangs").map(drop).unwrap_err();
@@ -52,7 +52,7 @@ async fn two_quotas_with_one_version_are_a_typed_error_that_names_both() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_without_a_version_is_stored_as_before_versions() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "unversioned").await;
+    let store = open_store(&server.url(), "unversioned").await;
     let terms = QuotaTerms::of(&Quota::per_hour(7), 0).unwrap();
     store.ask(LeaseRequest::new(1, 1, terms)).await.unwrap();
     assert!(server.knows(store.key()).contains(&"q=7 3600000000 7 7 0".to_owned()), "{:?}", server.knows(store.key()));

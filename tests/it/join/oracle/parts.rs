@@ -1,7 +1,7 @@
 //! The parts of joint claims in one queue: when they are aside, when they are held, and what their queues announce.
 
+use super::Oracle;
 use super::bucket::Held;
-use super::{Bucket, Oracle};
 
 impl Oracle {
     /// Serves a queue up to the current instant.

@@ -1,8 +1,8 @@
 //! Over a real Redis, and over a cluster of three, in real time.
 
 use super::millis;
-use crate::masters::{cluster_store, masters};
-use crate::server::{FOR_EVER, Server, store};
+use crate::masters::{masters, open_cluster_store};
+use crate::server::{FOR_EVER, Server, open_store};
 use redis::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +58,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     let quota = Quota::per_second(200).burst(40);
     let mut nodes = Vec::new();
     for _ in 0..3 {
-        nodes.push(node(&store(&server.url(), "users").await, quota));
+        nodes.push(node(&open_store(&server.url(), "users").await, quota));
     }
     let began = Instant::now();
     let granted = saturate(&nodes, 6, 400, || true).await;
@@ -78,7 +78,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "users").await;
+    let store = open_store(&server.url(), "users").await;
     // Connecting runs scripts too.
     server.say(&["CONFIG", "RESETSTAT"]);
     let users = node(&store, Quota::per_hour(5));
@@ -116,8 +116,10 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
 async fn keys_of_a_cluster_live_on_all_its_masters() {
     let Some(masters) = masters() else { return };
     let quota = Quota::per_second(100).burst(20);
-    let nodes =
-        [node(&cluster_store(&masters, "users").await, quota), node(&cluster_store(&masters, "users").await, quota)];
+    let nodes = [
+        node(&open_cluster_store(&masters, "users").await, quota),
+        node(&open_cluster_store(&masters, "users").await, quota),
+    ];
     let began = Instant::now();
     // One key of Redis for each, on all masters. Keys of full buckets are deleted, so this checks during the load.
     let are_spread = || {
@@ -133,7 +135,7 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_redis_is_found_again_by_all_keys() {
     let Some(mut server) = Server::start() else { return };
-    let store = store(&server.url(), "users").await.answer_timeout(millis(200));
+    let store = open_store(&server.url(), "users").await.answer_timeout(millis(200));
     let users = node(&store, Quota::per_second(1_000).burst(100));
     let keys: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     for key in &keys {
@@ -169,7 +171,7 @@ async fn a_killed_redis_is_found_again_by_all_keys() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_keys_of_different_stores_share_a_key_of_redis() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "a").await;
+    let store = open_store(&server.url(), "a").await;
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c")];
     for (name, key) in spelled {
         let users = node(&store.beside(name).unwrap(), Quota::per_hour(10));

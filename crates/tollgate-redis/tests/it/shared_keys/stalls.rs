@@ -3,8 +3,8 @@
 
 use super::millis;
 use super::real::calls;
-use crate::masters::{cluster_store, masters};
-use crate::server::{FOR_EVER, Server, store};
+use crate::masters::{masters, open_cluster_store};
+use crate::server::{FOR_EVER, Server, open_store};
 use redis::Connection;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -84,7 +84,7 @@ async fn a_stall_of_redis_costs_few_connections_and_every_call_is_granted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
-    let store = store(&server.url(), "users").await.outage(Outage::Fail);
+    let store = open_store(&server.url(), "users").await.outage(Outage::Fail);
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
     for number in 0..100 {
@@ -106,7 +106,7 @@ async fn a_bad_key_fails_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_shard_fails_alone() {
     let Some(masters) = masters() else { return };
-    let store = cluster_store(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
+    let store = open_cluster_store(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
     // Each shard has the script.
     for number in 0..30 {
