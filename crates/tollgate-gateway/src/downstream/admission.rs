@@ -16,7 +16,7 @@ use tollgate::{Bound, ConsumeError, Denied};
 
 use super::connection::Connection;
 use crate::limits::Limits;
-use crate::limits::builders::{KeyedConsume, KeyedGrant};
+use crate::limits::builders::KeyedGrant;
 use crate::limits::distributed::DistributedGrants;
 use crate::limits::refusing_limit::RefusingLimit;
 use crate::limits::rule_grants::RuleGrants;
@@ -154,50 +154,55 @@ impl Admission {
         connection: &Arc<Connection>,
         left: &mut TimeLeft,
     ) -> Result<Admitted, Box<Rejected>> {
-        loop {
-            match self.pass(connection, left).await {
-                Err(rejected) if rejected.has_no_bucket() && self.client != Client::Overflow => {
-                    self.client = Client::Overflow;
-                }
-                passed => return passed,
-            }
+        // Waits are in boxes, so that the futures of most requests, and the code for them, are small.
+        match self.take_now(connection) {
+            Ok(admitted) => return Ok(admitted),
+            Err(own) => match self.wait(connection, own, left).boxed().await {
+                Err(rejected) if rejected.has_no_bucket() => {}
+                waited => return waited,
+            },
         }
+        self.client = Client::Overflow;
+        self.wait(connection, None, left).boxed().await
     }
 
-    async fn pass(&self, connection: &Arc<Connection>, left: &mut TimeLeft) -> Result<Admitted, Box<Rejected>> {
+    /// The tokens of a request that needs only those of its client and of all, if both are there, as for most requests.
+    /// Otherwise those of its client, if they are there.
+    #[inline(never)]
+    fn take_now<'a>(&'a self, connection: &'a Arc<Connection>) -> Result<Admitted, Option<RefundOnDrop<'a>>> {
         let Self { client, cost, .. } = self;
         let limits = &*connection.limits;
-        let own = match limits.clients.of(client).consume(client, *cost).within(left.get()).try_now() {
-            Ok(granted) => granted,
-            // Waits are in boxes, so that the futures of most requests, and the code for them, are small.
-            Err(claim) => {
-                let granted = async { left.spend(pin!(claim)).await }.boxed().await;
-                granted.map_err(|why| Rejected::by_own(as_own_refusal(why)))?
-            }
-        };
+        let Ok(own) = limits.clients.of(client).consume(client, *cost).try_now() else { return Err(None) };
         let own = RefundOnDrop(Some(own));
-        // Most requests need no more, and find the tokens.
-        if !self.needs_other_limits(limits)
-            && let Ok(all) = self.claim_of_all(limits, left)?.try_now()
-        {
-            return Ok(self.admitted(connection, own, all, None));
+        if !self.needs_other_limits(limits) && limits.fair_queue.take_now(client, *cost) {
+            return Ok(self.admitted(connection, own, None));
         }
-        self.wait_in_other_limits(connection, own, left).boxed().await
+        Err(Some(own))
     }
 
-    /// Waits in the queues after that of the client, whose tokens are `own`.
-    async fn wait_in_other_limits<'a>(
+    /// Waits in the queue of the client, unless its tokens are `own`, and in those after it.
+    async fn wait<'a>(
         &'a self,
         connection: &'a Arc<Connection>,
-        own: RefundOnDrop<'a>,
+        own: Option<RefundOnDrop<'a>>,
         left: &mut TimeLeft,
     ) -> Result<Admitted, Box<Rejected>> {
+        let Self { client, cost, .. } = self;
         let limits = &*connection.limits;
+        let own = match own {
+            Some(own) => own,
+            None => {
+                let claim = limits.clients.of(client).consume(client, *cost).within(left.get());
+                let granted = left.spend(pin!(claim)).await;
+                RefundOnDrop(Some(granted.map_err(|why| Rejected::by_own(as_own_refusal(why)))?))
+            }
+        };
         let others =
             if self.needs_other_limits(limits) { Some(self.take_from_other_limits(limits, left).await?) } else { None };
-        let claim = limits.fair_queue.wait(&self.client, self.claim_of_all(limits, left)?);
-        let all = left.spend(pin!(claim)).await.map_err(Rejected::by_all)?;
-        Ok(self.admitted(connection, own, all, others))
+        let claim = limits.fair_queue.claim(client, *cost, left.get()).map_err(Rejected::by_all)?;
+        let all = left.spend(pin!(limits.fair_queue.wait(client, claim))).await.map_err(Rejected::by_all)?;
+        all.forget();
+        Ok(self.admitted(connection, own, others))
     }
 
     /// Whether it takes tokens between those of the client and those of all.
@@ -205,29 +210,13 @@ impl Admission {
         self.estimate.is_some() || !self.charges.is_empty() || limits.distributed.is_used()
     }
 
-    /// A claim on the limit of all.
-    fn claim_of_all<'a>(
-        &'a self,
-        limits: &'a Limits,
-        left: &TimeLeft,
-    ) -> Result<KeyedConsume<'a, Client>, Box<Rejected>> {
-        limits.fair_queue.claim(&self.client, self.cost, left.get()).map_err(Rejected::by_all)
-    }
-
     /// The tokens of the request, which has all of them.
-    fn admitted(
-        &self,
-        connection: &Arc<Connection>,
-        own: RefundOnDrop<'_>,
-        all: KeyedGrant<'_, Client>,
-        others: Option<OtherGrants>,
-    ) -> Admitted {
+    fn admitted(&self, connection: &Arc<Connection>, own: RefundOnDrop<'_>, others: Option<OtherGrants>) -> Admitted {
         let Self { client, cost, .. } = *self;
         let (rules, model) = others.map_or((None, None), OtherGrants::used);
         let in_flight = InFlight { connection: Arc::clone(connection), client, cost, rules };
         // From here on `in_flight` releases them.
         own.used().forget();
-        all.forget();
         Admitted { in_flight, model }
     }
 
@@ -323,7 +312,7 @@ impl Drop for InFlight {
         // Without a cap the tokens of the key are not counted in flight.
         let of_key = if limits.clients.is_capped { limits.clients.of(client).release(client, *cost) } else { Ok(()) };
         drop(rules.take());
-        let of_all = limits.fair_queue.release(client, *cost);
+        let of_all = limits.all.release(*cost);
         debug_assert_eq!((of_key, of_all), (Ok(()), Ok(())), "the grants were forgotten, and are released once");
     }
 }

@@ -172,8 +172,8 @@ fn admit_without_limits(request: &mut Request<Body>) -> Result<(Upload, Option<A
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
 /// Returns its body, which it takes.
-// What most requests do not need is in functions that are not inlined: each request runs through more code than the
-// processor's cache holds, and the code between would take a part of it; see docs/BENCHMARKS.md.
+// Each request runs through more code than the processor's cache holds; see docs/BENCHMARKS.md. So what most requests do not
+// need is in functions that are not inlined, and so are large steps, whose code is then shorter.
 async fn admit(
     connection: &Arc<Connection>,
     request: &mut Request<Body>,
@@ -236,6 +236,7 @@ fn estimate(
 /// The admission of `request`, and the settings if it is for a language model; or the response to a request that needs no
 /// admission. A request that waits later does not keep an old configuration alive. Forbids the upgrade to a WebSocket if the
 /// route does.
+#[inline(never)]
 fn admission(
     connection: &Connection,
     request: &mut Request<Body>,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::poll;
-use tollgate::{Class, ConfigError, ConsumeError, Limiter, ReleaseError, Share};
+use tollgate::{Class, ConfigError, ConsumeError, Grant, Limiter, Share};
 
 use super::builders::{KeyedBuilder, KeyedConsume, KeyedLimiter, OwnedKeyedGrant};
 use crate::config::Config;
@@ -101,6 +101,12 @@ impl FairQueue {
         Ok(self.of(client).clients.consume(client, cost).within(max_wait))
     }
 
+    /// Takes `cost` tokens of the limit of all, if they are there and no request waits. The caller owes their
+    /// [release](Limiter::release). A request that need not wait needs no class of its own in its group.
+    pub(crate) fn take_now(&self, client: &Client, cost: u64) -> bool {
+        self.of(client).class.consume(cost).try_now().map(Grant::forget).is_ok()
+    }
+
     /// Waits for a claim of `client`.
     pub(crate) async fn wait<T>(
         &self,
@@ -116,11 +122,6 @@ impl FairQueue {
         }
         let _waits = Waits::of(&self.of(client).waiting);
         claim.await
-    }
-
-    /// Releases the tokens of a grant that was [forgotten](tollgate::KeyedGrant::forget).
-    pub(crate) fn release(&self, client: &Client, cost: u64) -> Result<(), ReleaseError> {
-        self.of(client).clients.release(client, cost)
     }
 
     /// Refuses a request that finds too many others, which it could not pass. One that costs nothing does not wait.

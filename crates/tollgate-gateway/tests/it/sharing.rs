@@ -106,6 +106,18 @@ async fn one_client_with_many_requests_is_one_among_the_others() {
 }
 
 #[tokio::test]
+async fn a_cheap_request_does_not_pass_an_expensive_one_that_waits() {
+    let costs = "[[routes]]\npath = \"/expensive\"\ncost = 4\n";
+    let fixture = TestGateway::new(&(limits("quota = \"10/s, burst 4\"\n", "") + costs)).await;
+    assert_eq!(fixture.get("/", "k-bob").send().await.unwrap().status(), StatusCode::OK);
+    let _expensive = fixture.send("/expensive", "k-ann");
+    until("it waits", || fixture.waiting() == (0, 1)).await;
+    // Three tokens are there.
+    let _cheap = fixture.wait(&["k-bob"]).await;
+    assert_eq!(fixture.serve(1, ["k-ann", "k-bob"]).await, [1, 0]);
+}
+
+#[tokio::test]
 async fn clients_that_fill_the_queue_lock_out_no_listed_key() {
     let fixture = TestGateway::new(&limits(&format!("{SLOW}max_waiting = 2\n"), "")).await;
     fixture.drain().await;
