@@ -27,7 +27,7 @@ pub(crate) struct Parts {
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
-    /// The parts whose alarms follow from the due instant of this queue: the other queues are ready earlier.
+    /// The parts that have an alarm because of a debt or a pause of this limiter: the other queues are ready earlier.
     own_alarms: BTreeSet<u64>,
     /// Tokens came in, or a pause was ended, since those alarms were set: they may be too late.
     may_be_late: bool,
@@ -223,7 +223,13 @@ impl Parts {
         self.ring(numbers.into_iter().map(|(_, number)| number));
     }
 
-    /// Does [`ring_alarms`](Self::ring_alarms) for the alarms that follow from the due instant of this queue.
+    /// Does [`ring_alarms`](Self::ring_alarms) for the `most` first alarms.
+    pub(crate) fn ring_first_alarms(&mut self, most: usize) {
+        let first: Vec<u64> = self.alarms.iter().take(most).map(|(_, number)| *number).collect();
+        self.ring(first.into_iter());
+    }
+
+    /// Does [`ring_alarms`](Self::ring_alarms) for the alarms that parts have because of a debt or a pause.
     pub(crate) fn ring_own_alarms(&mut self) {
         let numbers = std::mem::take(&mut self.own_alarms);
         self.may_be_late = false;
@@ -234,12 +240,12 @@ impl Parts {
         numbers.for_each(|number| self.move_to(number, PartStage::Alarm(AT_ONCE)));
     }
 
-    /// Part `number` has an alarm, which follows from the due instant of this queue.
+    /// Part `number` has an alarm because of a debt or a pause.
     pub(crate) fn note_own_alarm(&mut self, number: u64) {
         self.own_alarms.insert(number);
     }
 
-    /// The alarms that follow from the due instant of this queue may be too late from now on.
+    /// The alarms that parts have because of a debt or a pause may be too late from now on.
     pub(crate) fn note_late_alarms(&mut self) {
         self.may_be_late = !self.own_alarms.is_empty();
     }

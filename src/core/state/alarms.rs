@@ -3,13 +3,17 @@
 //!
 //! Tokens that come in, and the end of a pause, make the due instant of this queue earlier, and with it the alarms that
 //! follow from it. While the limiter is in debt, no claim can be granted here. So these alarms are not set anew with each
-//! refund: they are noted as late, and all of them ring once the debt is paid.
+//! refund: they are noted as late, and all of them ring once the debt is paid. Between two steps of a quota, a refund looks at
+//! a bounded number of parts, the oldest first. The others keep their alarms, before the next step.
 
 use super::State;
 use super::serving::{Served, Step};
 use crate::core::queue::{PartStage, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
+
+/// How many parts a refund between two steps of a quota looks at.
+const MOST_RUNG: usize = 32;
 
 impl State {
     /// The next instant at which a part that waits aside must be looked at, if there is one.
@@ -20,18 +24,21 @@ impl State {
     }
 
     /// If alarms may be too late: the instant at which the debt is paid, as far as the oldest of their parts waits for it,
-    /// and the number of that part.
+    /// or one nanosecond earlier; and the number of that part.
     fn late_alarm(&self) -> Option<(u64, u64)> {
         let number = self.queue.parts()?.first_late()?;
         let start = self.supply.claimed();
         let at = self.supply.minted(start.wrapping_sub(self.debt_behind(number, start)))?;
-        Some((at, number))
+        // Before the step of a quota that pays the debt: with that step, another claim may be due.
+        Some((at.saturating_sub(1).max(self.supply.synced()), number))
     }
 
-    /// Part `number`, which is due here at `due` and in the other queues at `others`, waits aside. Notes whether its alarm, if
-    /// it has one, follows from the due instant of this queue.
+    /// Part `number`, which is due here at `due` and in the other queues at `others`, waits aside. Notes whether it has an
+    /// alarm because of a debt or a pause of this limiter.
     pub(super) fn note_if_own_alarm(&mut self, number: u64, due: Option<u64>, others: Option<u64>) {
+        let opens = self.supply.scheduled(self.supply.claimed());
         if due > others
+            && opens > Some(self.supply.synced())
             && let Some(parts) = self.queue.parts_mut()
             && let Some(PartStage::Alarm(_)) = parts.stage(number)
         {
@@ -39,20 +46,23 @@ impl State {
         }
     }
 
-    /// Runs `add`, by which tokens come in.
-    ///
-    /// A part waits aside for its own tokens only if they do not come one by one from now on: because of a debt, or in steps.
+    /// Runs `add`, by which tokens come in. They can make parts due earlier that wait for a debt to be paid, or for the next
+    /// step of a quota.
     pub(super) fn adding_tokens(&mut self, add: impl FnOnce(&mut Self)) {
-        let has_steps = || self.supply.quotas().iter().any(|quota| quota.quota.is_stepped());
-        let matters = self.queue.parts().is_some() && (self.supply.shortfall(self.supply.claimed()) > 0 || has_steps());
+        let was_in_debt = self.queue.parts().is_some() && self.supply.shortfall(self.supply.claimed()) > 0;
         add(self);
-        if matters {
+        if was_in_debt {
             self.note_late_alarms();
+        }
+        if let Some(parts) = self.queue.parts_mut()
+            && self.supply.quotas().iter().any(|quota| quota.quota.is_stepped())
+        {
+            parts.ring_first_alarms(MOST_RUNG);
         }
     }
 
-    /// The parts that wait for this queue alone may be due earlier than their alarms say. They are looked at before another
-    /// claim is granted.
+    /// The alarms that parts have because of a debt or a pause may be too late. The parts are looked at before another claim
+    /// is granted.
     pub(super) fn note_late_alarms(&mut self) {
         let Some(parts) = self.queue.parts_mut() else { return };
         parts.note_late_alarms();

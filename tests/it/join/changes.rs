@@ -144,10 +144,17 @@ fn a_faster_quota_that_pays_a_debt_serves_the_joint_claim_that_waits_aside_first
     assert!(joint.is_woken() && !newcomer.is_woken());
 }
 
-/// The part waits aside for the next step. Without a debt, too, tokens can come in before that.
+/// The part waits aside for the next step. Tokens can come in before that, also when a debt was charged meanwhile.
 #[test]
 fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside() {
-    let add: [fn(&Limiter, Grant<'_>); 2] = [|_, mut earlier| earlier.settle(0), |a, _| a.replenish(3)];
+    let add: [fn(&Limiter, Grant<'_>); 3] = [
+        |_, mut earlier| earlier.settle(0),
+        |a, _| a.replenish(3),
+        |_, mut earlier| {
+            earlier.settle(9);
+            earlier.settle(0);
+        },
+    ];
     for add in add {
         let clock = ManualClock::new();
         let a = limiter(&clock, Quota::new(5, 10 * MS).burst(5).stepped());
