@@ -33,7 +33,8 @@
 //!   reads the releases. Only then does it decide about the part. If it decided by an older state, it could hold the part,
 //!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
 //!   queue while a part waits aside, as it does while a claim waits in the line.
-//! - A debt charged while the part waited does not delay it: the debt is put behind the part.
+//! - A debt charged while the part waited does not delay it: the debt is put behind the part. But tokens that are there
+//!   already when the debt is charged, or that come in at once later, pay the debt first.
 //! - A queue with a held part that is ready mints no further than the instant at which it became ready. When it receives
 //!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
 //!   older part then saves tokens above the burst from that instant on, and not from one at which it was not in front.
