@@ -60,22 +60,22 @@ fn history(seed: u64, with_joint: bool) -> Vec<(&'static str, u64)> {
     let (limiter, full) = (&limiter, &full);
     let mut world = World { limiter, full, waiting: Vec::new(), granted: Vec::new(), seen: Vec::new() };
     for number in 0..random.usize(5..40) {
-        let (action, some, tokens, span) = (random.u8(0..12), random.usize(0..99), random.u64(1..5), random.u32(1..15));
+        let (action, some, tokens, span) = (random.u8(0..15), random.usize(0..99), random.u64(1..5), random.u32(1..15));
         let (is_joint, more) = (random.bool() && with_joint, random.u64(0..25));
         match action {
             0..=2 => world.claim(number, tokens, is_joint),
             3 => world.seen.push(("at once", u64::from(limiter.try_acquire(tokens).is_ok()))),
-            4 | 5 if !world.granted.is_empty() => {
+            4..=6 if !world.granted.is_empty() => {
                 let (index, is_idle) = (some % world.granted.len(), world.waiting.is_empty());
                 let grant = &mut world.granted[index];
-                let actual = if is_idle { grant.cost() + more } else { grant.cost().saturating_sub(more) };
+                let actual = if is_idle && grant.cost() < 9 { grant.cost() + more } else { grant.cost().saturating_sub(more) };
                 grant.settle(actual);
             }
-            6 => limiter.replenish(tokens),
-            7 => limiter.pause_for(span * MS),
-            8 => limiter.resume(),
-            9 if !world.waiting.is_empty() => drop(world.waiting.remove(some % world.waiting.len())),
-            10 => limiter.set_quota(0, Quota::per_second(tokens * 250).burst(more.max(4))).unwrap(),
+            7 => limiter.replenish(tokens),
+            8 | 9 => limiter.pause_for(span * MS),
+            10 => limiter.resume(),
+            11 if !world.waiting.is_empty() => drop(world.waiting.remove(some % world.waiting.len())),
+            12 => limiter.set_quota(0, Quota::per_second(tokens * 250).burst(more.max(4))).unwrap(),
             _ => (0..span).for_each(|_| {
                 clock.advance(MS);
                 world.look();
