@@ -68,7 +68,8 @@ fn history(seed: u64, with_joint: bool) -> Vec<(&'static str, u64)> {
             4..=6 if !world.granted.is_empty() => {
                 let (index, is_idle) = (some % world.granted.len(), world.waiting.is_empty());
                 let grant = &mut world.granted[index];
-                let actual = if is_idle && grant.cost() < 9 { grant.cost() + more } else { grant.cost().saturating_sub(more) };
+                let actual =
+                    if is_idle && grant.cost() < 9 { grant.cost() + more } else { grant.cost().saturating_sub(more) };
                 grant.settle(actual);
             }
             7 => limiter.replenish(tokens),
