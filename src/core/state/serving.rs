@@ -234,7 +234,7 @@ impl State {
         if !PLAIN && let Some(step) = self.move_next_part(rovers, wakes) {
             return step;
         }
-        let alarm = if PLAIN { None } else { self.queue.next_alarm() };
+        let alarm = if PLAIN { None } else { self.next_alarm() };
         let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
         let Some(front) = self.queue.front().filter(has_come) else {
             if alarm.is_some_and(|alarm| alarm <= now) {
