@@ -173,7 +173,9 @@ impl Queue {
     pub(crate) fn is_idle(&self, now: u64) -> bool {
         match &self.parts {
             None => self.len == 0,
-            Some(parts) => self.is_empty() && parts.first_alarm().is_none_or(|(at, _)| at > now),
+            Some(parts) => {
+                self.is_empty() && parts.first_late().is_none() && parts.first_alarm().is_none_or(|(at, _)| at > now)
+            }
         }
     }
 

@@ -3,15 +3,16 @@
 //! The operations are in the files below `state/`: serving the queue in `serving.rs` and `front.rs`, claims that arrive
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
-//! `joint.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`, read access
-//! in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast
-//! path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in `class_claims.rs`,
-//! `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in `shares.rs`, keys in
-//! `keys.rs`, read access in `class_view.rs`.
+//! `joint.rs` and `alarms.rs`, external tokens in `source.rs`, the link between a parent and its children in
+//! `parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in
+//! `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in
+//! `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
+//! `shares.rs`, keys in `keys.rs`, read access in `class_view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod alarms;
 mod ceiling;
 mod changes;
 mod claims;
@@ -283,7 +284,7 @@ impl State {
         }
         let due = self.queue.front().and_then(|front| self.supply.due(front.ticket));
         // A claim that is due and still in the queue is held back by another queue, which will notify this queue.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.next_alarm().unwrap_or(u64::MAX))
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.

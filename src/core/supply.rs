@@ -225,8 +225,13 @@ impl Supply {
     /// Like [`due`](Self::due), by the quotas and the pause alone, as if there were no ceiling.
     #[inline]
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
-        let start = self.synced.max(self.gate);
-        self.quotas.iter().try_fold(start, |at, quota| {
+        Some(self.minted(ticket)?.max(self.gate))
+    }
+
+    /// The same by the quotas alone, as if there were no pause either.
+    #[inline]
+    pub(crate) fn minted(&self, ticket: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(self.synced, |at, quota| {
             Some(at.max(quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))?))
         })
     }

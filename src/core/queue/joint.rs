@@ -23,12 +23,6 @@ impl Queue {
         self.parts.as_ref()?.held()
     }
 
-    /// The next instant at which a part that waits aside must be looked at, if there is one.
-    #[inline]
-    pub(crate) fn next_alarm(&self) -> Option<u64> {
-        self.parts.as_ref().and_then(|parts| parts.first_alarm()).map(|(at, _)| at)
-    }
-
     /// The first part that waits for claims ahead of it, if all of these have left.
     pub(crate) fn first_place(&self) -> Option<u64> {
         let parts = self.parts.as_ref().filter(|parts| parts.held.is_none())?;

@@ -27,6 +27,10 @@ pub(crate) struct Parts {
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
+    /// The parts that have an alarm because of a debt or a pause of this limiter: the other queues are ready earlier.
+    own_alarms: BTreeSet<u64>,
+    /// Tokens came in, or a pause was ended, since those alarms were set: they may be too late.
+    may_be_late: bool,
     /// The parts that wait for an update.
     aside: BTreeSet<u64>,
     /// The parts that wait until the held part leaves.
@@ -214,14 +218,42 @@ impl Parts {
         self.alarms.first().copied()
     }
 
-    /// Moves all alarms to [`AT_ONCE`]. Takes time in proportion to the number of parts.
+    /// Moves all alarms to [`AT_ONCE`]. Takes time in proportion to their number.
     pub(crate) fn make_alarms_due(&mut self) {
-        let alarmed = self.all.iter_mut().filter(|(_, part)| matches!(part.stage, PartStage::Alarm(_)));
-        let moved = alarmed.map(|(number, part)| {
-            part.stage = PartStage::Alarm(AT_ONCE);
-            (AT_ONCE, *number)
-        });
-        self.alarms = moved.collect();
+        let numbers = std::mem::take(&mut self.alarms);
+        self.make_due(numbers.into_iter().map(|(_, number)| number));
+    }
+
+    /// Does [`make_alarms_due`](Self::make_alarms_due) for the `most` first alarms.
+    pub(crate) fn make_first_alarms_due(&mut self, most: usize) {
+        let first: Vec<u64> = self.alarms.iter().take(most).map(|(_, number)| *number).collect();
+        self.make_due(first.into_iter());
+    }
+
+    /// Does [`make_alarms_due`](Self::make_alarms_due) for the alarms that parts have because of a debt or a pause.
+    pub(crate) fn make_own_alarms_due(&mut self) {
+        let numbers = std::mem::take(&mut self.own_alarms);
+        self.may_be_late = false;
+        self.make_due(numbers.into_iter());
+    }
+
+    fn make_due(&mut self, numbers: impl Iterator<Item = u64>) {
+        numbers.for_each(|number| self.move_to(number, PartStage::Alarm(AT_ONCE)));
+    }
+
+    /// Part `number` has an alarm because of a debt or a pause.
+    pub(crate) fn note_own_alarm(&mut self, number: u64) {
+        self.own_alarms.insert(number);
+    }
+
+    /// The alarms that parts have because of a debt or a pause may be too late from now on.
+    pub(crate) fn note_late_alarms(&mut self) {
+        self.may_be_late = !self.own_alarms.is_empty();
+    }
+
+    /// The oldest part whose alarm may be too late.
+    pub(crate) fn first_late(&self) -> Option<u64> {
+        if self.may_be_late { self.own_alarms.first().copied() } else { None }
     }
 
     /// Moves a part, which must not be held, to another stage.
@@ -229,7 +261,10 @@ impl Parts {
         let Some(part) = self.all.get_mut(&number) else { return };
         match std::mem::replace(&mut part.stage, stage) {
             PartStage::Place => drop(self.places.remove(&number)),
-            PartStage::Alarm(at) => drop(self.alarms.remove(&(at, number))),
+            PartStage::Alarm(at) => {
+                self.alarms.remove(&(at, number));
+                self.own_alarms.remove(&number);
+            }
             PartStage::Blocked => drop(self.blocked.remove(&number)),
             PartStage::Aside => drop(self.aside.remove(&number)),
             PartStage::Turn | PartStage::Held | PartStage::Called(_) => {}

@@ -90,11 +90,7 @@ impl State {
 
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
-        let was_in_debt = self.is_in_debt();
-        self.supply.refund(tokens);
-        if was_in_debt {
-            self.make_alarms_due();
-        }
+        self.adding_tokens(|state| state.supply.refund(tokens));
         self.note_refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
@@ -104,11 +100,6 @@ impl State {
             cap.seen = cap.seen.wrapping_add(tokens << 1);
             self.supply.raise_ceiling(tokens);
         }
-    }
-
-    /// Whether fewer tokens are minted than are granted.
-    fn is_in_debt(&self) -> bool {
-        self.supply.shortfall(self.supply.claimed()) > 0
     }
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
@@ -140,11 +131,7 @@ impl State {
     pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
         let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);
-        let was_in_debt = self.is_in_debt();
-        self.supply.replenish(tokens, front);
-        if was_in_debt {
-            self.make_alarms_due();
-        }
+        self.adding_tokens(|state| state.supply.replenish(tokens, front));
         self.note_replenish(tokens);
     }
 

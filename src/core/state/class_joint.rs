@@ -137,12 +137,12 @@ impl State {
             // A decision needs space for a waker; see `serve_front`.
             return Some(Step::Ended(Served::Again));
         }
-        if self.queue.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, &held.waiter, now)) {
+        if self.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, &held.waiter, now)) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
         let action = self.front_action::<false>(&held.waiter, time, &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
-        if waits && self.queue.next_alarm().is_some_and(|alarm| alarm <= now) {
+        if waits && self.next_alarm().is_some_and(|alarm| alarm <= now) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
         match action {
@@ -238,9 +238,11 @@ impl State {
     pub(super) fn end_reservation(&mut self, rovers: &Rovers, reservation: Option<Reservation>) {
         let Some(Reservation { class, paid }) = reservation else { return };
         let Some(base) = self.classes().map(|classes| self.base(classes, rovers)) else { return };
-        if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.withdraw_reserved(paid, &mut self.supply, base);
-        }
+        self.adding_tokens(|state| {
+            if let Some(classes) = classes_in(&mut state.rare) {
+                classes.scheduler.withdraw_reserved(paid, &mut state.supply, base);
+            }
+        });
         self.let_next_part_in(class);
     }
 

@@ -100,7 +100,7 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn class_due(&self) -> u64 {
-        let alarm = self.queue.next_alarm().unwrap_or(u64::MAX);
+        let alarm = self.next_alarm().unwrap_or(u64::MAX);
         if self.queue.held().is_some() {
             let due = self.held_due().filter(|at| *at > self.supply.synced());
             return due.unwrap_or(u64::MAX).min(alarm);
@@ -163,7 +163,7 @@ impl State {
         // The part of a claim that was given up may be gone already while its place is still in the queue.
         let turn = in_service.filter(|served| served.completes == Completes::Turn);
         if turn.is_none() {
-            if self.queue.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
+            if self.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
                 return self.review_alarm(rovers, ticket, wakes);
             }
             if due > now || due == u64::MAX {

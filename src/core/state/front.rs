@@ -48,7 +48,7 @@ impl State {
             return step;
         }
         let now = time.now;
-        let alarm = if PLAIN { None } else { self.queue.next_alarm() };
+        let alarm = if PLAIN { None } else { self.next_alarm() };
         let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
         let Some(front) = self.queue.front().filter(has_come) else {
             if alarm.is_some_and(|alarm| alarm <= now) {

@@ -22,8 +22,8 @@
 //!
 //! - When its due instant changes, a queue sends an *update* to all queues of the claim, and each decides anew. A part that
 //!   is held too early for the new joint due instant goes aside again. The end of a pause, another quota, and tokens that
-//!   are added or refunded while the limiter is in debt can make instants earlier: the queue then looks at all parts that
-//!   wait aside for an instant, before it decides about any other claim.
+//!   are added or refunded make instants earlier: the parts that wait aside because of them are looked at before any other
+//!   claim is granted; see `state/alarms.rs`.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
@@ -33,7 +33,8 @@
 //!   reads the releases. Only then does it decide about the part. If it decided by an older state, it could hold the part,
 //!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
 //!   queue while a part waits aside, as it does while a claim waits in the queue.
-//! - A debt charged while the part waited does not delay it: the debt is put behind the part.
+//! - A debt charged while the part waited does not delay it: the debt is put behind the part. But tokens that are there
+//!   already when the debt is charged, or that come in at once later, pay the debt first.
 //! - A queue with a held part that is ready mints no further than the instant at which it became ready. When it receives
 //!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
 //!   older part then saves tokens above the burst from that instant on, and not from one at which it was not in front.
@@ -70,7 +71,7 @@ use super::serving::Step;
 use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{AT_ONCE, PartStage, Waiter};
+use crate::core::queue::{AT_ONCE, PartStage};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -105,38 +106,6 @@ impl State {
             self.arrive_part(rovers, number, wakes);
         }
         Some(Step::Moved)
-    }
-
-    /// The instants for which parts wait aside may be earlier now: all these parts are looked at before another claim is
-    /// decided. Takes time in proportion to their number.
-    pub(super) fn make_alarms_due(&mut self) {
-        if let Some(parts) = self.queue.parts_mut() {
-            parts.make_alarms_due();
-        }
-    }
-
-    /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the
-    /// part is ready here, the claim may be committed, and an older part could not come to the front any more.
-    pub(super) fn alarm_comes_first(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
-        alarm <= now && self.front_due(front).is_none_or(|due| alarm < due)
-    }
-
-    /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front
-    /// waiter.
-    pub(super) fn review_alarm(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
-        let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else {
-            return Step::Moved;
-        };
-        if wakes.must_pause() {
-            return Step::Ended(Served::Again);
-        }
-        wakes.steps += 1;
-        let at = at.max(self.supply.synced());
-        if !self.is_behind_held(number) {
-            self.supply.mint(at, front);
-        }
-        self.review_aside(rovers, number, at, wakes);
-        Step::Moved
     }
 
     /// The instant, in this queue's time, of an update about claim `number` as of `since_entered` nanoseconds after the
@@ -229,7 +198,7 @@ impl State {
 
     /// Decides what becomes of a part that is aside, as of `at`. If an older part is held, the queue may have been served
     /// up to an earlier instant only.
-    fn review_aside(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) {
+    pub(super) fn review_aside(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) {
         let Some(parts) = self.queue.parts() else { return };
         let (Some(part), Some(cost)) = (parts.joint_part(number), parts.part(number).map(|part| part.cost)) else {
             return;
@@ -263,6 +232,7 @@ impl State {
             return self.hold(rovers, number, stays, wakes);
         }
         self.set_aside(number, stage);
+        self.note_if_own_alarm(number, due, others);
         if has_arrived {
             self.announce_due(number, due, wakes);
         }
@@ -273,8 +243,8 @@ impl State {
         self.announce_held_due(wakes);
         let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
         let (Some(part), Some(due), ticket) = (&held.waiter.part, held.announced, held.waiter.ticket) else { return };
-        let now = now.max(self.supply.synced());
-        let stage = match part.others_due() {
+        let (now, number, others) = (now.max(self.supply.synced()), held.number, part.others_due());
+        let stage = match others {
             None => PartStage::Aside,
             Some(others) => match self.supply.start_by(held.waiter.cost, due.max(others)) {
                 Some(start) if start > now => PartStage::Alarm(start),
@@ -286,6 +256,7 @@ impl State {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
             self.set_held_aside(rovers, stage);
+            self.note_if_own_alarm(number, Some(due), others);
         }
     }
 
@@ -412,7 +383,7 @@ impl State {
     }
 
     /// Whether an older part is held.
-    fn is_behind_held(&self, number: u64) -> bool {
+    pub(super) fn is_behind_held(&self, number: u64) -> bool {
         self.queue.held().is_some_and(|held| held.number < number)
     }
 
@@ -435,7 +406,7 @@ impl State {
     }
 
     /// How many tokens of the debts charged since the part entered are not paid yet, if the queue begins at `start`.
-    fn debt_behind(&self, number: u64, start: u64) -> u64 {
+    pub(super) fn debt_behind(&self, number: u64, start: u64) -> u64 {
         let Some(parts) = self.queue.parts() else { return 0 };
         let charged = parts.part(number).map_or(0, |part| parts.charged.wrapping_sub(part.charged));
         if charged == 0 { 0 } else { charged.min(self.supply.shortfall(start)) }

@@ -144,6 +144,28 @@ fn a_faster_quota_that_pays_a_debt_serves_the_joint_claim_that_waits_aside_first
     assert!(joint.is_woken() && !newcomer.is_woken());
 }
 
+/// The part waits aside for the next step. Tokens can come in before that, also when a debt was charged meanwhile.
+#[test]
+fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside() {
+    let add: [fn(&Limiter, Grant<'_>); 3] = [
+        |_, mut earlier| earlier.settle(0),
+        |a, _| a.replenish(3),
+        |_, mut earlier| {
+            earlier.settle(9);
+            earlier.settle(0);
+        },
+    ];
+    for add in add {
+        let clock = ManualClock::new();
+        let a = limiter(&clock, Quota::new(5, 10 * MS).burst(5).stepped());
+        let earlier = a.try_acquire(3).unwrap();
+        let mut joint = spawn(join([(&a, 5)]));
+        assert_pending!(joint.poll());
+        add(&a, earlier);
+        assert!(a.try_acquire(1).is_err() && joint.is_woken());
+    }
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {

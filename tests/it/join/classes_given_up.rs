@@ -118,3 +118,32 @@ fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_
     drop(waits);
     assert_eq!((a.snapshot().waiting_tasks, a.snapshot().waiting_tokens), (0, 0));
 }
+
+/// What was set aside for the first claim goes back, and pays a part of the debt. The second claim has its tokens earlier
+/// than was known when it arrived.
+#[test]
+fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_later_claim_is_granted() {
+    let clock = ManualClock::new();
+    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
+    let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+    let [a, b] = ["a", "b"].map(|name| AnyLimiter::from(shared.class(name, Share::weight(1)).unwrap()));
+    let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
+    let mut earlier = shared.try_acquire(1).unwrap();
+    let mut dropped = spawn(join([(&a, 8), (&never, 1)]));
+    assert_pending!(dropped.poll());
+    // Four tokens are set aside, and the claim has its turn for the other four.
+    clock.advance(MS);
+    shared.tick();
+    earlier.settle(21);
+    let mut joint = spawn(join([(&b, 4), (&never, 0)]));
+    assert_pending!(joint.poll());
+    assert_eq!(shared.snapshot().quotas[0].level, -20);
+    drop(dropped);
+    assert_eq!(shared.snapshot().quotas[0].level, -16);
+    for _ in 0..20 {
+        clock.advance(MS);
+        shared.tick();
+        assert!(shared.try_acquire(1).is_err());
+    }
+    assert!(joint.is_woken());
+}

@@ -1,6 +1,7 @@
 //! Joint claims: all limiters or none, strictly in order in each queue, whatever happens to one of the limiters
 //! meanwhile.
 
+mod alone;
 mod cancellation;
 mod changes;
 #[cfg(feature = "keyed")]
