@@ -2,9 +2,9 @@
 //! `state/joint.rs`.
 //!
 //! Tokens that come in, and the end of a pause, make the due instant of this queue earlier, and with it the alarms that
-//! follow from it. While the limiter is in debt, no claim can be granted here. So these alarms are not set anew with each
-//! refund: they are noted as late, and all of them are due once the debt is paid. Between two steps of a quota, a refund looks at
-//! a bounded number of parts, the oldest first. The others keep their alarms, before the next step.
+//! follow from it. While the limiter is in debt, no claim can be granted here. So these alarms are not set anew with
+//! each refund: they are noted as late, and all of them are due once the debt is paid. Between two steps of a quota, a
+//! refund looks at a bounded number of parts, the oldest first. The others keep their alarms, before the next step.
 
 use super::State;
 use super::serving::{Served, Step};
