@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The alarm of a part that must be looked at before anything else is decided. No part waits for this instant: time has
-/// reached it when a queue is made.
+/// The alarm of a part that must be looked at before anything else is decided. It is no due instant of a part: time has reached
+/// it when a queue is made.
 pub(crate) const AT_ONCE: u64 = 0;
 
 #[derive(Debug, Default)]
@@ -27,9 +27,9 @@ pub(crate) struct Parts {
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
-    /// The parts that have an alarm because of a debt or a pause of this limiter: the other queues are ready earlier.
-    own_alarms: BTreeSet<u64>,
-    /// Tokens came in, or a pause was ended, since those alarms were set: they may be too late.
+    /// The parts that have an alarm because of a debt of this limiter: the other queues are ready earlier.
+    debt_alarms: BTreeSet<u64>,
+    /// Tokens came in since those alarms were set: they may be too late.
     may_be_late: bool,
     /// The parts that wait for an update.
     aside: BTreeSet<u64>,
@@ -230,9 +230,9 @@ impl Parts {
         self.make_due(first.into_iter());
     }
 
-    /// Does [`make_alarms_due`](Self::make_alarms_due) for the alarms that parts have because of a debt or a pause.
-    pub(crate) fn make_own_alarms_due(&mut self) {
-        let numbers = std::mem::take(&mut self.own_alarms);
+    /// Does [`make_alarms_due`](Self::make_alarms_due) for the alarms that parts have because of a debt.
+    pub(crate) fn make_debt_alarms_due(&mut self) {
+        let numbers = std::mem::take(&mut self.debt_alarms);
         self.may_be_late = false;
         self.make_due(numbers.into_iter());
     }
@@ -241,19 +241,19 @@ impl Parts {
         numbers.for_each(|number| self.move_to(number, PartStage::Alarm(AT_ONCE)));
     }
 
-    /// Part `number` has an alarm because of a debt or a pause.
-    pub(crate) fn note_own_alarm(&mut self, number: u64) {
-        self.own_alarms.insert(number);
+    /// Part `number` has an alarm because of a debt.
+    pub(crate) fn note_debt_alarm(&mut self, number: u64) {
+        self.debt_alarms.insert(number);
     }
 
-    /// The alarms that parts have because of a debt or a pause may be too late from now on.
+    /// The alarms that parts have because of a debt may be too late from now on.
     pub(crate) fn note_late_alarms(&mut self) {
-        self.may_be_late = !self.own_alarms.is_empty();
+        self.may_be_late = !self.debt_alarms.is_empty();
     }
 
-    /// The oldest part whose alarm may be too late.
+    /// The oldest part with an alarm because of a debt, if these alarms may be too late.
     pub(crate) fn first_late(&self) -> Option<u64> {
-        if self.may_be_late { self.own_alarms.first().copied() } else { None }
+        if self.may_be_late { self.debt_alarms.first().copied() } else { None }
     }
 
     /// Moves a part, which must not be held, to another stage.
@@ -263,7 +263,8 @@ impl Parts {
             PartStage::Place => drop(self.places.remove(&number)),
             PartStage::Alarm(at) => {
                 self.alarms.remove(&(at, number));
-                self.own_alarms.remove(&number);
+                self.debt_alarms.remove(&number);
+                self.may_be_late &= !self.debt_alarms.is_empty();
             }
             PartStage::Blocked => drop(self.blocked.remove(&number)),
             PartStage::Aside => drop(self.aside.remove(&number)),

@@ -1,10 +1,10 @@
 //! Alarms: the instants at which the parts of joint claims that wait aside are looked at. The rule that sets them is in
 //! `state/joint.rs`.
 //!
-//! Tokens that come in, and the end of a pause, make the due instant of this queue earlier, and with it the alarms that
-//! follow from it. While the limiter is in debt, no claim can be granted here. So these alarms are not set anew with
-//! each refund: they are noted as late, and all of them are due once the debt is paid. Between two steps of a quota, a
-//! refund looks at a bounded number of parts, the oldest first. The others keep their alarms, before the next step.
+//! Tokens that come in make the due instant of this queue earlier, and with it the alarms that follow from it. While the
+//! limiter is in debt, no claim can be granted here. So these alarms are not set anew with each refund: they are noted as
+//! late, and all of them are due once the debt is paid. Between two steps of a quota, a refund looks at a bounded number of
+//! parts, those with the earliest alarms. The others keep their alarms, before the next step.
 
 use super::State;
 use super::serving::{Served, Step};
@@ -13,7 +13,7 @@ use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
 /// How many parts a refund between two steps of a quota looks at.
-const MOST_RUNG: usize = 32;
+const MOST_MADE_DUE: usize = 32;
 
 impl State {
     /// The next instant at which a part that waits aside must be looked at, if there is one.
@@ -34,15 +34,15 @@ impl State {
     }
 
     /// Part `number`, which is due here at `due` and in the other queues at `others`, waits aside. Notes whether it has an
-    /// alarm because of a debt or a pause of this limiter.
-    pub(super) fn note_if_own_alarm(&mut self, number: u64, due: Option<u64>, others: Option<u64>) {
-        let opens = self.supply.scheduled(self.supply.claimed());
+    /// alarm because of a debt of this limiter.
+    pub(super) fn note_if_debt_alarm(&mut self, number: u64, due: Option<u64>, others: Option<u64>) {
+        let start = self.supply.claimed();
         if due > others
-            && opens > Some(self.supply.synced())
+            && self.supply.minted(start.wrapping_sub(self.debt_behind(number, start))) > Some(self.supply.synced())
             && let Some(parts) = self.queue.parts_mut()
             && let Some(PartStage::Alarm(_)) = parts.stage(number)
         {
-            parts.note_own_alarm(number);
+            parts.note_debt_alarm(number);
         }
     }
 
@@ -57,28 +57,27 @@ impl State {
         if let Some(parts) = self.queue.parts_mut()
             && self.supply.quotas().iter().any(|quota| quota.quota.is_stepped())
         {
-            parts.make_first_alarms_due(MOST_RUNG);
+            parts.make_first_alarms_due(MOST_MADE_DUE);
         }
     }
 
-    /// The alarms that parts have because of a debt or a pause may be too late. The parts are looked at before another claim
-    /// is granted.
-    pub(super) fn note_late_alarms(&mut self) {
+    /// The alarms that parts have because of a debt may be too late. The parts are looked at before another claim is granted.
+    fn note_late_alarms(&mut self) {
         let Some(parts) = self.queue.parts_mut() else { return };
         parts.note_late_alarms();
         if self.late_alarm().is_some_and(|(at, _)| at <= self.supply.synced()) {
-            self.make_own_alarms_due();
+            self.make_debt_alarms_due();
         }
     }
 
-    fn make_own_alarms_due(&mut self) {
+    fn make_debt_alarms_due(&mut self) {
         if let Some(parts) = self.queue.parts_mut() {
-            parts.make_own_alarms_due();
+            parts.make_debt_alarms_due();
         }
     }
 
-    /// The quotas are others now, and with them the time that the tokens of each part take: all parts with an alarm are
-    /// looked at before another claim is decided. Takes time in proportion to their number.
+    /// The quotas are others now, or a pause has ended early: all parts with an alarm are looked at before another claim is
+    /// decided. Takes time in proportion to their number.
     pub(super) fn make_alarms_due(&mut self) {
         if let Some(parts) = self.queue.parts_mut() {
             parts.make_alarms_due();
@@ -101,7 +100,7 @@ impl State {
             if !self.is_behind_held(number) {
                 self.supply.mint(earlier, front);
             }
-            self.make_own_alarms_due();
+            self.make_debt_alarms_due();
             return Step::Moved;
         }
         if wakes.must_pause() {
@@ -144,5 +143,21 @@ mod tests {
         assert_eq!(claims.each_ref().map(|claim| claim.is_woken()), [false; 3]);
         earlier.settle(97);
         assert_eq!(claims.each_ref().map(|claim| claim.is_woken()), [true; 3]);
+    }
+
+    /// The first claim waits for the end of a pause only: the debt was charged after it had come. If its alarm counted as one
+    /// that the debt causes, each refund would move the alarms of all claims.
+    #[test]
+    fn a_refund_moves_no_alarm_though_the_oldest_claim_waits_for_no_debt() {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(9)).clock(clock).build().unwrap();
+        let mut earlier = limiter.try_acquire(1).unwrap();
+        limiter.pause_for(Duration::from_secs(5));
+        let mut claims = [(); 3].map(|()| spawn(join([(&limiter, 1)])));
+        assert!(claims[0].poll().is_pending());
+        earlier.settle(1_000);
+        claims[1..].iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+        (100..1_000).rev().for_each(|cost| earlier.settle(cost));
+        assert!(limiter.core().state.lock().queue.parts().is_some_and(|parts| parts.first_late().is_some()));
     }
 }

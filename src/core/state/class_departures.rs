@@ -83,17 +83,19 @@ impl State {
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
     pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
-        let Some(classes) = classes_in(&mut self.rare) else { return };
-        let leaf = classes.entry(class).leaf;
-        let was_in_service = classes.scheduler.tree.picked();
-        let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
-        self.supply.shift(gone.cost - paid);
-        self.queue.shift_held(gone.cost - paid);
-        self.supply.raise_ceiling(paid);
-        self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
-        if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
-            self.supply.cut(self.front_ticket());
-        }
+        self.adding_tokens(|state| {
+            let Some(classes) = classes_in(&mut state.rare) else { return };
+            let leaf = classes.entry(class).leaf;
+            let was_in_service = classes.scheduler.tree.picked();
+            let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
+            state.supply.shift(gone.cost - paid);
+            state.queue.shift_held(gone.cost - paid);
+            state.supply.raise_ceiling(paid);
+            state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
+            if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
+                state.supply.cut(state.front_ticket());
+            }
+        });
     }
 
     /// Empties the place of a future that is done with it, in any state.

@@ -23,7 +23,7 @@
 //! - When its due instant changes, a queue sends an *update* to all queues of the claim, and each decides anew. A part that
 //!   is held too early for the new joint due instant goes aside again. The end of a pause, another quota, and tokens that
 //!   are added or refunded make instants earlier: the parts that wait aside because of them are looked at before any other
-//!   claim is granted; see `state/alarms.rs`.
+//!   claim is granted; between two steps of a quota, a bounded number of them. See `state/alarms.rs`.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
@@ -34,7 +34,7 @@
 //!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
 //!   queue while a part waits aside, as it does while a claim waits in the queue.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part. But tokens that are there
-//!   already when the debt is charged, or that come in at once later, pay the debt first.
+//!   already when the debt is charged, or that come in at once later, pay the debt first; and with classes all do.
 //! - A queue with a held part that is ready mints no further than the instant at which it became ready. When it receives
 //!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
 //!   older part then saves tokens above the burst from that instant on, and not from one at which it was not in front.
@@ -64,8 +64,9 @@
 //! to mint the part's cost; and if the joint due instant changes while the part is held, also for the time up to that
 //! change.
 //!
-//! A part costs O(log n) for n parts in the queue each time it changes its stage, and once O(1) for each such change. One
-//! serving pass looks at no part that is neither due nor next.
+//! A part costs O(log n) for n parts in the queue each time it changes its stage, and when a pause ends, the quota changes, or
+//! a debt is paid. One serving pass looks at no part that is neither due nor next; a refund between two steps of a quota looks
+//! at up to 32 more.
 
 use super::serving::Step;
 use super::{ServeResult, Served, State};
@@ -232,7 +233,7 @@ impl State {
             return self.hold(rovers, number, stays, wakes);
         }
         self.set_aside(number, stage);
-        self.note_if_own_alarm(number, due, others);
+        self.note_if_debt_alarm(number, due, others);
         if has_arrived {
             self.announce_due(number, due, wakes);
         }
@@ -256,7 +257,7 @@ impl State {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
             self.supply.mint(now, Some(ticket));
             self.set_held_aside(rovers, stage);
-            self.note_if_own_alarm(number, Some(due), others);
+            self.note_if_debt_alarm(number, Some(due), others);
         }
     }
 

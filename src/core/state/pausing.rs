@@ -56,6 +56,6 @@ impl State {
         if let Some(source) = self.supply.source_mut() {
             source.wake_task();
         }
-        self.note_late_alarms();
+        self.make_alarms_due();
     }
 }

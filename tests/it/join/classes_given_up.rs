@@ -147,3 +147,24 @@ fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_lat
     }
     assert!(joint.is_woken());
 }
+
+/// What was set aside for a plain claim comes in between two steps of the quota, and is enough for the joint claim that waits
+/// for the next step.
+#[test]
+fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_that_waits_for_a_step() {
+    let clock = ManualClock::new();
+    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
+    let shared = build(Quota::new(10, 10 * MS).burst(10).stepped()).classes().build().unwrap();
+    let other = AnyLimiter::from(build(Quota::per_second(1)).build().unwrap());
+    let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
+    let b = AnyLimiter::from(b);
+    let mut dropped = spawn(a.consume(25));
+    assert_pending!(dropped.poll());
+    let mut joint = spawn(join([(&b, 5), (&other, 1)]));
+    assert_pending!(joint.poll());
+    clock.advance(10 * MS);
+    shared.tick();
+    assert!(!joint.is_woken());
+    drop(dropped);
+    assert!(shared.try_acquire(10).is_err() && joint.is_woken());
+}

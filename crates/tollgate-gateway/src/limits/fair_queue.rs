@@ -102,7 +102,8 @@ impl FairQueue {
     }
 
     /// Takes `cost` tokens of the limit of all, if they are there and no request waits. The caller owes their
-    /// [release](Limiter::release). A request that need not wait needs no class of its own in its group.
+    /// [release](Limiter::release). A request that need not wait needs no class of its own in its group. Never succeeds for
+    /// clients under a ceiling.
     pub(crate) fn take_now(&self, client: &Client, cost: u64) -> bool {
         self.of(client).class.consume(cost).try_now().map(Grant::forget).is_ok()
     }
@@ -186,7 +187,7 @@ impl Group {
         clients: KeyedBuilder<Client>,
     ) -> Result<Self, ConfigError> {
         let class = all.class(name, share)?;
-        // Without a quota a client owes nothing: it is forgotten unless it waits, or has tokens in flight.
+        // Without a quota a client owes nothing: it is forgotten unless it waits.
         let clients = clients.unbounded_keys().parent(&class).build()?;
         Ok(Self { class, clients, waiting: AtomicUsize::new(0) })
     }
