@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::net::TcpListener;
 
 const LIMITS: &str = "quota = \"100000/s\"\nin_flight = 5\nmax_wait = \"1s\"\n[keys]\nheader = \"x-api-key\"\n\
                       quota = \"100000/s\"\n";
@@ -42,11 +41,6 @@ fn change(fixture: &TestGateway, upstreams: &[SocketAddr], tables: &str) {
 fn statuses(fixture: &TestGateway) -> Vec<(bool, usize)> {
     let seen = fixture.gateway.limits.config().upstreams.statuses();
     seen.into_iter().map(|seen| (seen.is_healthy, seen.in_flight)).collect()
-}
-
-/// An address at which nothing listens.
-async fn nowhere() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
 /// An upstream that answers with the body of the request, and fails its checks when it is told to.
@@ -125,10 +119,11 @@ async fn an_upstream_whose_checks_fail_is_left_and_returns() {
 #[tokio::test]
 async fn an_upstream_that_dies_is_left_and_returns_when_it_listens_again() {
     let (_well, well) = Switch::start().await;
-    let dead = nowhere().await;
+    let port = reserved_port();
+    let dead = port.local_addr().unwrap();
     let fixture = fixture(&[dead, well], HEALTH).await;
     until("left", || !statuses(&fixture)[0].0).await;
-    let listener = TcpListener::bind(dead).await.unwrap();
+    let listener = port.listen(16).unwrap();
     let router = Router::new().fallback(async || "alive");
     tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, router)));
     until("returned", || statuses(&fixture)[0].0).await;
@@ -138,7 +133,7 @@ async fn an_upstream_that_dies_is_left_and_returns_when_it_listens_again() {
 #[tokio::test]
 async fn a_request_for_which_there_is_no_connection_goes_to_another_upstream_with_its_body() {
     let (well, address) = Switch::start().await;
-    let fixture = fixture(&[nowhere().await, address], "").await;
+    let fixture = fixture(&[nowhere(), address], "").await;
     // Half of them go to the dead upstream first.
     for count in 1..=40 {
         assert_eq!(post(&fixture).await, (StatusCode::OK, "a body".to_owned()));
@@ -167,7 +162,7 @@ async fn a_request_that_may_have_been_sent_is_not_sent_again() {
 #[tokio::test]
 async fn failed_connections_count_as_failures_between_checks() {
     let ((first, a), (_well, b)) = (Switch::start().await, Switch::start().await);
-    let dead = nowhere().await;
+    let dead = nowhere();
     let fixture = fixture(&[a, b], RARELY).await;
     until("checked", || first.checks() == 1).await;
     // Without the checks at the start, which would count too.
@@ -180,14 +175,14 @@ async fn failed_connections_count_as_failures_between_checks() {
 
 #[tokio::test]
 async fn without_checks_dead_upstreams_are_502() {
-    let fixture = fixture(&[nowhere().await, nowhere().await], "").await;
+    let fixture = fixture(&[nowhere(), nowhere()], "").await;
     assert_eq!(post(&fixture).await.0, StatusCode::BAD_GATEWAY);
     assert_eq!(statuses(&fixture), [(true, 0), (true, 0)]);
 }
 
 #[tokio::test]
 async fn without_a_healthy_upstream_the_answer_is_503_at_once() {
-    let fixture = fixture(&[nowhere().await, nowhere().await], &HEALTH.replace("2ms", "1500ms")).await;
+    let fixture = fixture(&[nowhere(), nowhere()], &HEALTH.replace("2ms", "1500ms")).await;
     // The first checks fail, and then connections.
     while statuses(&fixture).iter().any(|seen| seen.0) {
         assert!([StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE].contains(&post(&fixture).await.0));
@@ -226,7 +221,7 @@ async fn the_upstream_with_fewer_requests_in_flight_is_chosen_until_a_response_e
 #[tokio::test]
 async fn a_websocket_keeps_its_upstream_busy() {
     let (upstream, address) = RawUpstream::start().await;
-    let fixture = fixture(&[nowhere().await, address], "[[routes]]\npath = \"/\"\nwebsockets = true\n").await;
+    let fixture = fixture(&[nowhere(), address], "[[routes]]\npath = \"/\"\nwebsockets = true\n").await;
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     let mut client = Raw::sent(fixture.address, ask).await;
     let mut other = upstream.accept().await;

@@ -17,13 +17,28 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tollgate::ManualClock;
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any test takes on any machine: it only stops a test that hangs.
 pub(crate) const HANG_LIMIT: Duration = Duration::from_secs(180);
+
+/// A port at which nothing listens yet. No other test gets it while the socket lives.
+pub(crate) fn reserved_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    socket
+}
+
+/// An address at which nothing listens until the process ends.
+pub(crate) fn nowhere() -> SocketAddr {
+    let socket = reserved_port();
+    let address = socket.local_addr().unwrap();
+    std::mem::forget(socket);
+    address
+}
 
 /// The bodies for requests below `/stream`, one each, chunk by chunk.
 type Streams = Arc<Mutex<VecDeque<mpsc::UnboundedReceiver<&'static str>>>>;

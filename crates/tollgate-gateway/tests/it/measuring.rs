@@ -1,6 +1,6 @@
 //! The metrics of the program itself: the upstream's latency and status, refusals by reason, and buckets.
 
-use super::fixture::{Upstream, serve};
+use super::fixture::{Upstream, nowhere, serve};
 use super::process::Process;
 
 use axum::Router;
@@ -58,8 +58,7 @@ async fn the_upstream_has_a_histogram_and_counters_by_class_and_by_fault() {
 
 #[tokio::test]
 async fn an_upstream_that_is_not_there_counts_as_an_error_of_connecting() {
-    let nowhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let gateway = Process::start("unconnected", nowhere, &limits(KEYS));
+    let gateway = Process::start("unconnected", nowhere(), &limits(KEYS));
     assert_eq!(status(gateway.address, "/", "k-ann").await, 502);
     let seen = metrics(gateway.admin).await;
     assert_eq!(seen["gateway_upstream_errors_total{reason=\"connect\"}"], 1.0);

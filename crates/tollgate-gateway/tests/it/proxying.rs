@@ -83,8 +83,7 @@ async fn status_of(fixture: &TestGateway, path: &str) -> (StatusCode, String) {
 #[tokio::test]
 async fn a_failed_upstream_and_a_late_one_have_different_status_codes() {
     let document = "application/problem+json".to_owned();
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let fixture = TestGateway::before(Upstream::default(), nobody, OPEN).await;
+    let fixture = TestGateway::before(Upstream::default(), nowhere(), OPEN).await;
     assert_eq!(status_of(&fixture, "/").await, (StatusCode::BAD_GATEWAY, document.clone()));
     let late = serve(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
     let fixture = TestGateway::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
