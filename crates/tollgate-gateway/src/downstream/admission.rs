@@ -199,8 +199,8 @@ impl Admission {
         };
         let others =
             if self.needs_other_limits(limits) { Some(self.take_from_other_limits(limits, left).await?) } else { None };
-        let claim = limits.fair_queue.claim(client, *cost, left.get()).map_err(Rejected::by_all)?;
-        let all = left.spend(pin!(limits.fair_queue.wait(client, claim))).await.map_err(Rejected::by_all)?;
+        let max_wait = left.get();
+        let all = left.spend(pin!(limits.fair_queue.admit(client, *cost, max_wait))).await.map_err(Rejected::by_all)?;
         all.forget();
         Ok(self.admitted(connection, own, others))
     }

@@ -10,7 +10,6 @@ use crate::request::client_hash::ClientHash;
 /// The keyed limiters of the gateway, whose keys contain clients.
 pub(crate) type KeyedLimiter<K> = tollgate::KeyedLimiter<K, ClientHash>;
 pub(crate) type KeyedBuilder<K> = tollgate::KeyedBuilder<K, ClientHash>;
-pub(crate) type KeyedConsume<'a, K> = tollgate::KeyedConsume<'a, K, ClientHash>;
 pub(crate) type KeyedGrant<'a, K> = tollgate::KeyedGrant<'a, K, ClientHash>;
 pub(crate) type OwnedKeyedGrant<K> = tollgate::OwnedKeyedGrant<K, ClientHash>;
 

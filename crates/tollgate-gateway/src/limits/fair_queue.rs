@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use futures::poll;
 use tollgate::{Class, ConfigError, ConsumeError, Grant, Limiter, Share};
 
-use super::builders::{KeyedBuilder, KeyedConsume, KeyedLimiter, OwnedKeyedGrant};
+use super::builders::{KeyedBuilder, KeyedLimiter, OwnedKeyedGrant};
 use crate::config::Config;
 use crate::request::client::Client;
 use crate::request::keys::Keys;
@@ -87,18 +87,16 @@ impl FairQueue {
         max_wait: Duration,
     ) -> Result<OwnedKeyedGrant<Client>, ConsumeError> {
         self.check_full(client, cost)?;
-        self.wait(client, self.of(client).clients.clone().consume_owned(*client, cost).within(max_wait)).await
-    }
-
-    /// A claim on `cost` tokens, to be awaited by [`wait`](Self::wait). The errors are those of [`admit`](Self::admit).
-    pub(crate) fn claim<'a>(
-        &'a self,
-        client: &'a Client,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Result<KeyedConsume<'a, Client>, ConsumeError> {
-        self.check_full(client, cost)?;
-        Ok(self.of(client).clients.consume(client, cost).within(max_wait))
+        let Group { clients, waiting, .. } = self.of(client);
+        let mut claim = pin!(clients.clone().consume_owned(*client, cost).within(max_wait));
+        if let Poll::Ready(granted) = poll!(claim.as_mut()) {
+            return granted;
+        }
+        if self.max_waiting == 0 {
+            return Err(ConsumeError::QueueFull { waiting: 0 });
+        }
+        let _waits = Waits::of(waiting);
+        claim.await
     }
 
     /// Takes `cost` tokens of the limit of all, if they are there and no request waits. The caller owes their
@@ -106,23 +104,6 @@ impl FairQueue {
     /// clients under a ceiling.
     pub(crate) fn take_now(&self, client: &Client, cost: u64) -> bool {
         self.of(client).class.consume(cost).try_now().map(Grant::forget).is_ok()
-    }
-
-    /// Waits for a claim of `client`.
-    pub(crate) async fn wait<T>(
-        &self,
-        client: &Client,
-        claim: impl Future<Output = Result<T, ConsumeError>>,
-    ) -> Result<T, ConsumeError> {
-        let mut claim = pin!(claim);
-        if let Poll::Ready(granted) = poll!(claim.as_mut()) {
-            return granted;
-        }
-        if self.max_waiting == 0 {
-            return Err(ConsumeError::QueueFull { waiting: 0 });
-        }
-        let _waits = Waits::of(&self.of(client).waiting);
-        claim.await
     }
 
     /// Refuses a request that finds too many others, which it could not pass. One that costs nothing does not wait.
