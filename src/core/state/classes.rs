@@ -127,20 +127,14 @@ impl State {
     }
 
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
-    pub(super) fn serve_classes(
-        &mut self,
-        rovers: &Rovers,
-        PassTime { now, read }: PassTime,
-        reach: Reach,
-        wakes: &mut Wakes,
-    ) -> Served {
+    pub(super) fn serve_classes(&mut self, rovers: &Rovers, time: PassTime, reach: Reach, wakes: &mut Wakes) -> Served {
         if self.awaited_child().is_some() {
             return Served::Stopped;
         }
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        self.serve_steps(now, reach, |state, now| state.serve_class(rovers, PassTime { now, read }, reach, wakes))
+        self.serve_steps(time, reach, |state, time| state.serve_class(rovers, time, reach, wakes))
     }
 
     /// Moves a part of a joint claim that can move, or else takes the next step of the scheduler, if it is due: serves an

@@ -185,29 +185,27 @@ impl State {
     fn serve_as<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,
-        PassTime { now, read }: PassTime,
+        time: PassTime,
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        self.serve_steps(now, reach, |state, now| {
-            state.serve_front::<PLAIN>(rovers, PassTime { now, read }, reach, end, wakes)
-        })
+        self.serve_steps(time, reach, |state, time| state.serve_front::<PLAIN>(rovers, time, reach, end, wakes))
     }
 
     /// Takes steps until one of them ends the pass.
     #[inline(always)]
     pub(super) fn serve_steps(
         &mut self,
-        mut now: u64,
+        mut time: PassTime,
         reach: Reach,
-        mut step: impl FnMut(&mut Self, u64) -> Step,
+        mut step: impl FnMut(&mut Self, PassTime) -> Step,
     ) -> Served {
         let mut is_stopped = false;
         loop {
-            now = now.max(self.supply.synced());
-            match step(self, now) {
-                Step::Left if reach == Reach::Decision => (now, is_stopped) = (self.supply.synced(), true),
+            time.now = time.now.max(self.supply.synced());
+            match step(self, time) {
+                Step::Left if reach == Reach::Decision => (time.now, is_stopped) = (self.supply.synced(), true),
                 Step::Moved | Step::Left => {}
                 Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
                 Step::Ended(served) => return served,
