@@ -143,7 +143,6 @@
 //! | [`tollgate-tower`](https://docs.rs/tollgate-tower) | `LimitLayer` for axum, tonic, hyper and reqwest, in flight to the end of the body; refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
 //! | [`tollgate-redis`](https://docs.rs/tollgate-redis) | `RedisStore`, which keeps distributed quotas in Redis or Valkey |
 //! | [`tollgate-postgres`](https://docs.rs/tollgate-postgres) | `PostgresStore`, which keeps them in PostgreSQL |
-//! | `tollgate-gateway` | a reverse proxy with limits from a file |
 //!
 //! # When not to use it
 //!
