@@ -272,3 +272,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/choosing.md")]
 struct Choosing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../tests/misuse.md")]
+struct Misuse;

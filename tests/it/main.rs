@@ -1,9 +1,8 @@
 //! The integration tests, in one binary: a folder or a file for each subject.
 //!
 //! Some tests are binaries of their own, because they need a process of their own: `alloc.rs` (its allocator counts),
-//! `fine_timer_files.rs` (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the
-//! compiler). A test here must not need a process to itself: under `cargo test` all share one, under cargo-nextest each
-//! has its own.
+//! `fine_timer_files.rs` (it counts open files) and `loom` (another build of the crate). A test here must not need a
+//! process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 
@@ -33,12 +32,14 @@ mod join;
 mod keyed;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod must_use;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod observed_events;
 mod oracle;
 mod oracle_histories;
 mod oracle_itself;
 mod paused_time;
+mod public_types;
 mod queue;
 mod quota_text;
 mod rate_law;
