@@ -18,7 +18,7 @@ use tollgate::{Limiter, Quota};
 async fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
 
-    // Each event costs its length. The burst is what a task that runs late can catch up with (docs/choosing.md).
+    // Each event costs its length. The burst is what a task that runs late can catch up with (docs/guide/choosing.md).
     let letters = Limiter::new(Quota::per_second(50).burst(10))?;
     let events = stream::iter(["one", "two", "three", "four", "five", "six"]);
     let mut events = events.pace_by(&letters, |event| event.len() as u64);

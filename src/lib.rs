@@ -112,7 +112,7 @@
 //!
 //! `DESIGN.md` explains the design and why these guarantees hold.
 //!
-//! `docs/choosing.md` helps to choose the numbers: rate, burst, in-flight cap, longest wait.
+//! `docs/guide/choosing.md` helps to choose the numbers: rate, burst, in-flight cap, longest wait.
 //!
 //! # Other executors
 //!
@@ -270,7 +270,7 @@ pub use {
 struct Readme;
 
 #[cfg(doctest)]
-#[doc = include_str!("../docs/choosing.md")]
+#[doc = include_str!("../docs/guide/choosing.md")]
 struct Choosing;
 
 #[cfg(doctest)]

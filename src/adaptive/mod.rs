@@ -66,8 +66,8 @@
 //!   refusal. At 10 requests per second and the default settle time, that is about 1 request in 90.
 //! * **Many processes that send few requests per second each share a limit badly.** After the limit has fallen, each
 //!   process needs a refusal of its own to notice. Below about one request per second each, no client can use the limit
-//!   and be refused rarely (docs/decisions.md has the reason); up to some tens per second each, more requests are refused
-//!   than of one client. Let the tasks of one process share an `Adaptive` instead.
+//!   and be refused rarely (`benches/adaptive/bound.rs` has the proof). Up to some tens per second each, more requests
+//!   are refused than of one client. Let the tasks of one process share an `Adaptive` instead.
 //! * **It does not retry.** The caller decides whether a refused request is sent again.
 //! * **It does not distinguish the refusals of several resources**: use an `Adaptive` for each resource.
 //! * **It does not know what a request waited for.** A wait for another quota, for the in-flight cap or for the ceiling
