@@ -1,11 +1,7 @@
-//! Metrics and spans of tollgate in an OpenTelemetry collector, over OTLP.
-//!
-//! `recorder.rs` and `telemetry.rs` are to be copied. `collector.rs` is only a stand-in for a collector.
+//! Metrics and spans of tollgate limiters in OpenTelemetry, over OTLP.
 
-mod collector;
 mod recorder;
 mod telemetry;
 
-pub use collector::{Collector, Point, line_of};
 pub use recorder::OtelRecorder;
 pub use telemetry::Telemetry;

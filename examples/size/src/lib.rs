@@ -5,7 +5,7 @@
 //! * [`event`], [`trace`], [`read`], [`demo`]: where the calls come from;
 //! * [`replay`]: makes the calls on a real limiter in simulated time, and returns how long each of them waits;
 //! * [`summary`], [`goal`], [`search`]: the waits in a few numbers, and the smallest quota that meets the goal;
-//! * [`outcome`], [`report`], [`table`], [`timeline`], [`picture`]: what is printed and drawn.
+//! * [`outcome`], [`report`], [`table`]: what is printed.
 
 use std::error::Error;
 
@@ -17,7 +17,6 @@ pub mod malformed;
 pub mod options;
 pub mod outcome;
 pub mod per;
-pub mod picture;
 pub mod read;
 pub mod replay;
 pub mod report;
@@ -25,7 +24,6 @@ pub mod search;
 pub mod share;
 pub mod summary;
 pub mod table;
-pub mod timeline;
 pub mod trace;
 
 pub type Failure = Box<dyn Error + Send + Sync>;

@@ -77,10 +77,6 @@ pub struct Options {
     /// The period of the rates of the search, which are whole numbers
     #[arg(long, value_enum, default_value = "s")]
     pub per: Per,
-
-    /// The file for the picture, an SVG
-    #[arg(long, default_value = "target/size.svg")]
-    pub picture: PathBuf,
 }
 
 impl Options {

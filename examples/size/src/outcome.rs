@@ -3,14 +3,12 @@
 use crate::goal::Goal;
 use crate::replay::{Candidate, Replay, Setting};
 use crate::summary::Summary;
-use crate::timeline::Timeline;
 use crate::trace::Trace;
 use tollgate::ConfigError;
 
 pub struct Outcome {
     pub candidate: Candidate,
     pub summary: Summary,
-    pub timeline: Timeline,
     /// `None` without a goal.
     pub meets_goal: Option<bool>,
 }
@@ -27,7 +25,6 @@ impl Outcome {
         Ok(Self {
             candidate,
             summary: Summary::new(events, &waits),
-            timeline: Timeline::new(events, &waits),
             meets_goal: goal.map(|goal| goal.is_met(waits.len(), waits.iter().copied())),
         })
     }

@@ -1,16 +1,15 @@
-//! What the program does: read, replay, search, print, draw.
+//! What the program does: read, replay, search, print.
 
 use crate::Failure;
 use crate::goal::Goal;
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::picture;
 use crate::read::{self, Collected, Format};
 use crate::replay::Candidate;
 use crate::search::{Search, TradeOff};
 use crate::table;
 use crate::trace::Trace;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Write, stdin};
 use std::path::Path;
 
@@ -77,7 +76,6 @@ fn compare(options: &Options, trace: &Trace, goal: Option<Goal>, output: &mut dy
     let outcomes = options.quota.iter().map(|quota| Outcome::new(trace, *quota, options.setting(), goal));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
     table::outcomes(output, &outcomes)?;
-    draw(options, trace, &outcomes, &[], output)?;
     if goal.is_none() {
         outcomes.iter().try_for_each(|outcome| table::last_line(output, outcome))?;
         return Ok(Verdict::Done);
@@ -101,22 +99,7 @@ fn find(options: &Options, trace: &Trace, goal: Goal, output: &mut dyn Write) ->
     let outcomes = [Outcome::new(trace, candidate, options.setting(), Some(goal))?];
     table::outcomes(output, &outcomes)?;
     table::choice(output, &search, TradeOff { burst, rate: Some(rate) }, max_burst)?;
-    draw(options, trace, &outcomes, &trade_offs, output)?;
     conclude(output, outcomes.first())
-}
-
-fn draw(
-    options: &Options,
-    trace: &Trace,
-    outcomes: &[Outcome],
-    trade_offs: &[TradeOff],
-    output: &mut dyn Write,
-) -> Result<(), Failure> {
-    if let Some(folder) = options.picture.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    picture::draw(&options.picture, trace, outcomes, trade_offs, options.per)?;
-    Ok(writeln!(output, "\npicture: {}", options.picture.display())?)
 }
 
 fn conclude(output: &mut dyn Write, chosen: Option<&Outcome>) -> Result<Verdict, Failure> {

@@ -97,12 +97,11 @@ impl Server {
     }
 
     /// The id of the server's first process, the parent of all others.
-    #[allow(dead_code, reason = "for the example `asks`")]
+    #[allow(dead_code, reason = "for the bench `asks`")]
     pub fn process(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
 
-    #[allow(dead_code, reason = "for the example `faults`")]
     pub fn port(&self) -> u16 {
         self.port
     }

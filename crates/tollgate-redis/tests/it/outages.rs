@@ -132,6 +132,46 @@ async fn a_killed_redis_that_restarts_empty_grants_its_initial_tokens_and_no_lea
     assert!(granted <= may + 5 * RATE / 10, "{granted} of {may}");
 }
 
+/// The nodes stay connected, and learn of the loss from their next answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_flushed_is_noticed_by_each_node_and_grants_no_lease_twice() {
+    let Some(server) = Server::start() else { return };
+    let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
+    world.recovers().await;
+    redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
+    let is_noticed = || world.stores.iter().all(|store| store.snapshot().losses == 1);
+    world.comes_to("each node notices the loss", is_noticed).await;
+    world.recovers().await;
+    assert_eq!(world.outages(), 0);
+    let (granted, may) = world.stop().await;
+    // The bucket is empty again, as the quota says. In addition there are the tokens promised to the two nodes before they
+    // noticed: a turn and a quarter each.
+    assert!(granted <= may + 5 * RATE / 20, "{granted} of {may}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_redis_with_an_append_only_file_continues_to_the_token() {
+    let Some(mut server) = Server::start_with(&["--appendonly", "yes"]) else { return };
+    let store = open_store(&server.url(), "file").await;
+    let ask = |number, want| {
+        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
+        ask.want = want;
+        ask
+    };
+    assert_eq!(store.ask(ask(1, 30)).await.unwrap().remaining, 70);
+    server.restart();
+    let again = async {
+        loop {
+            match store.ask(ask(2, 20)).await {
+                Ok(grant) => break grant,
+                Err(_) => store.backoff(1).await,
+            }
+        }
+    };
+    let grant = timeout(FOR_EVER, again).await.expect("the request is not answered");
+    assert_eq!((grant.before, grant.remaining), (1, 50));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_are_flushed_are_sent_again() {
     let Some(server) = Server::start() else { return };

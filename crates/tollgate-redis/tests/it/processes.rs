@@ -1,4 +1,4 @@
-//! Four real processes, one of which is killed.
+//! Real processes, one of which is killed or stands still.
 
 use super::server::{FOR_EVER, Server, open_store};
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use tollgate::{Limiter, Quota};
 const RATE: u64 = 4_000;
 const BURST: u64 = 400;
 
-/// Not a test of its own: the code of each of the four processes.
+/// Not a test of its own: the code of each process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
@@ -62,12 +62,26 @@ impl Node {
         }
     }
 
+    /// Sends a signal that stops or continues the process.
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
     /// Kills the process. Returns its last reported number.
     fn end(mut self) -> u64 {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         while self.listen() {}
         self.granted
+    }
+}
+
+/// Also of a process that stands still.
+impl Drop for Node {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
     }
 }
 
@@ -85,4 +99,23 @@ fn when_one_of_four_processes_is_killed_the_others_take_its_share_and_no_token_m
     let total = first + others.iter().sum::<u64>();
     println!("{first} and {others:?}: {total} of {may}");
     assert!(total <= may, "{total} of {may}");
+}
+
+/// It continues with what is left of its lease, of which the time has passed.
+#[test]
+fn a_process_that_stood_still_is_served_again_and_the_two_get_no_token_more() {
+    let Some(server) = Server::start() else { return };
+    let began = Instant::now();
+    let mut nodes = [Node::start(&server.url()), Node::start(&server.url())];
+    nodes.iter_mut().for_each(|node| node.comes_to(1_000));
+    nodes[0].signal("-STOP");
+    // Three seconds of the whole rate, which is longer than a lease.
+    let three_seconds = nodes[1].granted + 3 * RATE;
+    nodes[1].comes_to(three_seconds);
+    nodes[0].signal("-CONT");
+    nodes.iter_mut().for_each(|node| node.comes_to(node.granted + 2_000));
+    let granted = nodes.map(Node::end);
+    let may = (began.elapsed().as_nanos() * u128::from(RATE) / 1_000_000_000) as u64;
+    println!("{granted:?} of {may}");
+    assert!(granted.iter().sum::<u64>() <= may, "{granted:?} of {may}");
 }

@@ -13,9 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use tollgate::distributed::StoreError;
 use tollgate_redis::RedisStore;
 
-/// How an answer to a request begins: the array of numbers of Redis; the row of PostgreSQL, after the message that the
-/// parameters are bound.
-const ANSWERS: [&[u8]; 2] = [b"*10\r\n", b"2\0\0\0\x04D"];
+/// How an answer to a request begins: the array of numbers.
+const ANSWER: &[u8] = b"*10\r\n";
 
 #[derive(Default)]
 pub struct Proxy {
@@ -86,10 +85,7 @@ impl Proxy {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             // The client's own setup commands have other answers.
-            if is_answer
-                && ANSWERS.iter().any(|begins| buffer.starts_with(begins))
-                && self.cuts.swap(false, Ordering::AcqRel)
-            {
+            if is_answer && buffer.starts_with(ANSWER) && self.cuts.swap(false, Ordering::AcqRel) {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;
             }

@@ -1,14 +1,10 @@
-//! Many nodes that share one quota, in paused time over the store in memory: a small version of the simulation in
-//! `examples/fleet_sim`.
+//! Many nodes that share one quota, in paused time over the store in memory.
 
-#[path = "../../examples/fleet_sim/law.rs"]
 mod law;
-#[path = "../../examples/fleet_sim/served.rs"]
 mod served;
-#[path = "../../examples/fleet_sim/world.rs"]
 mod world;
 
-use law::{Batch, Law};
+use law::Law;
 use std::time::Duration;
 use world::World;
 
@@ -91,51 +87,4 @@ async fn a_node_with_small_demand_is_not_starved_by_saturated_nodes() {
     assert_eq!(outcome.excess(&world), 0);
     assert!(outcome.waits.len() >= 5 * 5, "{:?}", outcome.waits);
     assert!(longest <= Duration::from_millis(300), "{longest:?}");
-}
-
-/// The checks would detect a store that gives one token too many.
-#[tokio::test]
-async fn one_token_too_many_is_an_excess() {
-    let law = world(4).law;
-    let batch = |ms: u64, tokens| Batch { first: ms * 1_000_000, last: ms * 1_000_000, tokens };
-    assert_eq!(law.excess(&[batch(0, 2_000), batch(10, 200)]), 0);
-    assert_eq!(law.excess(&[batch(0, 2_000), batch(10, 201)]), 1);
-    assert_eq!(law.excess(&[batch(500, 1_000), batch(505, 1_101)]), 1);
-    // A batch that may belong to the millisecond before is explained by it.
-    let late = Batch { first: 504_000_000, ..batch(505, 1_101) };
-    assert_eq!(law.excess(&[batch(499, 1_000), late]), 0);
-    assert_eq!(law.excess(&[batch(500, 1_000), late]), 1);
-}
-
-/// One grant that is late by a burst's time forgives that grant and no other.
-#[tokio::test]
-async fn a_late_grant_forgives_no_burst_of_others() {
-    let law = world(4).law;
-    let batch = |ms: u64, tokens| Batch { first: ms * 1_000_000, last: ms * 1_000_000, tokens };
-    let late = Batch { first: 0, ..batch(100, 1) };
-    assert_eq!(law.excess(&[late, batch(1_000, 2_000), batch(1_000, 2_000)]), 2_000);
-}
-
-/// Where every instant is known, an excess is what the fullest window has above the burst and the rate.
-#[tokio::test]
-async fn known_instants_are_lawful_if_every_window_is() {
-    let law = Law { rate: 1_000_000_000, burst: 7 };
-    let mut lawful = 0;
-    for seed in 0..2_000 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut at = 0;
-        let batches = std::iter::repeat_with(|| {
-            at += random.u64(0..8);
-            Batch { first: at, last: at, tokens: random.u64(0..6) }
-        });
-        let batches: Vec<_> = batches.take(12).collect();
-        let tokens = |window: &[Batch]| window.iter().map(|batch| batch.tokens).sum::<u64>();
-        let windows = (0..12).flat_map(|first| (first..12).map(move |last| (first, last)));
-        let is_lawful = windows
-            .map(|(first, last)| &batches[first..=last])
-            .all(|window| tokens(window) <= law.burst + window[window.len() - 1].last - window[0].first);
-        assert_eq!(law.excess(&batches) == 0, is_lawful, "seed {seed}: {batches:?}");
-        lawful += u64::from(is_lawful);
-    }
-    assert!((200..1_800).contains(&lawful), "{lawful}");
 }

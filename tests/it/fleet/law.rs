@@ -21,18 +21,6 @@ pub(crate) struct Batch {
 }
 
 impl Law {
-    /// The largest excess, in whole tokens, over the burst and the rate in any window that begins at `start`. Batches
-    /// are in the order of their ends.
-    #[allow(dead_code, reason = "for the keys of `fleet_keys`, of which the instants by the schedule are not known")]
-    pub(crate) fn excess_since(&self, start: u64, batches: &[Batch]) -> u64 {
-        let (mut passed, mut worst) = (0, 0);
-        for batch in batches {
-            passed += i128::from(batch.tokens) * i128::from(SECOND);
-            worst = worst.max(passed - i128::from(self.rate) * i128::from(batch.last - start));
-        }
-        ((worst - self.most() as i128).max(0) / i128::from(SECOND)) as u64
-    }
-
     /// The excess in whole tokens. It is 0 if each token can be given an instant within its batch such that no window
     /// has more tokens than the burst and the rate allow.
     ///
@@ -98,6 +86,22 @@ mod tests {
 
     fn batch(first: u64, last: u64, tokens: u64) -> Batch {
         Batch { first: first * MS, last: last * MS, tokens }
+    }
+
+    /// The checks would detect a store that gives one token too many.
+    #[test]
+    fn one_token_too_many_is_an_excess() {
+        assert_eq!(LAW.excess(&[batch(0, 0, 1_000), batch(10, 10, 100)]), 0);
+        assert_eq!(LAW.excess(&[batch(0, 0, 1_000), batch(10, 10, 101)]), 1);
+        // A batch that may belong to the millisecond before is explained by it.
+        assert_eq!(LAW.excess(&[batch(499, 499, 500), batch(504, 505, 560)]), 0);
+        assert_eq!(LAW.excess(&[batch(500, 500, 500), batch(504, 505, 560)]), 10);
+    }
+
+    /// One grant that is late by a burst's time forgives that grant and no other.
+    #[test]
+    fn a_late_grant_forgives_no_burst_of_others() {
+        assert_eq!(LAW.excess(&[batch(0, 100, 1), batch(1_000, 1_000, 1_000), batch(1_000, 1_000, 1_000)]), 1_000);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What the meters and spans of a limiter look like in a collector: names, units, kinds, attributes and values.
 
-use otlp::{Collector, Telemetry, line_of};
+mod collector;
+
+use collector::{Collector, line_of};
+use otlp::Telemetry;
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::{INSTRUMENTS, Meter};
