@@ -153,7 +153,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (mut ours, mut stores, mut gcra) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..NODES {
             let (node, store) = Node::of(case, title, &server).await?;
-            (ours.push(node), stores.push(store));
+            ours.push(node);
+            stores.push(store);
             gcra.push(Node::Gcra(client.get_multiplexed_async_connection().await?, Script::new(GCRA), quota));
         }
         let own = measure(&format!("{title}, tollgate"), case, &ours, &stores, time, &server).await;
