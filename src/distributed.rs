@@ -9,7 +9,7 @@
 //! * `PostgresStore` of the crate [`tollgate-postgres`](https://docs.rs/tollgate-postgres) keeps it in PostgreSQL.
 //! * [`MemoryStore`] keeps it in memory, for tests and simulations. All three give the same answers, to the integer.
 //! * Your own implementation of [`Store`] keeps it anywhere else: [`SharedBucket`] has the rules, as a state machine that
-//!   needs one compare-and-swap or one transaction, and `conformance` (feature `conformance`) tests the result.
+//!   needs one compare-and-swap or one transaction, and the crate `tollgate-store-tests` tests the result.
 //!
 //! `consume` works as it does without a store. `try_acquire` can only take tokens that the node already has. On a node
 //! without recent calls it is denied once; a retry after a round trip finds the tokens. At most it can take half of the
@@ -63,7 +63,6 @@
 //! | `distributed/demand.rs` | what the classes of nodes report to a store |
 //! | `distributed/shared_demand.rs` | the demand of the classes of all nodes: the rules of every store; pure |
 //! | `distributed/memory.rs` | the store in memory |
-//! | `distributed/conformance.rs` | tests for stores, one file for each kind of case; feature `conformance` |
 
 mod accounts;
 mod ahead_budget;
@@ -72,9 +71,6 @@ mod breaker;
 mod bucket;
 mod builder;
 mod conflict;
-#[cfg(feature = "conformance")]
-#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
-pub mod conformance;
 mod counters;
 mod cover;
 mod demand;
@@ -133,7 +129,7 @@ use std::time::Duration;
 ///
 /// The handling of a [`LeaseRequest`] is specified by [`SharedBucket`]. A store may keep its buckets anywhere, as long as
 /// it gives the same answers. The easiest way is to keep a `SharedBucket` in a record that can be replaced atomically. The
-/// module `conformance` (feature `conformance`) tests a store.
+/// crate `tollgate-store-tests` tests a store.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Sends one request. If no answer arrives within a time that the store chooses, this is an error, and the caller
     /// repeats the same request.

@@ -127,7 +127,6 @@
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
-//! | `conformance` | `distributed::conformance`: tests for implementations of the `Store` trait |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |

@@ -6,8 +6,6 @@ mod class_callers;
 mod class_fleet;
 mod class_requests;
 mod classes;
-#[cfg(feature = "conformance")]
-mod conformance;
 mod damaged;
 mod distant;
 mod far;

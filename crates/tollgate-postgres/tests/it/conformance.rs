@@ -1,15 +1,10 @@
-//! The conformance kit of tollgate, with a real server.
+//! The tests of `tollgate-store-tests`, with a real server.
 
 use super::server::Server;
 use std::sync::Arc;
-use tollgate::distributed::conformance::{Case, Subject, run};
 use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, Store, StoreError};
 use tollgate_postgres::{MIGRATION, Pool, pool};
-
-struct Postgres {
-    server: Server,
-    pool: Pool,
-}
+use tollgate_store_tests::{check, check_at};
 
 /// The function with the time as an argument.
 fn timed() -> String {
@@ -30,70 +25,64 @@ fn terms(numbers: &[i64]) -> QuotaTerms {
     QuotaTerms::from_numbers(<[i64; 6]>::try_from(numbers).unwrap().map(|number| number as u64)).unwrap()
 }
 
-impl Subject for Postgres {
-    async fn client(&self, name: &str, _skew: i64) -> Result<Arc<dyn Store>, StoreError> {
-        Ok(Arc::new(self.server.store(name).await))
-    }
-
-    async fn flush(&self, _name: &str) -> bool {
-        self.server.say("TRUNCATE tollgate").await;
-        true
-    }
-
-    async fn ask_at(&self, name: &str, ask: LeaseRequest, micros: u64) -> Option<Result<LeaseGrant, StoreError>> {
-        let connection = self.pool.get().await.unwrap();
-        let call = "SELECT tollgate_ask_at($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
-        let call = connection.prepare_cached(call).await.unwrap();
-        let (key, node) = (format!("timed {name}"), ask.node.to_be_bytes());
-        let quota: Vec<i64> =
-            format!("{} 0", ask.terms).split(' ').take(6).map(|number| number.parse().unwrap()).collect();
-        let numbers =
-            [ask.number, ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back];
-        let [number, ttl, want, ahead, banked, allowance, minimum, held, back] = numbers.map(|number| number as i64);
-        let row = connection
-            .query_one(
-                &call,
-                &[
-                    &(micros as i64),
-                    &key.as_bytes(),
-                    &&node[..],
-                    &number,
-                    &ask.leave,
-                    &ask.at_once,
-                    &quota,
-                    &ttl,
-                    &want,
-                    &ahead,
-                    &banked,
-                    &allowance,
-                    &minimum,
-                    &held,
-                    &back,
-                ],
-            )
-            .await
-            .unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
-        let answer: Vec<i64> = row.get(0);
-        Some(match answer[..] {
-            [-3, ref stored @ ..] => Err(StoreError::QuotaConflict { stored: terms(stored), asked: ask.terms }),
-            [-2 | -1, _] => Err(StoreError::Refused(format!("{answer:?}"))),
-            _ => {
-                let numbers: Vec<u64> = answer.iter().map(|number| u64::try_from(*number).unwrap()).collect();
-                Ok(LeaseGrant::from_numbers(&numbers).unwrap())
-            }
-        })
+/// Answers a request as of this instant.
+async fn ask_at(pool: &Pool, name: &str, ask: LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
+    let connection = pool.get().await.unwrap();
+    let call = "SELECT tollgate_ask_at($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    let call = connection.prepare_cached(call).await.unwrap();
+    let (key, node) = (format!("timed {name}"), ask.node.to_be_bytes());
+    let quota: Vec<i64> = format!("{} 0", ask.terms).split(' ').take(6).map(|number| number.parse().unwrap()).collect();
+    let numbers =
+        [ask.number, ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back];
+    let [number, ttl, want, ahead, banked, allowance, minimum, held, back] = numbers.map(|number| number as i64);
+    let row = connection
+        .query_one(
+            &call,
+            &[
+                &(micros as i64),
+                &key.as_bytes(),
+                &&node[..],
+                &number,
+                &ask.leave,
+                &ask.at_once,
+                &quota,
+                &ttl,
+                &want,
+                &ahead,
+                &banked,
+                &allowance,
+                &minimum,
+                &held,
+                &back,
+            ],
+        )
+        .await
+        .unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
+    let answer: Vec<i64> = row.get(0);
+    match answer[..] {
+        [-3, ref stored @ ..] => Err(StoreError::QuotaConflict { stored: terms(stored), asked: ask.terms }),
+        [-2 | -1, _] => Err(StoreError::Refused(format!("{answer:?}"))),
+        _ => {
+            let numbers: Vec<u64> = answer.iter().map(|number| u64::try_from(*number).unwrap()).collect();
+            Ok(LeaseGrant::from_numbers(&numbers).unwrap())
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms() {
     let Some(server) = Server::start().await else { return };
-    server.say(&timed()).await;
     // However slow the machine is.
     for function in ["tollgate_ask_1", "tollgate_classes_1"] {
         server.say(&format!("ALTER FUNCTION {function} SET lock_timeout = 0")).await;
     }
+    check(async |name: &str, _| Ok(Arc::new(server.store(name).await) as Arc<dyn Store>), 0..8).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_function_answers_as_the_shared_bucket_does() {
+    let Some(server) = Server::start().await else { return };
+    server.say(&timed()).await;
     let pool = pool(&server.address()).unwrap();
-    let report = run(Case::ALL, &Postgres { server, pool }).await;
-    assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
+    check_at(async |name: &str, ask, micros| ask_at(&pool, name, ask, micros).await, 0..20).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A program that names each public type of the features `keyed`, `distributed`, `conformance`, `stream`, `io`,
+//! A program that names each public type of the features `keyed`, `distributed`, `stream`, `io`,
 //! `metrics`, `quanta`, `fine-timer` and `state` compiles without a warning.
 
 #![deny(warnings, clippy::all)]
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tollgate::adaptive::{Adaptive, KeyOf};
-use tollgate::distributed::conformance::{self, Case, Report, Subject};
 use tollgate::distributed::{
     Breaker, BreakerSnapshot, Circuit, ClassDemand, ClassReport, LeaseGrant, LeaseRequest, MemoryStore, Missing,
     Outage, QuotaTerms, ReplyKind, Reporting, SharedBucket, SharedDemand, Store, StoreCounters, StoreError,
@@ -99,11 +98,6 @@ fn missing(error: &StoreError) -> Option<Missing> {
 
 async fn distributed() -> Result<(), Failure> {
     let (store, quota) = (MemoryStore::new(), Quota::per_second(10_000));
-    let beside = |name: String| {
-        let store: Arc<dyn Store> = Arc::new(store.beside(&name));
-        async move { Ok(store) }
-    };
-    assert!(conforms(&beside).await);
     let terms: QuotaTerms = QuotaTerms::of(&quota, 0)?;
     assert_eq!(terms.burst(), 10_000);
     assert_eq!(missing(&StoreError::NotSent(String::new())), None);
@@ -124,12 +118,6 @@ async fn distributed() -> Result<(), Failure> {
     let users: Users = KeyedLimiter::builder().quota(quota).distributed(Counting(store, Arc::default())).build()?;
     users.wait(&"ann", 1).await?;
     Ok(())
-}
-
-/// Tests the store in memory by one case.
-async fn conforms(subject: &impl Subject) -> bool {
-    let report: Report = conformance::run([Case::Names], subject).await;
-    report.failures.is_empty()
 }
 
 async fn paced(limiter: &Limiter) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The conformance kit passes correct stores, and names what is wrong with others.
+//! Correct stores pass, and what is wrong with others is named.
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
-use tollgate::distributed::conformance::{Case, Report, Subject, run};
 use tollgate::distributed::{
     ClassReport, LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, Reporting, SharedBucket, SharedDemand, Store,
     StoreCounters, StoreError,
 };
+use tollgate_store_tests::{Failure, Part, check, check_at};
 
 /// What a store does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,10 +32,18 @@ enum Fault {
     ForgetsNoNode,
     /// Forgets nodes at once.
     ForgetsNodes,
+    /// Has space for the tokens that a node keeps before its lease has ended.
+    MintsKeptTokens,
+    /// Leaves the ends of leases where they are when its clock steps back.
+    KeepsEnds,
+    /// Looks for nodes that have ended from its first claim on, not from its first node on.
+    LooksFromTheFirstClaim,
     /// Uses the time of the process that asks.
     TrustsClientClock,
     /// Does not let time go on after a step back until it has caught up.
     WaitsForTheClock,
+    /// Its clock steps back by a second now and then.
+    StepsBack,
     /// Its clock is fast by a tenth.
     IsFast,
     /// Mints nothing.
@@ -54,7 +62,7 @@ enum Fault {
     IgnoresVersions,
     /// Grants what nodes want by an older quota.
     GrantsByOldQuota,
-    /// Keeps a cache of the nodes, which a flush of the server does not reach.
+    /// Keeps a cache of the nodes, also of those that the server has forgotten.
     CachesNodes,
     /// Has one bucket for all names.
     IgnoresNames,
@@ -78,10 +86,10 @@ enum Fault {
     EchoesReports,
 }
 
-/// What the network does to requests to the stores of one case.
+/// What the network does to requests to the stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Network {
-    /// The number of the request that takes long, longer than the store needs to pay off its debt.
+    /// The number of the request that takes long.
     stalls: Option<u64>,
     /// In how many stores the first answer is lost.
     loses: u64,
@@ -119,13 +127,16 @@ impl Store for RecordStore {
             let number =
                 *self.server.asked.lock().unwrap().entry(self.name.clone()).and_modify(|n| *n += 1).or_insert(1);
             if self.server.network.stalls == Some(number) {
-                sleep(Duration::from_millis(300)).await;
+                sleep(Duration::from_millis(80)).await;
             }
             loop {
                 let read = self.server.records.lock().unwrap().get(&self.name).cloned();
                 let mut now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
                 if self.server.fault == Fault::TrustsClientClock {
                     now += self.skew;
+                }
+                if self.server.fault == Fault::StepsBack {
+                    now -= now / 1_000_000 % 2 * 1_000_000;
                 }
                 let (record, answer) = self.server.answer(&self.name, read.as_deref(), ask, now);
                 // Other requests come here.
@@ -188,6 +199,24 @@ fn edit(record: &[u8], change: impl FnOnce(&mut Vec<i64>)) -> Vec<u8> {
     (lines.join("\n") + "\n").into_bytes()
 }
 
+/// Changes or drops the nodes of a record, each a line of words.
+fn edit_nodes(record: &[u8], mut keep: impl FnMut(&mut Vec<String>) -> bool) -> Vec<u8> {
+    let text = std::str::from_utf8(record).unwrap();
+    let mut edited: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
+    for line in text.lines().skip(3) {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        if keep(&mut words) {
+            edited += &(words.join(" ") + "\n");
+        }
+    }
+    edited.into_bytes()
+}
+
+/// When a node of a record is forgotten.
+fn until(words: &[String]) -> i64 {
+    words[3].parse().unwrap()
+}
+
 /// The level in a record.
 fn level(record: &[u8]) -> i64 {
     let mut level = 0;
@@ -216,9 +245,17 @@ impl Server {
             (Fault::WaitsForTheClock, Some(record)) => {
                 edit(record, |numbers| now = now.max(numbers[1]));
             }
-            (Fault::ForgetsNodes, Some(record)) => {
-                let text = String::from_utf8(record.clone()).unwrap();
-                *record = text.lines().take(3).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+            (Fault::ForgetsNodes, Some(record)) => *record = edit_nodes(record, |_| false),
+            (Fault::MintsKeptTokens, Some(record)) => *record = edit_nodes(record, |words| until(words) > now),
+            (Fault::KeepsEnds, Some(record)) => {
+                let (mut stamp, mut swept) = (0, 0);
+                edit(record, |numbers| (stamp, swept) = (numbers[1], numbers[3]));
+                *record = edit_nodes(record, |words| {
+                    if now < swept {
+                        words[3] = (until(words) + stamp - now).to_string();
+                    }
+                    true
+                });
             }
             (Fault::RefillsByVersion, Some(record)) => {
                 let version = std::str::from_utf8(record).unwrap().lines().nth(1).unwrap().split(' ').nth(5);
@@ -258,17 +295,17 @@ impl Server {
                 record = edit(&record, |numbers| numbers[0] -= before - numbers[0]);
             }
             if self.fault == Fault::ForgetsAllowances {
-                let node = format!("{:032x}", ask.node);
-                let text = String::from_utf8(record).unwrap();
-                let zeroed = text.lines().map(|line| match line.strip_prefix(&node) {
-                    Some(_) => {
-                        let mut words: Vec<&str> = line.split(' ').collect();
-                        words[2] = "0";
-                        words.join(" ") + "\n"
-                    }
-                    None => format!("{line}\n"),
+                record = edit_nodes(&record, |words| {
+                    words[2] = "0".to_owned();
+                    true
                 });
-                record = zeroed.collect::<String>().into_bytes();
+            }
+            if self.fault == Fault::LooksFromTheFirstClaim
+                && let Some(read) = read.filter(|read| read.iter().filter(|byte| **byte == b'\n').count() == 3)
+            {
+                let mut swept = 0;
+                edit(&read, |numbers| swept = numbers[3]);
+                record = edit(&record, |numbers| numbers[3] = swept);
             }
             if self.fault == Fault::CachesNodes {
                 let cached = self.cache.lock().unwrap().insert((name.to_owned(), sent.node), sent.number);
@@ -282,9 +319,7 @@ impl Server {
             if sent.terms != ask.terms && self.fault == Fault::GrantsByOldQuota {
                 grant.terms = Some(ask.terms);
             }
-            // Only with quotas that mint while a case runs: others would be named by cases that know each number.
             match self.fault {
-                _ if ask.terms.period() > 1_000_000 => {}
                 Fault::PromisesTooMuch => grant.promised = 1 << 60,
                 Fault::OwesTooMuch => grant.queued_before = u64::MAX,
                 Fault::PhaseIsPeriod => grant.phase = ask.terms.period(),
@@ -321,146 +356,112 @@ impl Wrong {
     }
 }
 
-impl Subject for Wrong {
-    async fn client(&self, name: &str, skew: i64) -> Result<Arc<dyn Store>, StoreError> {
-        let (server, name, tally) = (Arc::clone(&self.0), self.name(name), StoreCounters::default());
-        Ok(Arc::new(RecordStore { server, name, skew, tally }))
+impl Wrong {
+    async fn check(&self) -> Result<(), Failure> {
+        let open = async |name: &str, skew: i64| {
+            let (server, name, tally) = (Arc::clone(&self.0), self.name(name), StoreCounters::default());
+            Ok(Arc::new(RecordStore { server, name, skew, tally }) as Arc<dyn Store>)
+        };
+        check(open, SEEDS).await
     }
 
-    async fn flush(&self, name: &str) -> bool {
-        self.0.records.lock().unwrap().remove(&self.name(name));
-        true
-    }
-
-    async fn ask_at(&self, name: &str, ask: LeaseRequest, micros: u64) -> Option<Result<LeaseGrant, StoreError>> {
-        let name = self.name(name);
-        let mut records = self.0.records.lock().unwrap();
-        let (record, answer) = self.0.answer(&name, records.get(&name).map(Vec::as_slice), ask, micros as i64);
-        records.insert(name, record);
-        Some(answer)
+    async fn check_at(&self) -> Result<(), Failure> {
+        let ask_at = async |name: &str, ask: LeaseRequest, micros: u64| {
+            let name = self.name(name);
+            let mut records = self.0.records.lock().unwrap();
+            let (record, answer) = self.0.answer(&name, records.get(&name).map(Vec::as_slice), ask, micros as i64);
+            records.insert(name, record);
+            answer
+        };
+        check_at(ask_at, SEEDS).await
     }
 }
 
-fn failed(report: &Report) -> Vec<Case> {
-    report.failures.iter().map(|(case, _)| *case).collect()
-}
+/// The seeds of these tests.
+const SEEDS: std::ops::Range<u64> = 0..9;
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_keeps_records_with_one_compare_and_swap_passes() {
-    let report = run(Case::ALL, &Wrong::new(Fault::None)).await;
-    assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
+    Wrong::new(Fault::None).check().await.unwrap();
+    Wrong::new(Fault::None).check_at().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stalls_once_passes() {
-    for number in [2, 20, 40] {
+async fn the_store_in_memory_passes() {
+    let server = MemoryStore::new();
+    check(async |name: &str, _| Ok(Arc::new(server.beside(name)) as Arc<dyn Store>), 0..60).await.unwrap();
+    check_at(async |name: &str, ask, micros| server.beside(name).answer(&ask, micros), 0..60).await.unwrap();
+}
+
+/// The history starts again, more slowly.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stalls_once_in_each_history_passes() {
+    for number in [3, 20, 40] {
         let network = Network { stalls: Some(number), ..Network::default() };
-        let report = run([Case::Law], &Wrong::under(Fault::None, network)).await;
-        assert_eq!(report.passed, [Case::Law], "request {number} stalls: {report}");
+        Wrong::under(Fault::None, network).check().await.unwrap();
     }
 }
 
 /// A request that was sent twice has an answer that cannot be compared. The history starts again.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_hide_no_wrong_history() {
-    let history =
-        async |fault, loses| run([Case::History], &Wrong::under(fault, Network { loses, ..Network::default() })).await;
-    assert_eq!(history(Fault::None, 0).await.passed, [Case::History]);
-    assert_eq!(history(Fault::None, 1).await.passed, [Case::History]);
-    assert_eq!(failed(&history(Fault::CountsTwice, 0).await), [Case::History]);
-    assert_eq!(failed(&history(Fault::CountsTwice, 1).await), [Case::History]);
-    // Nothing was compared, so nothing was passed.
-    assert_eq!(history(Fault::None, u64::MAX).await.skipped, [Case::History]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_store_in_memory_passes() {
-    struct Memory(MemoryStore);
-    impl Subject for Memory {
-        async fn client(&self, name: &str, _skew: i64) -> Result<Arc<dyn Store>, StoreError> {
-            Ok(Arc::new(self.0.beside(name)))
-        }
-        async fn flush(&self, _name: &str) -> bool {
-            self.0.forget();
-            true
-        }
-        async fn ask_at(&self, name: &str, ask: LeaseRequest, micros: u64) -> Option<Result<LeaseGrant, StoreError>> {
-            Some(self.0.beside(name).answer(&ask, micros))
-        }
-    }
-    let report = run(Case::ALL, &Memory(MemoryStore::new())).await;
-    assert_eq!((report.passed.len(), report.skipped.len()), (Case::ALL.len(), 0), "{report}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_closure_is_a_subject_without_the_cases_that_need_the_server() {
-    let all = MemoryStore::new();
-    let report = run(Case::ALL, &|name: String| {
-        let store: Arc<dyn Store> = Arc::new(all.beside(&name));
-        async move { Ok(store) }
-    })
-    .await;
-    assert_eq!(report.skipped, [Case::Clock, Case::Flush, Case::TimedHistory], "{report}");
-    assert!(report.failures.is_empty(), "{report}");
+    let under = async |fault, loses| Wrong::under(fault, Network { loses, ..Network::default() }).check().await;
+    let part = async |fault, loses| under(fault, loses).await.unwrap_err().part;
+    under(Fault::None, 1).await.unwrap();
+    under(Fault::None, 9).await.unwrap();
+    assert_eq!(part(Fault::CountsTwice, 9).await, Part::History);
+    // Nothing was compared, so nothing is passed.
+    assert_eq!(part(Fault::None, u64::MAX).await, Part::History);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_wrong_store_is_named() {
-    for (fault, cases) in [
-        (Fault::CountsTwice, &[Case::Law, Case::Debt, Case::Repeats][..]),
-        (Fault::IgnoresNumbers, &[Case::Repeats, Case::Concurrency]),
-        (Fault::AnswersOvertaken, &[Case::Repeats]),
-        (Fault::ForgetsDebt, &[Case::Law, Case::Debt, Case::Versions]),
-        (Fault::ForgetsAllowances, &[Case::Allowances, Case::Leases]),
-        (Fault::ForgetsNoNode, &[Case::Leases]),
-        (Fault::ForgetsNodes, &[Case::Repeats, Case::Leases]),
-        (Fault::TrustsClientClock, &[Case::ClientClock]),
-        (Fault::WaitsForTheClock, &[Case::Clock]),
-        (Fault::IsFast, &[Case::Law, Case::Debt]),
-        (Fault::StandsStill, &[Case::Law, Case::Debt, Case::Clock]),
-        (Fault::LosesUpdates, &[Case::Concurrency, Case::Classes]),
-        (Fault::AddsReports, &[Case::Classes]),
-        (Fault::KeepsReports, &[Case::Classes]),
-        (Fault::EchoesReports, &[Case::Classes]),
-        (Fault::GrantsParts, &[Case::AtOnce]),
-        (Fault::GrantsInDebt, &[Case::Debt]),
-        (Fault::CountsNoWaiters, &[Case::Debt]),
-        (Fault::RefillsByVersion, &[Case::Versions]),
-        (Fault::IgnoresVersions, &[Case::Versions]),
-        (Fault::GrantsByOldQuota, &[Case::Versions, Case::History]),
-        (Fault::CachesNodes, &[Case::Flush]),
-        (Fault::IgnoresNames, &[Case::Names]),
-        (Fault::CountsInWords, &[Case::Debt]),
-        (Fault::IsSilent, &Case::ALL[..2]),
-    ] {
-        let report = run(Case::ALL, &Wrong::new(fault)).await;
-        let failed = failed(&report);
-        println!("{fault:?}:\n{report}\n");
-        assert!(cases.iter().all(|case| failed.contains(case)), "{fault:?} must fail {cases:?}:\n{report}");
-    }
-    // Without a hook for the time, the answers to requests in real time show most of it.
-    let blind = Wrong::new(Fault::LosesUpdates);
-    let report = run(Case::ALL, &|name: String| {
-        let store = blind.0.clone();
-        async move { Wrong(store).client(&name, 0).await }
-    })
-    .await;
-    assert_eq!(failed(&report), [Case::Concurrency, Case::Classes], "{report}");
-}
-
-/// A case ends in a failure, and in no panic, whatever numbers a store answers.
-#[tokio::test(start_paused = true)]
-async fn numbers_that_no_store_can_mean_are_named() {
+    use Fault::*;
+    use Part::{Concurrency, History, TimedHistory};
+    use std::option::Option::None;
     let mut unnamed = Vec::new();
-    for fault in [Fault::PhaseIsPeriod, Fault::PhaseIsHuge, Fault::OwesTooMuch, Fault::PromisesTooMuch] {
-        for case in Case::ALL {
-            let outcome = tokio::spawn(async move { run([case], &Wrong::new(fault)).await }).await;
-            println!("{fault:?}: {outcome:?}");
-            let is_named = outcome.as_ref().is_ok_and(|report| !report.failures.is_empty());
-            if outcome.is_err() || matches!(case, Case::Law | Case::Debt) && !is_named {
-                unnamed.push((fault, case));
-            }
+    // The part of `check` that names it, and whether `check_at` does.
+    for (fault, part, is_named_at) in [
+        (CountsTwice, Some(History), true),
+        (IgnoresNumbers, Some(History), true),
+        (AnswersOvertaken, Some(History), true),
+        (ForgetsDebt, Some(History), true),
+        (ForgetsAllowances, Some(History), true),
+        (ForgetsNoNode, Some(History), true),
+        (ForgetsNodes, Some(History), true),
+        (MintsKeptTokens, None, true),
+        (KeepsEnds, None, true),
+        (LooksFromTheFirstClaim, None, true),
+        (TrustsClientClock, Some(History), false),
+        (WaitsForTheClock, None, true),
+        (StepsBack, Some(History), false),
+        (IsFast, Some(History), true),
+        (StandsStill, Some(History), true),
+        (LosesUpdates, Some(Concurrency), false),
+        (GrantsParts, Some(History), true),
+        (GrantsInDebt, Some(History), true),
+        (CountsNoWaiters, None, true),
+        (RefillsByVersion, Some(History), true),
+        (IgnoresVersions, Some(History), true),
+        (GrantsByOldQuota, Some(History), true),
+        (CachesNodes, Some(History), true),
+        (IgnoresNames, Some(History), true),
+        (CountsInWords, Some(History), true),
+        (IsSilent, Some(History), false),
+        (PhaseIsPeriod, Some(History), true),
+        (PhaseIsHuge, Some(History), true),
+        (OwesTooMuch, Some(History), true),
+        (PromisesTooMuch, Some(History), true),
+        (AddsReports, Some(History), false),
+        (KeepsReports, Some(History), false),
+        (EchoesReports, Some(History), false),
+    ] {
+        let results = [Wrong::new(fault).check().await, Wrong::new(fault).check_at().await];
+        println!("{fault:?}: {results:#?}\n");
+        let named = results.map(|result| result.err().map(|failure| failure.part));
+        if named != [part, is_named_at.then_some(TimedHistory)] {
+            unnamed.push((fault, named));
         }
     }
-    assert!(unnamed.is_empty(), "{unnamed:?}");
+    assert!(unnamed.is_empty(), "{unnamed:#?}");
 }

@@ -1,0 +1,127 @@
+//! When the requests of a history are sent.
+
+use super::Part;
+use fastrand::Rng;
+use std::time::Duration;
+use tollgate::Quota;
+use tollgate::distributed::QuotaTerms;
+
+/// A day in microseconds.
+pub(crate) const DAY: i64 = 86_400_000_000;
+
+/// The lengths of slots that are tried, in microseconds: on a busy machine longer ones.
+pub(crate) const SLOTS: [i64; 3] = [200_000, 800_000, 3_200_000];
+
+/// Within this time, in microseconds, a store looks for reports that have ended. Each step is longer.
+const SWEEP: i64 = 250_000;
+
+/// The clock of a history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// Each request has the instant that the test chooses.
+    Chosen,
+    /// The store's own, which the test cannot read. All quotas mint one token per slot, or none, and requests are sent in
+    /// the middle between two tokens. So an answer is known exactly, if it comes in time.
+    Own {
+        /// The length of a slot, in microseconds.
+        slot: i64,
+    },
+}
+
+impl Clock {
+    pub(crate) fn part(self) -> Part {
+        match self {
+            Self::Chosen => Part::TimedHistory,
+            Self::Own { .. } => Part::History,
+        }
+    }
+
+    /// How many requests a history has.
+    pub(crate) fn requests(self) -> u32 {
+        match self {
+            Self::Chosen => 150,
+            Self::Own { .. } => 80,
+        }
+    }
+
+    /// How much later than expected an answer may be given, in microseconds.
+    pub(crate) fn slack(self) -> i64 {
+        match self {
+            Self::Chosen => 0,
+            Self::Own { slot } => slot / 8,
+        }
+    }
+
+    pub(crate) fn quotas(self) -> Vec<QuotaTerms> {
+        let day = Duration::from_micros(DAY as u64);
+        let quotas = match self {
+            Self::Chosen => vec![
+                Quota::per_second(10),
+                Quota::per_second(10_000).burst(1),
+                Quota::per_second(1_000_003).burst(77_777),
+                Quota::new(3, Duration::from_nanos(7)).burst(1 << 40),
+                Quota::new(99_991, day).burst(500).initial(100),
+                Quota::new(1, 10_000 * day).burst(3),
+                Quota::per_minute(60).stepped(),
+                Quota::new(5, Duration::from_millis(3)).burst(12).stepped(),
+                Quota::new(1 << 40, Duration::from_millis(10)).burst(1 << 50),
+            ],
+            Self::Own { slot } => {
+                let one = Quota::new(1, Duration::from_micros(slot as u64));
+                vec![
+                    one.burst(10),
+                    one.burst(100),
+                    one.burst(7),
+                    one.burst(1),
+                    one.burst(1 << 30),
+                    Quota::new(1, day).burst(20),
+                ]
+            }
+        };
+        quotas.iter().map(|quota| QuotaTerms::of(quota, 0).expect("the quotas of this crate are valid")).collect()
+    }
+
+    /// For how long a node is remembered.
+    pub(crate) fn ttl(self, random: &mut Rng) -> u64 {
+        match (self, random.u32(..40)) {
+            (Self::Chosen, 0) => u64::MAX >> 1,
+            (Self::Chosen, 1..20) => random.u64(1..=5_000_000) >> random.u32(..8),
+            (Self::Chosen, _) => 2_000_000,
+            (Self::Own { slot }, 0..20) => 2 * slot as u64,
+            (Self::Own { slot }, _) => 6 * slot as u64,
+        }
+    }
+
+    /// Returns the instant of the next request. `records` are those of the model.
+    pub(crate) fn next(self, random: &mut Rng, now: i64, records: &str) -> i64 {
+        match self {
+            Self::Chosen => {
+                now + match random.u32(..30) {
+                    0 => -random.i64(0..3_000_000),
+                    1 => random.i64(0..20_000_000_000),
+                    2..6 => 0,
+                    6..14 => random.i64(0..3_000_000) >> random.u32(..8),
+                    _ => random.i64(0..3_000),
+                }
+            }
+            Self::Own { .. } if random.u32(..8) > 0 => now,
+            Self::Own { slot } => {
+                let numbers: Vec<i64> = records.split([' ', '\n']).filter_map(|word| word.parse().ok()).collect();
+                // The third line of a bucket's record: the level, the instant of the last request, and the progress then.
+                let third = records.lines().nth(2).unwrap_or_default();
+                let progress: Vec<i64> = third.split(' ').filter_map(|word| word.parse().ok()).collect();
+                let mut at = progress[1] + slot / 2 - progress[2] % slot;
+                let slots = if random.u32(..8) == 0 { 8 } else { random.i64(0..2) };
+                // Something may end at any instant of the records, or at the next time when the store looks for it.
+                let is_near = |at: i64, instant: i64| {
+                    [0, slot / 2, 3 * slot / 2].iter().any(|looks| (instant + looks - at).abs() <= 2 * self.slack())
+                };
+                let least = now + SWEEP.max(slots * slot);
+                while at < least || numbers.iter().any(|number| is_near(at, *number)) {
+                    at += slot;
+                }
+                at
+            }
+        }
+    }
+}

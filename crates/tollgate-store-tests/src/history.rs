@@ -1,0 +1,148 @@
+//! A random history: requests to the store, and the answers of `SharedBucket` to the same.
+
+use super::Failure;
+use super::clock::{Clock, DAY};
+use super::requests::{Requests, answered, asked};
+use std::sync::Arc;
+use tokio::time::{Duration, Instant, sleep_until};
+use tollgate::distributed::{ClassDemand, LeaseGrant, LeaseRequest, SharedBucket, SharedDemand, Store, StoreError};
+
+const BEGIN: i64 = 1_700_000_000_000_000;
+
+/// What the store was asked, when, and what it answered.
+struct Log {
+    clock: Clock,
+    began: i64,
+    lines: Vec<String>,
+}
+
+impl Log {
+    fn failure(self, seed: u64, difference: String) -> Failure {
+        Failure { part: self.clock.part(), seed, history: self.lines, difference }
+    }
+
+    /// Compares an answer with that of the model.
+    fn compare(&mut self, now: i64, asked: &str, real: &str, model: &str) -> Result<(), String> {
+        self.lines.push(format!("{:.6} s: {asked} -> {real}", (now - self.began) as f64 / 1e6));
+        if real == model { Ok(()) } else { Err(format!("the last answer must be: {model}")) }
+    }
+
+    fn compare_grants(
+        &mut self,
+        now: i64,
+        ask: &LeaseRequest,
+        real: &Result<LeaseGrant, StoreError>,
+        mut model: Result<LeaseGrant, StoreError>,
+    ) -> Result<(), String> {
+        if let (Clock::Own { slot }, Ok(real), Ok(model)) = (self.clock, real, &mut model) {
+            // The model knows the store's clock but for the slack, and does not know its epochs.
+            let (slack, period) = (self.clock.slack() as u64, model.terms.unwrap_or(ask.terms).period());
+            let phase_slack = slack * period.div_ceil(slot as u64);
+            model.busy = real.busy;
+            if real.age.abs_diff(model.age) <= slack {
+                model.age = real.age;
+            }
+            if real.promised == 0 || real.phase < period && real.phase.abs_diff(model.phase) <= phase_slack {
+                model.phase = real.phase;
+            }
+        }
+        self.compare(now, &asked(ask), &answered(real), &answered(&model))
+    }
+}
+
+/// Runs a history by instants that the test chooses.
+pub(crate) async fn chosen(
+    ask_at: &impl AsyncFn(&str, LeaseRequest, u64) -> Result<LeaseGrant, StoreError>,
+    name: &str,
+    seed: u64,
+) -> Result<(), Failure> {
+    let mut log = Log { clock: Clock::Chosen, began: BEGIN, lines: Vec::new() };
+    let mut requests = Requests::new(seed, log.clock);
+    let mut bucket = None::<SharedBucket>;
+    log.began += requests.random.i64(0..1 << 40);
+    let mut now = log.began;
+    for _ in 0..log.clock.requests() {
+        now = log.clock.next(&mut requests.random, now, "");
+        let ask = requests.next();
+        let real = ask_at(name, ask, now as u64).await;
+        let mut kept = bucket.filter(|bucket| !bucket.is_forgotten(now)).unwrap_or(SharedBucket::new(ask.terms, now));
+        if let Err(difference) = log.compare_grants(now, &ask, &real, kept.answer(&ask, now)) {
+            return Err(log.failure(seed, difference));
+        }
+        bucket = Some(kept);
+    }
+    Ok(())
+}
+
+/// Runs a history by the store's own clock. Returns false if it ended before its end: an answer was lost or late.
+pub(crate) async fn own(
+    open: &impl AsyncFn(&str, i64) -> Result<Arc<dyn Store>, String>,
+    name: &str,
+    seed: u64,
+    slot: i64,
+) -> Result<bool, Failure> {
+    let mut log = Log { clock: Clock::Own { slot }, began: BEGIN, lines: Vec::new() };
+    let outcome = through_two_clients(open, name, seed, &mut log).await;
+    outcome.map_err(|difference| log.failure(seed, difference))
+}
+
+/// Neither client has the right time.
+async fn through_two_clients(
+    open: &impl AsyncFn(&str, i64) -> Result<Arc<dyn Store>, String>,
+    name: &str,
+    seed: u64,
+    log: &mut Log,
+) -> Result<bool, String> {
+    let clients = [open(name, DAY).await?, open(name, -2 * DAY).await?];
+    let mut requests = Requests::new(seed, log.clock);
+    let is_lost = |error: &StoreError| matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_));
+    let [keeper, first] = requests.first();
+    let mut bucket = SharedBucket::new(first.terms, BEGIN);
+    // The keeper's node is not forgotten, nor is the bucket: a store need not do that at once. The bucket stays full, so it
+    // does not matter how long it takes to connect.
+    for client in &clients {
+        if client.ask(keeper).await.as_ref().is_err_and(is_lost) {
+            return Ok(false);
+        }
+        let _ = bucket.answer(&keeper, BEGIN);
+    }
+    let mut demand = SharedDemand::new();
+    let mut began = None::<(Instant, Instant)>;
+    let mut now = BEGIN;
+    for number in 0..log.clock.requests() {
+        let client = &clients[number as usize % 2];
+        let ask = if number == 0 { first } else { requests.next() };
+        if let Some((_, received)) = began {
+            let records = [bucket.to_bytes(), demand.to_bytes()].concat();
+            now = log.clock.next(&mut requests.random, now, &String::from_utf8_lossy(&records));
+            sleep_until(received + Duration::from_micros((now - BEGIN) as u64)).await;
+        }
+        let sent = Instant::now();
+        let real = client.ask(ask).await;
+        let mut reported = None;
+        if number % 4 == 3 && client.shares_classes() {
+            let report = requests.report();
+            reported = Some((report.clone(), client.report(report).await));
+        }
+        let (first_sent, _) = *began.get_or_insert_with(|| (sent, Instant::now()));
+        let errors = [real.as_ref().err(), reported.as_ref().and_then(|(_, answer)| answer.as_ref().err())];
+        if errors.into_iter().flatten().any(is_lost)
+            || first_sent.elapsed() > Duration::from_micros((now - BEGIN + log.clock.slack()) as u64)
+        {
+            return Ok(false);
+        }
+        log.compare_grants(now, &ask, &real, bucket.answer(&ask, now))?;
+        if let Some((report, real)) = reported {
+            let mut real = real.map_err(|error| format!("{report:?} gets the error `{error}`"))?;
+            let mut model = demand.report(&report, now);
+            let said = |rows: &mut Vec<ClassDemand>| {
+                rows.sort_unstable_by_key(|row| row.class);
+                ClassDemand::to_text(rows)
+            };
+            let text = ClassDemand::to_text(&report.classes);
+            let asked = format!("node: {}, reports: `{text}`, ttl: {}", report.node, report.ttl);
+            log.compare(now, &asked, &said(&mut real), &said(&mut model))?;
+        }
+    }
+    Ok(true)
+}

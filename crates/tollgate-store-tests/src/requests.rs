@@ -1,0 +1,127 @@
+//! Random requests of nodes, as correct nodes send them and as no correct node does.
+
+use super::clock::Clock;
+use fastrand::Rng;
+use tollgate::distributed::{ClassDemand, ClassReport, LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
+
+const NODES: usize = 5;
+
+/// The requests of five nodes, some repeated, overtaken or senseless. In each third history most requests are claims
+/// `at_once` of callers that the store forgets with the request.
+pub(crate) struct Requests {
+    pub(crate) random: Rng,
+    clock: Clock,
+    /// The quotas, the one of most nodes first.
+    quotas: Vec<QuotaTerms>,
+    version: u32,
+    callers: u128,
+    numbers: [u64; NODES],
+    last: [Option<LeaseRequest>; NODES],
+    /// Of how many requests one is of a node.
+    one_of_node_in: u32,
+}
+
+impl Requests {
+    pub(crate) fn new(seed: u64, clock: Clock) -> Self {
+        let mut quotas = clock.quotas();
+        let first = (seed % quotas.len() as u64) as usize;
+        quotas.rotate_left(first);
+        Self {
+            random: Rng::with_seed(seed),
+            clock,
+            quotas,
+            version: 0,
+            callers: 0,
+            numbers: [0; NODES],
+            last: [None; NODES],
+            one_of_node_in: if seed.is_multiple_of(3) { 8 } else { 1 },
+        }
+    }
+
+    /// Requests for no tokens with which a history by the store's own clock begins. The store remembers the node of the first
+    /// one for an hour, and looks for ended nodes at the second one.
+    pub(crate) fn first(&self) -> [LeaseRequest; 2] {
+        let mut both = [99, 98].map(|node| LeaseRequest::new(node, 1, self.quotas[0]));
+        both[0].ttl = 3_600_000_000;
+        (both[1].ttl, both[1].leave) = (1, true);
+        both
+    }
+
+    pub(crate) fn next(&mut self) -> LeaseRequest {
+        let random = &mut self.random;
+        if random.u32(..self.one_of_node_in) > 0 {
+            self.callers += 1;
+            let mut ask = LeaseRequest::new(100 + self.callers, 1, self.quotas[0]);
+            ask.want = random.u64(..self.quotas[0].burst().min(4) + 2);
+            (ask.leave, ask.at_once, ask.ttl) = (true, true, self.clock.ttl(random));
+            return ask;
+        }
+        let node = random.usize(..NODES);
+        if let Some(last) = self.last[node].filter(|_| random.u32(..6) == 0) {
+            return last;
+        }
+        self.numbers[node] += 1;
+        let number = if random.u32(..15) == 0 { self.numbers[node] / 2 } else { self.numbers[node] };
+        if random.u32(..25) == 0 {
+            self.version += 1;
+            let chosen = random.usize(..self.quotas.len());
+            self.quotas.swap(0, chosen);
+            self.quotas[0] = self.quotas[0].with_version(self.version);
+        }
+        let terms = match random.u32(..30) {
+            // The version is the same, and the quota mostly another one.
+            0 => self.quotas[self.quotas.len() - 1].with_version(self.version),
+            1..4 => self.quotas[0].with_version(self.version / 2),
+            _ => self.quotas[0],
+        };
+        let most = match random.u32(..100) {
+            0..2 => 1 << 49,
+            2..50 => (2 * terms.burst()).min(1 << 49),
+            _ => 5,
+        };
+        let mut some = |odds: u32| if random.u32(..odds) == 0 { random.u64(..=most) } else { 0 };
+        let mut ask = LeaseRequest::new(1 + node as u128, number, terms);
+        (ask.want, ask.ahead, ask.banked, ask.allowance) = (some(2), some(2), some(4), some(2));
+        (ask.minimum, ask.held, ask.back) = (some(6), some(3), some(4));
+        (ask.leave, ask.at_once) = (random.u32(..12) == 0, random.u32(..4) == 0);
+        ask.ttl = self.clock.ttl(random);
+        self.last[node] = Some(ask);
+        ask
+    }
+
+    /// Returns a report of a node's classes. Of a class, all nodes report the same weight.
+    pub(crate) fn report(&mut self) -> ClassReport {
+        let random = &mut self.random;
+        let mut rows = Vec::new();
+        for class in 1..6_u64 {
+            if random.bool() {
+                continue;
+            }
+            let millis = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..1_000) };
+            rows.push(ClassDemand::from_numbers([class, class / 2, 1 + class % 3, random.u64(..3), 1, millis]));
+        }
+        let ttl = if random.bool() { self.clock.ttl(random) } else { 60_000_000 };
+        ClassReport::new(random.u128(1..=NODES as u128), ttl, rows)
+    }
+}
+
+/// A request as text: what is not 0 of it.
+pub(crate) fn asked(ask: &LeaseRequest) -> String {
+    brief(&format!("{ask:?}").replace(&format!("{:?}", ask.terms), &format!("`{}`", ask.terms)))
+}
+
+/// An answer as text. Stores need not give the same reason of a refusal.
+pub(crate) fn answered(answer: &Result<LeaseGrant, StoreError>) -> String {
+    match answer {
+        Ok(grant) => brief(&format!("{grant:?}")),
+        Err(StoreError::Refused(_)) => "refused".to_owned(),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+fn brief(debug: &str) -> String {
+    let inner = debug.split_once("{ ").and_then(|(_, fields)| fields.strip_suffix(" }")).unwrap_or(debug);
+    let is_nothing = |field: &&str| [": 0", ": false", ": None"].iter().any(|nothing| field.ends_with(nothing));
+    let fields: Vec<&str> = inner.split(", ").filter(|field| !is_nothing(field)).collect();
+    fields.join(", ")
+}

@@ -1,0 +1,3 @@
+//! Which stores pass, and which do not.
+
+mod wrong_stores;
