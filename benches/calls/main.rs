@@ -4,9 +4,9 @@
 //!
 //! ```sh
 //! cargo bench --bench calls --features distributed,metrics,quanta [-- --quick]
-//! # The instructions of one contender, named as in the lines.
+//! # The instructions of one contender that waits, named as in the lines.
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*counted*' \
-//!     target/release/deps/calls-* --count 'granted/`try_acquire`'
+//!     target/release/deps/calls-* --count 'waits/10000 waiters'
 //! ```
 
 mod queues;
@@ -69,6 +69,9 @@ fn contenders() -> Vec<Contender> {
     let granted = |name: &str, builder, call: fn(&Limiter)| calls("granted", name, built(builder), call);
     let refused = |name: &str, builder, call: fn(&Limiter)| calls("refused", name, built(builder), call);
     let class = built(ample().classes()).class("a class", Share::weight(1)).expect("valid");
+    let crowded = built(empty());
+    let mut waiter = Box::pin(crowded.clone().consume_owned(1));
+    assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let second = Quota::per_minute(60_000_000_000).burst(2_000_000_000);
     let mut all = vec![
         granted("`try_acquire`", ample(), try_acquire),
@@ -80,6 +83,11 @@ fn contenders() -> Vec<Contender> {
         }),
         granted("`consume`", ample(), consume),
         refused("`try_acquire`", empty(), try_acquire),
+        calls("refused", "`try_acquire`, behind a queue", crowded, move |limiter| {
+            // It waits for the whole run.
+            let _ = &waiter;
+            try_acquire(limiter);
+        }),
         refused("`consume` within a millisecond", empty(), |limiter| {
             let refused = pin!(limiter.consume(black_box(1)).within(Duration::from_millis(1)));
             assert!(refused.poll(&mut Context::from_waker(Waker::noop())).is_ready());

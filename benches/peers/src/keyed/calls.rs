@@ -57,39 +57,52 @@ pub fn memory() {
     }
 }
 
-/// Calls with keys of a list, which each thread begins elsewhere.
-fn contender(name: &'static str, keys: &Arc<Vec<u64>>, call: impl Fn(&u64) -> bool + Sync + 'static) -> Contender {
-    (0..KEYS).for_each(|key| _ = (0..9).filter(|_| call(&key)).count());
-    let (keys, next) = (Arc::clone(keys), AtomicUsize::new(0));
+/// Makes one call with each key of a slice.
+type Work = Arc<dyn Fn(&[u64]) + Send + Sync>;
+
+fn ours<S: BuildHasher + Send + Sync + 'static>(builder: KeyedBuilder<u64, S>) -> Work {
+    let limiter = builder.build().expect("valid");
+    (0..KEYS).for_each(|key| drop(limiter.try_acquire(&key, 9).expect("granted")));
+    Arc::new(move |keys| keys.iter().for_each(|key| drop(black_box(limiter.try_acquire(key, 1)).expect("granted"))))
+}
+
+fn theirs() -> Work {
+    let limiter = governor();
+    let nine = NonZeroU32::new(9).expect("not zero");
+    (0..KEYS).for_each(|key| assert!(limiter.check_key_n(&key, nine).is_ok()));
+    Arc::new(move |keys| keys.iter().for_each(|key| black_box(limiter.check_key(key)).expect("granted")))
+}
+
+/// Each thread begins elsewhere in the list of keys.
+fn contender(name: &'static str, keys: &Arc<Vec<u64>>, work: &Work) -> Contender {
+    let (keys, work, next) = (Arc::clone(keys), Arc::clone(work), AtomicUsize::new(0));
     Contender::new(name, move |calls| {
-        let start = next.fetch_add(keys.len() / 3, Relaxed) % keys.len();
-        for key in keys.iter().cycle().skip(start).take(calls as usize) {
-            assert!(black_box(call(key)));
+        let (front, back) = keys.split_at(next.fetch_add(keys.len() / 3, Relaxed) % keys.len());
+        let mut left = calls as usize;
+        for keys in [back, front].into_iter().cycle() {
+            let some = left.min(keys.len());
+            work(&keys[..some]);
+            left -= some;
+            if left == 0 {
+                break;
+            }
         }
     })
 }
 
-fn ours<S: BuildHasher + Send + Sync + 'static>(
-    name: &'static str,
-    keys: &Arc<Vec<u64>>,
-    builder: KeyedBuilder<u64, S>,
-) -> Contender {
-    let limiter = builder.build().expect("valid");
-    contender(name, keys, move |key| limiter.try_acquire(key, 1).is_ok())
-}
-
 pub fn report(extent: Extent) {
+    let contenders = [
+        ("tollgate", ours(tollgate())),
+        ("tollgate, two quotas", ours(with_two_quotas())),
+        ("tollgate, `top`", ours(tollgate().top(Duration::from_secs(10)))),
+        ("tollgate, quanta clock", ours(tollgate().clock(QuantaClock::new()))),
+        ("tollgate, default hasher", ours(hashed_by(std::hash::RandomState::new()))),
+        ("governor + dashmap", theirs()),
+    ];
     let random = (0..300_000).map(|_| fastrand::u64(0..KEYS)).collect();
-    for (title, keys) in [("random key of 1M", Arc::new(random)), ("hot key", Arc::new(vec![7]))] {
-        let theirs = governor();
-        let contenders = [
-            ours("tollgate", &keys, tollgate()),
-            ours("tollgate, two quotas", &keys, with_two_quotas()),
-            ours("tollgate, `top`", &keys, tollgate().top(Duration::from_secs(10))),
-            ours("tollgate, quanta clock", &keys, tollgate().clock(QuantaClock::new())),
-            ours("tollgate, default hasher", &keys, hashed_by(std::hash::RandomState::new())),
-            contender("governor + dashmap", &keys, move |key| theirs.check_key(key).is_ok()),
-        ];
+    for (title, keys) in [("random key of 1M", random), ("hot key", vec![7; 300_000])] {
+        let keys = Arc::new(keys);
+        let contenders: Vec<_> = contenders.iter().map(|(name, work)| contender(name, &keys, work)).collect();
         for threads in [1, 2] {
             measure(&format!("{title}, {threads} threads"), &contenders, threads, extent);
         }

@@ -11,6 +11,7 @@ use crate::rounds::Extent;
 pub fn run(extent: Extent, plan: &Plan) {
     calls::memory();
     calls::report(extent);
-    (0..plan.rounds).for_each(|_| waiters::report(plan.seconds));
+    // Each key has a token per second.
+    (0..plan.rounds).for_each(|_| waiters::report(plan.seconds * 3.0));
     (0..plan.rounds).for_each(|_| stalls::report());
 }
