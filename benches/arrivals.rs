@@ -1,4 +1,5 @@
-//! What does one call cost, depending on the number of waiters? In nanoseconds per call.
+//! What does one call cost, depending on the number of waiters? Each measured number is a line: case, kind of quota or
+//! call, measure, and nanoseconds per call, separated by tabs.
 //!
 //! * `arrivals`: the mean of 500 arrivals with a deadline at the end of a queue of this length, by kind of quota. The
 //!   futures have been made before; their first polls are measured.
@@ -94,14 +95,14 @@ fn main() {
                 (waiting, newcomers)
             };
             let each = |(_, newcomers): &mut (Vec<_>, Vec<_>)| newcomers.iter_mut().for_each(arrive);
-            println!("arrivals\t{kind}\t{length}\t{}", median(set_up, each) / ARRIVALS as u128);
+            println!("arrivals\t{kind}\t{length} waiters, ns\t{}", median(set_up, each) / ARRIVALS as u128);
             let storm = |(waiting, newcomers): &mut (Vec<_>, Vec<_>)| {
                 for (index, newcomer) in newcomers.iter_mut().enumerate() {
                     drop(waiting.swap_remove(length / 2 - index % 100));
                     arrive(newcomer);
                 }
             };
-            println!("storm\t{kind}\t{length}\t{}", median(set_up, storm) / ARRIVALS as u128);
+            println!("storm\t{kind}\t{length} waiters, ns\t{}", median(set_up, storm) / ARRIVALS as u128);
         }
         for call in ["within", "estimate", "try_acquire"] {
             let set_up = || {
@@ -113,7 +114,7 @@ fn main() {
                 "estimate" => assert!(limiter.estimate(1).is_some()),
                 _ => assert!(limiter.try_acquire(1).is_err()),
             };
-            println!("once\t{kind}\t{call}\t{}", median(set_up, once));
+            println!("once\t{kind}\t{call}, ns\t{}", median(set_up, once));
         }
     }
     let calls =
@@ -139,7 +140,7 @@ fn main() {
                 "consume" => *kept = Some(wait(limiter.consume(1).within(DAY))),
                 _ => limiter.set_quota(0, Quota::per_second(7)).expect("valid"),
             };
-        println!("stalled\tone quota\t{call}\t{}", median(set_up, stalled));
+        println!("stalled\t{call}\tns\t{}", median(set_up, stalled));
     }
     let set_up = || {
         let quota = Quota::manual(MANY as u64).initial(0);
@@ -147,5 +148,5 @@ fn main() {
         let limiter: &'static Limiter = Box::leak(Box::new(limiter));
         (limiter, queue(limiter, MANY))
     };
-    println!("stalled\tmanual\treplenish\t{}", median(set_up, |(limiter, _)| limiter.replenish(MANY as u64)));
+    println!("stalled\treplenish, manual quota\tns\t{}", median(set_up, |(limiter, _)| limiter.replenish(MANY as u64)));
 }

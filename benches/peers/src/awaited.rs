@@ -1,7 +1,6 @@
 //! Hot loops that await and never have to wait.
 
-use crate::results::Results;
-use crate::rounds::{Extent, on_threads, undisturbed};
+use crate::rounds::{Extent, on_threads, print, undisturbed};
 use std::future::{Future, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -46,7 +45,7 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
     let limiter = Limiter::new(quota()).expect("valid");
     let capped = Limiter::builder().quota(quota()).max_in_flight(BURST.into()).build().expect("valid");
     let most = usize::MAX / 4;
-    let leaky = |fair| Arc::new(leaky_bucket::RateLimiter::builder().max(most).initial(most).fair(fair).build());
+    let leaky = Arc::new(leaky_bucket::RateLimiter::builder().max(most).initial(most).build());
     let governor_quota = governor::Quota::per_second(rate(PLENTY)).allow_burst(rate(BURST));
     vec![
         contender!("floor: fetch_add as a future", Arc::new(AtomicU64::new(0)), |counter| {
@@ -54,7 +53,7 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
         }),
         contender!("tollgate", limiter, |limiter| limiter.consume(1).await.expect("open")),
         contender!("tollgate, capped, released", capped, |limiter| limiter.consume(1).await.expect("open")),
-        contender!("tokio Semaphore, no refill", Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), |semaphore| {
+        contender!("tokio Semaphore", Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), |semaphore| {
             semaphore.acquire().await.expect("open").forget()
         }),
         contender!("tokio Semaphore, released", Arc::new(Semaphore::new(BURST as usize)), |semaphore| {
@@ -63,8 +62,7 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
         contender!("governor", Arc::new(governor::RateLimiter::direct(governor_quota)), |governor| {
             governor.until_ready().await
         }),
-        contender!("leaky-bucket", leaky(true), |leaky| leaky.acquire(1).await),
-        contender!("leaky-bucket, unfair", leaky(false), |leaky| leaky.acquire(1).await),
+        contender!("leaky-bucket", leaky, |leaky| leaky.acquire(1).await),
         contender!("rate-net", Arc::new(rate_net::DirectLimiter::per_second(PLENTY)), |limiter| {
             limiter.try_until_ready().await.expect("it fits")
         }),
@@ -74,7 +72,7 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
     ]
 }
 
-pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
+pub fn run(tasks: usize, extent: Extent) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let contenders = contenders();
     let case = format!("awaited, {tasks} tasks");
@@ -89,9 +87,9 @@ pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
             // Each on a thread of its own: spawned tasks can end up on one worker, and would not contend.
             let took = undisturbed(|| on_threads(tasks, || runtime.block_on(work())));
             if hung.into_inner() {
-                results.series(&case, name, "ns").hung += 1;
+                print(&case, name, "hung", 1.0);
             } else {
-                results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
+                print(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
             }
         }
     }

@@ -1,26 +1,20 @@
 //! 10,000 waiters, half of which are cancelled in random order.
 
-use crate::job::{Job, Outcome, run_in_child};
+use crate::Failure;
+use crate::job::{Job, Outcome, Plan};
 use crate::peers::{Peer, Scenario, Waits, present};
-use crate::results::{Results, quantile};
-use crate::{Failure, Plan};
+use crate::rounds::quantile;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::task::{Context, Waker};
 use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Limiter, Quota};
 
-pub const CASE: &str = "cancel, 10,000 waiters, half dropped in random order";
 const WAITERS: usize = 10_000;
 const RATE: u32 = 10_000;
 
-pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
-    for round in 0..plan.child_rounds {
-        for peer in Peer::ALL.into_iter().filter(|peer| plan.wants(CASE) && plan.invites(*peer, round)) {
-            run_in_child(results, CASE, peer.name(), &Job::Cancel { peer }, plan.limit())?;
-        }
-    }
-    Ok(())
+pub fn run(plan: &Plan) -> Result<(), Failure> {
+    plan.run("cancel, 10,000 waiters, half dropped in random order", |peer| Job::Cancel { peer })
 }
 
 /// The number of queues in each process: cancelling half of one takes less than a millisecond.
@@ -40,12 +34,11 @@ pub fn measure(peer: Peer) -> Outcome {
         let scenario = HalfLeave { runtime: &runtime, start: Instant::now(), to_the_end };
         present(peer, RATE, WAITERS as u32, scenario)
     };
-    let drops: Vec<f64> =
-        (0..QUEUES).flat_map(|_| half_leave(false).remove("ns per drop").unwrap_or_default()).collect();
+    let drops = (0..QUEUES).map(|_| half_leave(false)[0].1).collect();
     let mut outcome = half_leave(true);
-    outcome.insert("ns per drop".into(), vec![quantile(&drops, 0.5)]);
+    outcome[0].1 = quantile(drops, 0.5);
     if peer == Peer::Tollgate {
-        outcome.insert("tokens lost".into(), vec![tokens_lost(&runtime)]);
+        outcome.push(("tokens lost", tokens_lost(&runtime)));
     }
     outcome
 }
@@ -65,14 +58,14 @@ impl Scenario for HalfLeave<'_> {
             drop(waiter);
         }
         let each = begin.elapsed().as_nanos() as f64 / count as f64;
-        let each = ("ns per drop".to_owned(), vec![each]);
+        let each = ("ns per drop", each);
         if !self.to_the_end {
-            return Outcome::from([each]);
+            return vec![each];
         }
         self.runtime.block_on(async { queue.into_iter().collect::<FuturesUnordered<_>>().count().await });
         // All that were served, without the cancelled ones.
         let ideal = (WAITERS - count) as f64 / f64::from(RATE);
-        Outcome::from([each, ("rest finished / ideal".into(), vec![self.start.elapsed().as_secs_f64() / ideal])])
+        vec![each, ("rest finished / ideal", self.start.elapsed().as_secs_f64() / ideal)]
     }
 }
 

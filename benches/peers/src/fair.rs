@@ -1,30 +1,18 @@
 //! One task with large claims among tasks with small ones, and one task alone.
 
-use crate::job::{Job, Outcome, run_in_child};
+use crate::Failure;
+use crate::job::{Job, Outcome, Plan};
 use crate::peers::{Peer, Scenario, Waits, present};
-use crate::results::Results;
 use crate::waiting::two_workers;
-use crate::{Failure, Plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-pub const FAIR: &str = "fair, one asker of 500 among 99 of 1, 50000 tokens/s";
-pub const ALONE: &str = "alone, one waiter, burst 1, 1000 tokens/s";
-
-pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
-    for round in 0..plan.child_rounds {
-        for peer in Peer::ALL.into_iter().filter(|peer| plan.invites(*peer, round)) {
-            let seconds = plan.seconds;
-            for (case, job) in [(FAIR, Job::Fair { peer, seconds }), (ALONE, Job::Alone { peer, seconds })] {
-                if plan.wants(case) {
-                    run_in_child(results, case, peer.name(), &job, plan.limit())?;
-                }
-            }
-        }
-    }
-    Ok(())
+pub fn run(plan: &Plan) -> Result<(), Failure> {
+    let seconds = plan.seconds;
+    plan.run("fair, one asker of 500 among 99 of 1, 50000 tokens/s", |peer| Job::Fair { peer, seconds })?;
+    plan.run("alone, one waiter, burst 1, 1000 tokens/s", |peer| Job::Alone { peer, seconds })
 }
 
 struct Askers<'a> {
@@ -65,20 +53,20 @@ pub fn measure(peer: Peer, seconds: f64) -> Outcome {
     let (got, took) = present(peer, 50_000, 500, Askers { runtime: &runtime, costs, seconds });
     let all: f64 = got.iter().sum();
     let small = &got[1..];
-    Outcome::from([
-        ("achieved / configured".into(), vec![all / (50_000.0 * took)]),
+    vec![
+        ("achieved / configured", all / (50_000.0 * took)),
         // In strict order each round of the queue is one claim of 500 and 99 of 1.
-        ("share of the large / fair share".into(), vec![got[0] / all / (500.0 / 599.0)]),
+        ("share of the large / fair share", got[0] / all / (500.0 / 599.0)),
         (
             "small: least / mean".into(),
-            vec![small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>().max(1.0)],
+            small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>().max(1.0),
         ),
-    ])
+    ]
 }
 
 pub fn alone(peer: Peer, seconds: f64) -> Outcome {
     let runtime = two_workers();
     let _inside = runtime.enter();
     let (got, took) = present(peer, 1_000, 1, Askers { runtime: &runtime, costs: vec![1], seconds });
-    Outcome::from([("achieved / configured".into(), vec![got[0] / (1_000.0 * took)])])
+    vec![("achieved / configured", got[0] / (1_000.0 * took))]
 }

@@ -5,10 +5,9 @@
 //! runtime from checking its timers for some milliseconds. A cap that loses the tokens minted while it is reached
 //! (seastar's) loses rate here, since releases come late and together. A cap that only delays claims does not.
 
-use crate::job::{Contender, Hogs, Job, Outcome, run_in_child};
-use crate::results::Results;
+use crate::Failure;
+use crate::job::{Contender, Hogs, Job, Outcome, Plan};
 use crate::waiting::two_workers;
-use crate::{Failure, Plan};
 use std::future::Future;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -27,26 +26,24 @@ const WORK: Duration = Duration::from_millis(1);
 /// How long a hog computes before it yields. A runtime may check its timers this late, or twice that with two hogs on a
 /// worker.
 const HOG: Duration = Duration::from_millis(6);
-pub const BURNING: &str = "seastar's rule for caps";
 
 use Contender as C;
 
-pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
+pub fn run(plan: &Plan) -> Result<(), Failure> {
     let contenders = [
         (C::Bucket, "Bucket"),
         (C::CappedBucket, "CappedBucket"),
         (C::Limiter, "Limiter"),
         (C::CappedLimiter, "Limiter with max_in_flight"),
-        (C::Burning, BURNING),
+        (C::Burning, "seastar's rule for caps"),
     ];
-    for _ in 0..plan.child_rounds {
-        for (count, tasks) in [(0, false), (2, false), (4, false), (2, true), (4, true)] {
+    for _ in 0..plan.rounds {
+        for (count, tasks) in [(0, false), (4, false), (4, true)] {
             let kind = if tasks { "tasks" } else { "threads" };
-            let case = format!("hogs, {count} {kind} on {} cores", results.cores);
-            for (contender, name) in contenders.iter().filter(|_| plan.wants(&case)) {
+            for (contender, name) in contenders {
                 let hogs = Hogs { count, tasks };
-                let job = Job::Hogs { contender: *contender, hogs, seconds: plan.seconds };
-                run_in_child(results, &case, name, &job, plan.limit())?;
+                let job = Job::Hogs { contender, hogs, seconds: plan.seconds };
+                plan.run_in_child(&format!("hogs, {count} {kind}"), name, &job)?;
             }
         }
     }
@@ -104,11 +101,11 @@ fn watch(work: impl Work, hogs: Hogs, seconds: f64) -> Outcome {
     runtime.shutdown_background();
     let all: f64 = each.iter().sum();
     let mean = all / WORKERS as f64;
-    Outcome::from([
-        ("rate kept, %".into(), vec![100.0 * all / (RATE as f64 * took)]),
-        ("least worker / mean".into(), vec![each.iter().copied().fold(f64::MAX, f64::min) / mean]),
-        ("most / mean".into(), vec![each.iter().copied().fold(0.0, f64::max) / mean]),
-    ])
+    vec![
+        ("rate kept, %", 100.0 * all / (RATE as f64 * took)),
+        ("least worker / mean", each.iter().copied().fold(f64::MAX, f64::min) / mean),
+        ("most / mean", each.iter().copied().fold(0.0, f64::max) / mean),
+    ]
 }
 
 async fn hog_task() {

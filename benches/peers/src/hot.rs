@@ -1,6 +1,5 @@
 //! Hot loops without waiting: granted, refused, granted and released.
 
-use crate::results::Results;
 use crate::rounds::{Contender, Extent, measure};
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -14,16 +13,16 @@ const PLENTY: u32 = 1_000_000_000;
 const BURST: u32 = 1_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
-pub fn run_granted(results: &mut Results, threads: usize, extent: Extent) {
-    measure(results, &format!("hot, {threads} threads"), &granted(), threads, extent);
+pub fn run_granted(threads: usize, extent: Extent) {
+    measure(&format!("hot, {threads} threads"), &granted(), threads, extent);
 }
 
-pub fn run_denied(results: &mut Results, threads: usize, extent: Extent) {
-    measure(results, &format!("denied, {threads} threads"), &denied(), threads, extent);
+pub fn run_denied(threads: usize, extent: Extent) {
+    measure(&format!("denied, {threads} threads"), &denied(), threads, extent);
 }
 
-pub fn run_capped(results: &mut Results, threads: usize, extent: Extent) {
-    measure(results, &format!("capped, {threads} threads"), &capped(), threads, extent);
+pub fn run_capped(threads: usize, extent: Extent) {
+    measure(&format!("capped, {threads} threads"), &capped(), threads, extent);
 }
 
 fn again<T>(n: u64, mut act: impl FnMut() -> T) {
@@ -64,11 +63,8 @@ fn granted() -> Vec<Contender> {
     let (timed_tail, timed_limit) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let counter = AtomicU64::new(0);
     let semaphore = Semaphore::new(Semaphore::MAX_PERMITS);
-    let leaky = |fair| {
-        let most = usize::MAX / 4;
-        leaky_bucket::RateLimiter::builder().max(most).initial(most).fair(fair).build()
-    };
-    let (leaky, unfair) = (leaky(true), leaky(false));
+    let most = usize::MAX / 4;
+    let leaky = leaky_bucket::RateLimiter::builder().max(most).initial(most).build();
     let ratelimit = ratelimit::Ratelimiter::builder(PLENTY.into())
         .max_tokens(BURST.into())
         .initial_available(BURST.into())
@@ -95,12 +91,8 @@ fn granted() -> Vec<Contender> {
         Contender::new("better-bucket", move |n| again(n, || better.try_acquire(1))),
         Contender::new("rate-net", move |n| again(n, || rate_net.check().is_allow())),
         Contender::new("leaky-bucket", move |n| again(n, || leaky.try_acquire(1))),
-        // It loses tokens, and hung in 1 of 16 runs when awaited.
-        Contender::new("leaky-bucket, unfair", move |n| again(n, || unfair.try_acquire(1))),
         Contender::new("async-speed-limit", move |n| again(n, || speed.consume_duration(1))),
-        Contender::new("tokio Semaphore, no refill", move |n| {
-            again(n, || semaphore.try_acquire().expect("plenty").forget())
-        }),
+        Contender::new("tokio Semaphore", move |n| again(n, || semaphore.try_acquire().expect("plenty").forget())),
     ]
 }
 

@@ -1,27 +1,22 @@
 //! 1,000 limiters that had a waiter once: their cost when no claim waits any more.
 
-use crate::job::{Job, Outcome, run_in_child};
+use crate::Failure;
+use crate::job::{Job, Outcome, Plan};
 use crate::peers::{Peer, Scenario, Waits, present};
-use crate::results::Results;
 use crate::waiting::two_workers;
-use crate::{Failure, Plan};
 use cpu_time::ProcessTime;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-pub const CASE: &str = "idle, 1,000 limiters that were waited for once";
+const CASE: &str = "idle, 1,000 limiters that were waited for once";
 const NOTHING: &str = "floor: a runtime and no limiter";
 const LIMITERS: usize = 1_000;
 
-pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
-    for round in 0..plan.child_rounds {
-        let peers = [None].into_iter().chain(Peer::ALL.map(Some));
-        for peer in peers.filter(|peer| plan.wants(CASE) && peer.is_none_or(|peer| plan.invites(peer, round))) {
-            let job = Job::Idle { peer, seconds: plan.seconds };
-            run_in_child(results, CASE, peer.map_or(NOTHING, Peer::name), &job, plan.limit())?;
-        }
+pub fn run(plan: &Plan) -> Result<(), Failure> {
+    for _ in 0..plan.rounds {
+        plan.run_in_child(CASE, NOTHING, &Job::Idle { peer: None, seconds: plan.seconds })?;
     }
-    Ok(())
+    plan.run(CASE, |peer| Job::Idle { peer: Some(peer), seconds: plan.seconds })
 }
 
 struct WaitOnce<'a>(&'a Runtime);
@@ -51,11 +46,11 @@ pub fn measure(peer: Option<Peer>, seconds: f64) -> Outcome {
     let (start, cpu, before, switches) = (Instant::now(), ProcessTime::now(), parks(), worker_switches());
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let took = start.elapsed().as_secs_f64();
-    Outcome::from([
-        ("cores".into(), vec![cpu.elapsed().as_secs_f64() / took]),
-        ("worker wake-ups/s".into(), vec![(parks() - before) as f64 / took]),
-        ("voluntary context switches/s".into(), vec![(worker_switches() - switches) as f64 / took]),
-    ])
+    vec![
+        ("cores", cpu.elapsed().as_secs_f64() / took),
+        ("worker wake-ups/s", (parks() - before) as f64 / took),
+        ("voluntary context switches/s", (worker_switches() - switches) as f64 / took),
+    ]
 }
 
 /// The voluntary context switches of all threads except this one.

@@ -1,11 +1,10 @@
 //! Measurements that run in a child process: their CPU time is measured separately, and a peer that hangs is killed and
 //! recorded as such.
 
-use crate::Failure;
 use crate::peers::Peer;
-use crate::results::Results;
+use crate::rounds::print;
+use crate::{Failure, cancel, fair, hogs, idle, waiting};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,8 +21,8 @@ pub enum Job {
     Hogs { contender: Contender, hogs: Hogs, seconds: f64 },
 }
 
-/// Numbers by measure.
-pub type Outcome = BTreeMap<String, Vec<f64>>;
+/// Measures and numbers.
+pub type Outcome = Vec<(&'static str, f64)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Contender {
@@ -41,29 +40,62 @@ pub struct Hogs {
     pub tasks: bool,
 }
 
-/// In the parent: runs `job` in a child process and records the outcome.
-pub fn run_in_child(results: &mut Results, case: &str, name: &str, job: &Job, limit: Duration) -> Result<(), Failure> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["--child", &serde_json::to_string(job)?])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let start = Instant::now();
-    while child.try_wait()?.is_none() && start.elapsed() < limit {
-        std::thread::sleep(Duration::from_millis(10));
+/// How the waiting cases are run.
+pub struct Plan {
+    pub rounds: usize,
+    pub seconds: f64,
+}
+
+impl Plan {
+    /// Runs a job of each peer in each round. Peers that burn a core take part in the first round only.
+    pub fn run(&self, case: &str, job: impl Fn(Peer) -> Job) -> Result<(), Failure> {
+        for round in 0..self.rounds {
+            let takes_part = |peer: &Peer| round == 0 || matches!(peer, Peer::Tollgate | Peer::Semaphore);
+            for peer in Peer::ALL.into_iter().filter(takes_part) {
+                self.run_in_child(case, peer.name(), &job(peer))?;
+            }
+        }
+        Ok(())
     }
-    let done = child.try_wait()?.is_some_and(|status| status.success());
-    if !done {
-        child.kill()?;
-        child.wait()?;
-        results.series(case, name, "came to an end").hung += 1;
-        return Ok(());
+
+    /// In the parent: runs `job` in a child process and prints the outcome.
+    pub fn run_in_child(&self, case: &str, name: &str, job: &Job) -> Result<(), Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--child", &serde_json::to_string(job)?])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        // After this time it counts as hung.
+        let (start, limit) = (Instant::now(), Duration::from_secs_f64(self.seconds * 2.0 + 15.0));
+        while child.try_wait()?.is_none() && start.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if !child.try_wait()?.is_some_and(|status| status.success()) {
+            child.kill()?;
+            child.wait()?;
+            print(case, name, "hung", 1.0);
+            return Ok(());
+        }
+        let mut text = String::new();
+        child.stdout.take().expect("piped").read_to_string(&mut text)?;
+        text.lines().for_each(|line| println!("{case}\t{name}\t{line}"));
+        Ok(())
     }
-    let mut text = String::new();
-    child.stdout.take().expect("piped").read_to_string(&mut text)?;
-    let outcome: Outcome = serde_json::from_str(&text)?;
-    for (measure, numbers) in outcome {
-        results.series(case, name, &measure).rounds.extend(numbers);
+}
+
+/// In the child: prints measures and numbers, and exits at once without waiting for the tasks that still wait.
+pub fn work(job: &str) -> Result<(), Failure> {
+    let outcome = match serde_json::from_str(job)? {
+        Job::Waiting { peer, tasks, rate, seconds } => waiting::measure(peer, tasks, rate, seconds),
+        Job::Order { peer } => waiting::order(peer),
+        Job::Fair { peer, seconds } => fair::measure(peer, seconds),
+        Job::Alone { peer, seconds } => fair::alone(peer, seconds),
+        Job::Cancel { peer } => cancel::measure(peer),
+        Job::Idle { peer, seconds } => idle::measure(peer, seconds),
+        Job::Hogs { contender, hogs, seconds } => hogs::measure(contender, hogs, seconds),
+    };
+    for (measure, number) in outcome {
+        println!("{measure}\t{number}");
     }
-    Ok(())
+    std::process::exit(0)
 }

@@ -1,6 +1,6 @@
 //! Bytes of a waiting future, allocations of a consume, bytes of a limiter.
 
-use crate::results::Results;
+use crate::rounds::print;
 use allocation_counter::measure;
 use futures::poll;
 use std::future::Future;
@@ -12,20 +12,20 @@ use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tollgate::{Limiter, Quota};
 
-pub const CASE: &str = "memory";
+const CASE: &str = "memory";
 
 /// Each on a runtime of this thread, on which allocations are counted. A wait is for a token that is due in a
 /// millisecond.
-pub fn run(results: &mut Results) {
+pub fn run() {
     let some = |n| NonZeroU32::new(n).expect("not zero");
     let tollgate =
         |initial| move || Limiter::new(Quota::per_second(1_000).burst(100_000).initial(initial)).expect("valid");
-    audit(results, "tollgate", tollgate(0), tollgate(100_000), async |limiter: &Limiter, _| {
+    audit("tollgate", tollgate(0), tollgate(100_000), async |limiter: &Limiter, _| {
         drop(limiter.consume(1).await.expect("open"))
     });
-    size(results, "tollgate", &tollgate(0)().consume(1));
+    size("tollgate", &tollgate(0)().consume(1));
     let semaphore = |permits| move || Arc::new(Semaphore::new(permits));
-    audit(results, "tokio Semaphore", semaphore(0), semaphore(100_000), async |semaphore: &Arc<Semaphore>, wait| {
+    audit("tokio Semaphore", semaphore(0), semaphore(100_000), async |semaphore: &Arc<Semaphore>, wait| {
         let acquire = async { semaphore.acquire().await.expect("open").forget() };
         let mut acquire = pin!(acquire);
         if wait {
@@ -34,7 +34,7 @@ pub fn run(results: &mut Results) {
         }
         acquire.await
     });
-    size(results, "tokio Semaphore", &semaphore(0)().acquire());
+    size("tokio Semaphore", &semaphore(0)().acquire());
     let governor = |burst| {
         move || {
             let limiter =
@@ -43,43 +43,33 @@ pub fn run(results: &mut Results) {
             Arc::new(limiter)
         }
     };
-    audit(
-        results,
-        "governor",
-        governor(1),
-        governor(100_000),
-        async |limiter: &Arc<governor::DefaultDirectRateLimiter>, _| limiter.until_ready().await,
-    );
-    size(results, "governor", &governor(1)().until_ready());
+    audit("governor", governor(1), governor(100_000), async |limiter: &Arc<governor::DefaultDirectRateLimiter>, _| {
+        limiter.until_ready().await
+    });
+    size("governor", &governor(1)().until_ready());
     let leaky = |initial| {
         move || {
             let mut builder = leaky_bucket::RateLimiter::builder();
             Arc::new(builder.max(100_000).initial(initial).refill(1).interval(Duration::from_millis(1)).build())
         }
     };
-    audit(results, "leaky-bucket", leaky(0), leaky(100_000), async |limiter: &Arc<leaky_bucket::RateLimiter>, _| {
+    audit("leaky-bucket", leaky(0), leaky(100_000), async |limiter: &Arc<leaky_bucket::RateLimiter>, _| {
         limiter.acquire(1).await
     });
-    size(results, "leaky-bucket", &leaky(0)().acquire(1));
+    size("leaky-bucket", &leaky(0)().acquire(1));
 }
 
-fn size<F: Future>(results: &mut Results, name: &str, future: &F) {
-    results.add(CASE, name, "future, bytes", size_of_val(future) as f64);
+fn size<F: Future>(name: &str, future: &F) {
+    print(CASE, name, "future, bytes", size_of_val(future) as f64);
 }
 
-fn audit<T>(
-    results: &mut Results,
-    name: &str,
-    empty: impl Fn() -> T,
-    full: impl Fn() -> T,
-    consume: impl AsyncFn(&T, bool),
-) {
+fn audit<T>(name: &str, empty: impl Fn() -> T, full: impl Fn() -> T, consume: impl AsyncFn(&T, bool)) {
     const TIMES: u64 = 200;
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
     let mut kept = None;
     let built = measure(|| kept = Some(empty()));
-    results.add(CASE, name, "shared state, heap bytes", built.bytes_current as f64);
+    print(CASE, name, "shared state, heap bytes", built.bytes_current as f64);
     for (how, limiter, wait) in [("ready", full(), false), ("waiting", empty(), true)] {
         let times = |n: u64| {
             runtime.block_on(async {
@@ -91,6 +81,6 @@ fn audit<T>(
         // The first call spawns background tasks.
         times(10);
         let count = measure(|| times(TIMES)).count_total;
-        results.add(CASE, name, &format!("allocations per consume, {how}"), count as f64 / TIMES as f64);
+        print(CASE, name, &format!("allocations per consume, {how}"), count as f64 / TIMES as f64);
     }
 }

@@ -1,6 +1,5 @@
 //! All limiters that a task can wait for, behind one method.
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -9,13 +8,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tollgate::{Limiter, Quota};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Peer {
     Tollgate,
+    FineTimer,
     Semaphore,
     Governor,
     Leaky,
-    LeakyUnfair,
     RateNet,
     SpeedLimit,
     BetterBucket,
@@ -24,10 +23,10 @@ pub enum Peer {
 impl Peer {
     pub const ALL: [Self; 8] = [
         Self::Tollgate,
+        Self::FineTimer,
         Self::Semaphore,
         Self::Governor,
         Self::Leaky,
-        Self::LeakyUnfair,
         Self::RateNet,
         Self::SpeedLimit,
         Self::BetterBucket,
@@ -36,13 +35,13 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tollgate => "tollgate",
-            Self::Semaphore => "tokio Semaphore + 1 ms interval",
+            Self::FineTimer => "tollgate, fine timer",
+            Self::Semaphore => "tokio Semaphore",
             Self::Governor => "governor",
             Self::Leaky => "leaky-bucket",
-            Self::LeakyUnfair => "leaky-bucket, unfair",
             Self::RateNet => "rate-net",
             Self::SpeedLimit => "async-speed-limit",
-            Self::BetterBucket => "better-bucket, reserve + sleep",
+            Self::BetterBucket => "better-bucket",
         }
     }
 }
@@ -63,9 +62,10 @@ pub fn present<S: Scenario>(peer: Peer, rate: u32, burst: u32, scenario: S) -> S
     let some = |n| NonZeroU32::new(n).expect("not zero");
     let millis_per_refill = 1_000_u32.div_ceil(rate);
     match peer {
-        Peer::Tollgate => {
-            let quota = Quota::per_second(rate.into()).burst(burst.into()).initial(0);
-            scenario.run(Limiter::new(quota).expect("valid"))
+        Peer::Tollgate | Peer::FineTimer => {
+            let builder = Limiter::builder().quota(Quota::per_second(rate.into()).burst(burst.into()).initial(0));
+            let builder = if peer == Peer::FineTimer { builder.fine_timer() } else { builder };
+            scenario.run(builder.build().expect("valid"))
         }
         Peer::Semaphore => scenario.run(refilled_each_millisecond(rate)),
         Peer::Governor => {
@@ -74,13 +74,12 @@ pub fn present<S: Scenario>(peer: Peer, rate: u32, burst: u32, scenario: S) -> S
             while limiter.check().is_ok() {}
             scenario.run(Arc::new(limiter))
         }
-        Peer::Leaky | Peer::LeakyUnfair => {
+        Peer::Leaky => {
             let limiter = leaky_bucket::RateLimiter::builder()
                 .max(burst as usize)
                 .initial(0)
                 .refill((rate * millis_per_refill / 1_000) as usize)
                 .interval(Duration::from_millis(millis_per_refill.into()))
-                .fair(peer == Peer::Leaky)
                 .build();
             scenario.run(Arc::new(limiter))
         }

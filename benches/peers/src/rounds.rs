@@ -1,6 +1,5 @@
 //! Contenders take turns, round by round, so that a noisy machine is noisy for all of them.
 
-use crate::results::Results;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::thread;
@@ -18,6 +17,18 @@ impl Contender {
     }
 }
 
+/// Prints a measured number.
+pub fn print(case: &str, name: &str, measure: &str, number: f64) {
+    println!("{case}\t{name}\t{measure}\t{number}");
+}
+
+/// Without numbers: not a number.
+pub fn quantile(mut numbers: Vec<f64>, share: f64) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let last = numbers.len().saturating_sub(1);
+    numbers.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
 /// The numbers of rounds and operations.
 #[derive(Clone, Copy)]
 pub struct Extent {
@@ -25,12 +36,12 @@ pub struct Extent {
     pub operations: u64,
 }
 
-/// Runs each contender once per round, in turn. Returns nanoseconds per operation.
-pub fn measure(results: &mut Results, case: &str, contenders: &[Contender], threads: usize, extent: Extent) {
+/// Runs each contender once per round, in turn, and prints nanoseconds per operation.
+pub fn measure(case: &str, contenders: &[Contender], threads: usize, extent: Extent) {
     for _ in 0..extent.rounds {
         for contender in contenders {
             let took = undisturbed(|| on_threads(threads, || (contender.work)(extent.operations)));
-            results.add(case, contender.name, "ns", took.as_nanos() as f64 / extent.operations as f64);
+            print(case, contender.name, "ns", took.as_nanos() as f64 / extent.operations as f64);
         }
     }
 }

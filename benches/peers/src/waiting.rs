@@ -1,40 +1,26 @@
 //! A long queue: tasks that claim again as soon as they are served.
 
-use crate::job::{Job, Outcome, run_in_child};
+use crate::Failure;
+use crate::job::{Job, Outcome, Plan};
 use crate::peers::{Peer, Scenario, Waits, present};
-use crate::results::{Results, quantile};
-use crate::{Failure, Plan};
+use crate::rounds::quantile;
 use cpu_time::ProcessTime;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-pub const TASKS: [usize; 3] = [100, 10_000, 100_000];
-pub const RATES: [u32; 3] = [1_000, 100_000, 1_000_000];
-pub const LATENESS: &str = "lateness, us";
+/// Tasks and tokens per second: each number of tasks at the middle rate, and the middle number at each rate.
+const CASES: [(usize, u32); 5] =
+    [(100, 100_000), (10_000, 1_000), (10_000, 100_000), (10_000, 1_000_000), (100_000, 100_000)];
 
-pub fn case(tasks: usize, rate: u32) -> String {
-    format!("waiting, {tasks} tasks, {rate} tokens/s")
-}
-
-/// Tollgate and the Semaphore run in each round; the others, many of which burn a core, in the first.
-pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
-    for (tasks, rate) in TASKS.into_iter().flat_map(|tasks| RATES.map(|rate| (tasks, rate))) {
-        let case = case(tasks, rate);
-        if !plan.wants(&case) {
-            continue;
-        }
-        for round in 0..plan.child_rounds {
-            for peer in Peer::ALL.into_iter().filter(|peer| plan.invites(*peer, round)) {
-                let job = Job::Waiting { peer, tasks, rate, seconds: plan.seconds };
-                run_in_child(results, &case, peer.name(), &job, plan.limit())?;
-            }
-        }
+pub fn run(plan: &Plan) -> Result<(), Failure> {
+    for (tasks, rate) in CASES {
+        let job = |peer| Job::Waiting { peer, tasks, rate, seconds: plan.seconds };
+        plan.run(&format!("waiting, {tasks} tasks, {rate} tokens/s"), job)?;
     }
-    let case = "order, 1,000 tasks, 100000 tokens/s, 1 worker";
-    for peer in Peer::ALL.into_iter().filter(|_| plan.wants(case)) {
-        run_in_child(results, case, peer.name(), &Job::Order { peer }, plan.limit())?;
+    for peer in Peer::ALL {
+        plan.run_in_child("order, 1000 tasks, 100000 tokens/s, 1 worker", peer.name(), &Job::Order { peer })?;
     }
     Ok(())
 }
@@ -120,21 +106,13 @@ impl Scenario for Line<'_> {
         let granted = (ledger.granted.load(Relaxed) - before) as f64;
         let (took, cpu) = (start.elapsed(), cpu.elapsed());
         let late: Vec<f64> = ledger.late.lock().expect("no panics").iter().map(|nanos| *nanos as f64 / 1e3).collect();
-        Outcome::from([
-            ("achieved / configured".into(), vec![granted / (f64::from(self.rate) * took.as_secs_f64())]),
-            ("CPU per grant, us".into(), vec![cpu.as_micros() as f64 / granted]),
-            ("late p50, ms".into(), vec![quantile(&late, 0.5) / 1e3]),
-            ("late p99, ms".into(), vec![quantile(&late, 0.99) / 1e3]),
-            // Evenly spread over the distribution, so that several runs can be combined.
-            (LATENESS.into(), sample(late, 400)),
-        ])
+        vec![
+            ("achieved / configured", granted / (f64::from(self.rate) * took.as_secs_f64())),
+            ("CPU per grant, us", cpu.as_micros() as f64 / granted),
+            ("late p50, ms", quantile(late.clone(), 0.5) / 1e3),
+            ("late p99, ms", quantile(late, 0.99) / 1e3),
+        ]
     }
-}
-
-fn sample(mut numbers: Vec<f64>, points: usize) -> Vec<f64> {
-    numbers.sort_by(f64::total_cmp);
-    let at = |point: usize| numbers[(2 * point + 1) * numbers.len() / (2 * points)];
-    if numbers.is_empty() { numbers } else { (0..points).map(at).collect() }
 }
 
 struct Order<'a> {
@@ -175,6 +153,6 @@ impl Scenario for Order<'_> {
             latest = latest.max(**number);
             **number < latest
         });
-        Outcome::from([("overtaken, %".into(), vec![overtaken.count() as f64 * 100.0 / served.len() as f64])])
+        vec![("overtaken, %", overtaken.count() as f64 * 100.0 / served.len() as f64)]
     }
 }

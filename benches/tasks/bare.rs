@@ -1,8 +1,7 @@
 //! A lower bound for the cost of waiting in classes: tasks wait in a queue of wakers per class, with a binary heap of
 //! tags and no limiter.
 
-use crate::cpu;
-use crate::start::Start;
+use crate::RATE;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -11,8 +10,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
-use tokio::task::{LocalSet, spawn_local};
 use tokio::time::sleep;
 
 struct Waiter {
@@ -69,34 +66,16 @@ impl Scheduler {
     }
 }
 
-/// The CPU time of a grant, as in the bench itself.
-pub fn per_grant(start: Start, tasks: usize, classes: usize, rate: u64, time: Duration) -> f64 {
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let local = LocalSet::new();
-    let grants = Rc::new(Cell::new(0_u64));
+/// The CPU time of a grant, in so many classes.
+pub fn per_grant(classes: usize) -> f64 {
     let class = |index: u64| Class { span: 6 / (1 + index % 3), ..Class::default() };
     let classes = (0..classes as u64).map(class).collect();
     let scheduler = Rc::new(RefCell::new(Scheduler { classes, ..Scheduler::default() }));
-    let (signals, begins) = start.signals(tasks);
-    for (task, begins) in begins.into_iter().enumerate() {
-        let (grants, scheduler) = (Rc::clone(&grants), Rc::clone(&scheduler));
-        local.spawn_local(async move {
-            begins.await.expect("a signal");
-            loop {
-                wait(&scheduler, task).await;
-                grants.set(grants.get() + 1);
-            }
-        });
-    }
-    runtime.block_on(local.run_until(async {
-        sleep(Duration::from_millis(1)).await;
-        signals.send();
-        spawn_local(serve_each_millisecond(scheduler, rate));
-        sleep(crate::WARM_UP).await;
-        let before = (cpu::seconds(), grants.get());
-        sleep(time).await;
-        (cpu::seconds() - before.0) / (grants.get() - before.1) as f64
-    }))
+    let waits = |_| {
+        let scheduler = Rc::clone(&scheduler);
+        async move |task| wait(&scheduler, task).await
+    };
+    crate::per_grant(waits, serve_each_millisecond(Rc::clone(&scheduler)))
 }
 
 async fn wait(scheduler: &RefCell<Scheduler>, task: usize) {
@@ -112,11 +91,11 @@ async fn wait(scheduler: &RefCell<Scheduler>, task: usize) {
     .await;
 }
 
-async fn serve_each_millisecond(scheduler: Rc<RefCell<Scheduler>>, rate: u64) {
+async fn serve_each_millisecond(scheduler: Rc<RefCell<Scheduler>>) {
     let (start, mut served) = (Instant::now(), 0);
     loop {
         sleep(Duration::from_millis(1)).await;
-        let due = (start.elapsed().as_micros() * u128::from(rate) / 1_000_000) as u64;
+        let due = (start.elapsed().as_micros() * u128::from(RATE) / 1_000_000) as u64;
         while served < due {
             // In batches, as limiters wake.
             let batch = 32.min(due - served);
