@@ -129,7 +129,7 @@
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `conformance` | `distributed::conformance`: tests for implementations of the `Store` trait |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
-//! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter |
+//! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter, in any format of serde |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
@@ -211,6 +211,10 @@ mod handle;
 pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
+#[cfg_attr(
+    not(feature = "state"),
+    allow(dead_code, reason = "compiled alike with and without `state`, which alone saves and restores keys")
+)]
 mod keyed;
 mod limiter;
 #[cfg(feature = "metrics")]
@@ -226,8 +230,6 @@ mod pacer;
 mod permit;
 mod quota;
 mod reservation;
-#[cfg(feature = "state")]
-mod saved;
 mod set_twice;
 mod snapshot;
 #[cfg(feature = "state")]
