@@ -13,8 +13,8 @@ fn assert_law(quota: Quota, grants: &[(u64, u64)]) {
         let mut granted = 0_u128;
         for (at, tokens) in &grants[first..] {
             granted += u128::from(*tokens);
-            let window = u128::from(at - grants[first].0);
-            // A window of less than a period may have the end of one in it.
+            // From the first nanosecond to the last one. A window of less than a period may have the end of one in it.
+            let window = u128::from(at - grants[first].0) + 1;
             let refilled = if quota.is_stepped() { (window / period + 1) * amount } else { window * amount / period };
             assert!(granted <= u128::from(quota.capacity()) + refilled, "{quota}: {:?}", &grants[first..]);
         }
@@ -148,7 +148,7 @@ fn number(random: &mut fastrand::Rng, bounds: &[i128]) -> i128 {
 }
 
 fn json_of(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| json!(number.clamp(0, u64::MAX.into()) as u64), Value::from)
+    if number < 0 { json!(number.max(i64::MIN.into()) as i64) } else { json!(number.min(u64::MAX.into()) as u64) }
 }
 
 /// Whatever numbers a file has: the state is refused, or the limiter keeps the law from the restart on.
@@ -159,7 +159,7 @@ fn it_holds_for_states_that_were_changed() {
         for seed in 0..2_000 {
             let mut random = fastrand::Rng::with_seed(100_000 * index as u64 + seed);
             let (burst, period) = (quota.capacity().into(), quota.period().as_nanos() as i128);
-            let tokens = json_of(number(&mut random, &[0, burst, -(1 << 62), i64::MAX.into()]));
+            let tokens = json_of(number(&mut random, &[0, burst, -(1 << 62), i64::MAX.into()]).min(i64::MAX.into()));
             let fraction = json_of(number(&mut random, &[0, 1, quota.amount().into(), period]).max(0));
             let step = number(&mut random, &[0, period, u64::MAX.into()]).max(0);
             let mut process = Process::new(quota, seed % 2 == 0);
