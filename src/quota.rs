@@ -161,7 +161,7 @@ impl Quota {
     }
 
     /// Whether both quotas are the same, apart from how full a bucket starts.
-    #[cfg(any(feature = "keyed", feature = "state"))]
+    #[cfg(feature = "state")]
     pub(crate) fn is_same_limit(&self, other: &Self) -> bool {
         self.amount == other.amount
             && self.period == other.period

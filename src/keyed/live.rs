@@ -157,7 +157,7 @@ pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
     let own = Rates::new(saved.quotas.iter().map(|(quota, _)| *quota).collect());
     let levels = own.of_parts(at, |index| (saved.quotas[index].1.tokens, saved.quotas[index].1.fraction));
     let gate = if saved.paused_for == 0 { 0 } else { at.saturating_add(saved.paused_for) };
-    rates.continued(&own, &levels).paused_until(gate)
+    rates.adopt(&own, &levels).paused_until(gate)
 }
 
 /// Gives `live` the quotas of `rates`, unless it already has later ones.

@@ -234,17 +234,6 @@ impl Rates {
         Levels { gate: levels.gate, ..adopted }
     }
 
-    /// Whether both have the same quotas, in the same order.
-    pub(super) fn is_same_limit(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && self.quotas.iter().zip(other.quotas.iter()).all(|(own, other)| own.is_same_limit(&other))
-    }
-
-    /// Levels of `old` as levels of `self`: unchanged if both have the same quotas.
-    pub(super) fn continued(&self, old: &Self, levels: &Levels) -> Levels {
-        if self.is_same_limit(old) { *levels } else { self.adopt(old, levels) }
-    }
-
     /// Each level as whole tokens, negative for a debt, and a fraction of a token.
     pub(super) fn parts(&self, levels: &Levels) -> impl Iterator<Item = (i64, u64)> {
         self.iter().zip(levels.units).map(|(rate, units)| (rate.tokens(units), rate.fraction(units)))

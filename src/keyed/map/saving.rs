@@ -68,7 +68,7 @@ where
         let hash = self.hash(key);
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
             shard.at_levels(request, context, deferred, |own: &Rates, now: &mut Levels| {
-                *now = own.continued(rates, levels).at(now.at, now.gate);
+                *now = own.adopt(rates, levels).at(now.at, now.gate);
             })
         });
         if let Entered::Live(live) = entered {
