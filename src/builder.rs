@@ -11,9 +11,9 @@ use crate::error::ConfigError;
 use crate::handle::Limiter;
 use crate::observe::Observers;
 use crate::quota::Quota;
-#[cfg(feature = "state")]
-use crate::saved::LimiterState;
 use crate::set_twice::SetTwice;
+#[cfg(feature = "state")]
+use crate::state::LimiterState;
 use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;

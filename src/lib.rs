@@ -128,7 +128,7 @@
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
-//! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter |
+//! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter, in any format of serde |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
@@ -210,6 +210,10 @@ mod handle;
 pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
+#[cfg_attr(
+    not(feature = "state"),
+    allow(dead_code, reason = "compiled alike with and without `state`, which alone saves and restores keys")
+)]
 mod keyed;
 mod limiter;
 #[cfg(feature = "metrics")]
@@ -225,8 +229,6 @@ mod pacer;
 mod permit;
 mod quota;
 mod reservation;
-#[cfg(feature = "state")]
-mod saved;
 mod set_twice;
 mod snapshot;
 #[cfg(feature = "state")]

@@ -93,8 +93,7 @@ impl Builder {
         if is_supplied {
             return Err(StateError::Distributed.into());
         }
-        state.check(&self.quotas)?;
-        Ok(state.supply(&self.quotas, self.max_in_flight, self.rovers_at, *wall_clock))
+        Ok(state.supply(&self.quotas, self.max_in_flight, self.rovers_at, *wall_clock)?)
     }
 
     /// The index of the quota with external tokens, if there is one, its source, and its supplier.

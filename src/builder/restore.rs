@@ -1,14 +1,15 @@
 //! Building a limiter that continues from a saved state.
 
 use super::Builder;
-use crate::saved::LimiterState;
+use crate::state::LimiterState;
 use std::time::SystemTime;
 
 impl Builder {
     /// Continues from `state`, when the wall clock shows `wall_clock`: the buckets are as full as when the state was
     /// saved, plus what the time between has refilled; see [`state`](crate::state). Manual quotas gain nothing.
     ///
-    /// [`build`](Self::build) then fails if the quotas are not those of the state, in the same order, unless the state
+    /// [`build`](Self::build) then fails with a [`StateError`](crate::state::StateError) if the state has another
+    /// version or an impossible value, or if the quotas are not those of the state, in the same order, unless the state
     /// [converts](LimiterState::convert). The in-flight cap, the bound on waiters and the names may differ.
     ///
     /// # Examples

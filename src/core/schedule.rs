@@ -44,27 +44,36 @@ enum Mint {
 
 /// The level of a quota at an instant, without positions or clock readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "state", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SavedLevel {
     /// Whole tokens; negative for a debt.
     pub(crate) tokens: i64,
-    /// The fraction of the next token: in parts of the period, in lowest terms.
+    /// The fraction of the next token: how many parts of the period, in lowest terms.
     pub(crate) fraction: u64,
     /// For a stepped quota, the nanoseconds until the next step; `None` if that is beyond the end of time.
     pub(crate) step_in: Option<u64>,
 }
 
 impl SavedLevel {
-    /// Whether a limiter with `quota` can have this level.
-    pub(crate) fn is_possible(&self, quota: &Quota) -> bool {
-        let has_burst = self.tokens <= quota.capacity() as i64 && self.tokens >= -(1 << 62);
-        let fits = match Mint::new(*quota, 0) {
-            Mint::Continuous { period, .. } => self.fraction < period && self.step_in.is_none(),
-            Mint::Stepped { period, .. } => {
-                self.fraction == 0 && self.step_in.is_none_or(|step_in| (1..=period).contains(&step_in))
-            }
-            Mint::Manual | Mint::Open | Mint::External(_) => self.fraction == 0 && self.step_in.is_none(),
+    /// The name and the value of the part that no limiter with the checked `quota` can have, if there is one.
+    pub(crate) fn impossible(&self, quota: &Quota) -> Option<(&'static str, i128)> {
+        let full = quota.capacity() as i64;
+        let (fractions, steps) = match Mint::new(*quota, 0) {
+            // A full bucket keeps the fraction that came with its last token, and no more: see `Schedule::mint`.
+            Mint::Continuous { amount, period, .. } if self.tokens == full => (amount.min(period), 0),
+            Mint::Continuous { period, .. } => (period, 0),
+            Mint::Stepped { period, .. } => (1, period),
+            Mint::Manual | Mint::Open | Mint::External(_) => (1, 0),
         };
-        has_burst && fits
+        let step_in = self.step_in.filter(|step_in| !(1..=steps).contains(step_in));
+        // No queue owes more than 2^62 tokens.
+        if !(-(1 << 62)..=full).contains(&self.tokens) {
+            Some(("tokens", self.tokens.into()))
+        } else if self.fraction >= fractions {
+            Some(("fraction", self.fraction.into()))
+        } else {
+            step_in.map(|step_in| ("step_in", step_in.into()))
+        }
     }
 }
 

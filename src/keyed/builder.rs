@@ -7,7 +7,7 @@ use super::distributed::Namer;
 use super::map::{QuotasBy, WeightBy};
 use super::quotas::Quotas;
 #[cfg(feature = "state")]
-use super::state::Restore;
+use super::state::KeyedState;
 use crate::clock::{Chosen, Clock};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::parent::Parent;
@@ -19,6 +19,8 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "state")]
+use std::time::SystemTime;
 
 /// A builder for a [`KeyedLimiter`](crate::KeyedLimiter), returned by [`KeyedLimiter::builder`](crate::KeyedLimiter::builder).
 ///
@@ -46,7 +48,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     shards: Option<usize>,
     top: Option<Duration>,
     #[cfg(feature = "state")]
-    restore: Option<Restore<K>>,
+    restore: Option<(KeyedState<K>, SystemTime)>,
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
@@ -410,9 +412,22 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
+    /// Continues from `state`, when the wall clock shows `wall_clock`: the buckets of all keys are as full as when they
+    /// were saved, plus what the time between has refilled; see [`state`](crate::state).
+    ///
+    /// [`build`](Self::build) then fails with a [`StateError`](crate::state::StateError) if the state has another version
+    /// or an impossible value, or if the quotas are not those of the state, in the same order, unless the state
+    /// [converts](KeyedState::convert). All other settings may differ. A key with quotas of its own gets them again.
+    /// [`quota_by`](Self::quota_by) is asked for the quotas of each saved key, which keeps its tokens if they have
+    /// changed. All keys are restored, even if they are more than [`max_keys`](Self::max_keys).
+    ///
+    /// # Panics
+    ///
+    /// `build` panics if `quota_by` does, or `Hash`, `Eq` or `Clone` of a key.
     #[cfg(feature = "state")]
-    pub(super) fn set_restore(&mut self, restore: Restore<K>) {
-        self.set_twice.set("restore", &mut self.restore, restore);
+    pub fn restore(mut self, state: KeyedState<K>, wall_clock: SystemTime) -> Self {
+        self.set_twice.set("restore", &mut self.restore, (state, wall_clock));
+        self
     }
 
     /// Fixes the number of shards, for tests.

@@ -1,11 +1,9 @@
 //! The iterator over all keys in memory, one shard after the other.
 
 use super::map::Map;
-use super::rates::{Levels, Rates};
-use crate::core::Core;
+use super::shard::ListedKey;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::vec;
 
 /// The state of one key, as returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
@@ -24,12 +22,6 @@ pub struct KeyedEntry<K> {
     pub waiting_tasks: usize,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
-}
-
-/// The state of a key as listed by its shard.
-pub(super) enum Listed {
-    Levels(Arc<Rates>, Levels),
-    Live(Arc<Core>),
 }
 
 /// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
@@ -76,15 +68,16 @@ impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
 fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let now = map.now();
     let cap = map.template.cap();
-    let listed = map.in_shard(number, |shard, context, deferred| shard.list(now, context, deferred));
+    let (listed, gate) =
+        map.in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate()));
     let mut has_live = false;
-    let entry = |(key, listed): (K, Listed)| match listed {
-        Listed::Levels(rates, levels) => {
-            let available = rates.available(&levels).min(cap.unwrap_or(u64::MAX));
+    let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
+        Ok(levels) => {
+            let available = rates.available(&levels.paused_until(gate)).min(cap.unwrap_or(u64::MAX));
             let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
             KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
         }
-        Listed::Live(live) => {
+        Err(live) => {
             has_live = true;
             live.look_at(|state, rovers, sample| KeyedEntry {
                 key,

@@ -12,7 +12,7 @@
 //! upgrade it without the lock: they only serve waiters, and a retired entry has none.
 
 use super::dry_run::KeyedDryRun;
-use super::rate::{Level, Rate};
+use super::rate::Level;
 use super::rates::{Levels, Rates};
 use crate::clock::Time;
 use crate::core::classes::KeyName;
@@ -137,9 +137,7 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     };
     let levels_of = |rates: &Rates| {
         let schedules = supply.quotas();
-        rates.levels(supply.synced(), |index, rate| {
-            units(rate, ahead(schedules[index].head, tail), schedules[index].fraction())
-        })
+        rates.of_parts(supply.synced(), |index| (ahead(schedules[index].head, tail), schedules[index].fraction()))
     };
     let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
         levels_of(rates)
@@ -153,27 +151,13 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
 }
 
 /// The levels of `live` under `rates`, as they would be if all waiters had left.
-#[cfg(feature = "state")]
 pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
     let (saved, at) = live.with(|state, rovers, _| (state.saved(rovers), state.supply.synced()));
     let saved = saved.expect("no quota of a key is distributed here");
     let own = Rates::new(saved.quotas.iter().map(|(quota, _)| *quota).collect());
-    let levels =
-        own.levels(at, |index, rate| units(rate, saved.quotas[index].1.tokens, saved.quotas[index].1.fraction));
+    let levels = own.of_parts(at, |index| (saved.quotas[index].1.tokens, saved.quotas[index].1.fraction));
     let gate = if saved.paused_for == 0 { 0 } else { at.saturating_add(saved.paused_for) };
-    rates.continued(&own, &levels).paused_until(gate)
-}
-
-/// The quotas of `live`.
-#[cfg(feature = "state")]
-pub(super) fn rates_of(live: &Core) -> Rates {
-    let quotas = live.look_at(|state, _, _| state.supply.quotas().iter().map(|schedule| schedule.quota).collect());
-    Rates::new(quotas)
-}
-
-fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
-    let whole = rate.units(tokens.unsigned_abs());
-    fraction as i128 + if tokens < 0 { -whole } else { whole }
+    rates.adopt(&own, &levels).paused_until(gate)
 }
 
 /// Gives `live` the quotas of `rates`, unless it already has later ones.

@@ -14,8 +14,7 @@
 mod changes;
 mod handles;
 mod pausing;
-#[cfg(feature = "state")]
-mod saving;
+pub(super) mod saving;
 mod settling;
 mod taking;
 mod view;

@@ -36,7 +36,7 @@
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
 //! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs`, `replenisher.rs` | the tasks that serve waiters |
-//! | `state/`, `map/saving.rs`, `shard/saving.rs` | levels that outlive the process |
+//! | `state.rs`, `map/saving.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
 
@@ -78,7 +78,7 @@ pub use quotas::Quotas;
 pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
 #[cfg(feature = "state")]
-pub use state::{KeyedSave, KeyedState};
+pub use state::KeyedState;
 pub use top::{KeyedTop, TopKey};
 
 /// Multiplies by an odd constant, so that the upper bits depend on all bits of `hash`: a fast hasher may vary only a

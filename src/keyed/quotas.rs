@@ -20,7 +20,7 @@ pub(super) const MAX_QUOTAS: usize = 4;
 /// assert_eq!((named.len(), named.name(0), named.name(1)), (2, None, Some("day")));
 /// assert!(plain.iter().eq(named.iter()));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Quotas {
     /// Inline, so that a single quota needs no allocation.
     first: Option<NamedQuota>,

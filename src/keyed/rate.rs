@@ -147,11 +147,9 @@ impl Rate {
         units.rem_euclid(self.unit as i128) as u64
     }
 
-    /// Whether a level can be so many units below a full one.
-    #[cfg(feature = "state")]
-    pub(super) fn is_possible(&self, missing: i128) -> bool {
-        let most = self.full + (1 << 62) * self.unit as i128;
-        (-i128::from(self.unit) + 1..=most).contains(&missing)
+    /// The units of a level of whole tokens, negative for a debt, and a fraction of a token.
+    pub(super) fn level(&self, tokens: i64, fraction: u64) -> i128 {
+        i128::from(tokens) * i128::from(self.unit) + i128::from(fraction)
     }
 
     /// Cuts a level at a full bucket, but keeps the fraction of the next token if the last token arrived in this very

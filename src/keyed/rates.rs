@@ -46,7 +46,6 @@ impl Levels {
     }
 
     /// The same levels at another instant, paused until `gate`.
-    #[cfg(feature = "state")]
     pub(super) fn at(self, at: u64, gate: u64) -> Self {
         Self { at, gate, ..self }
     }
@@ -235,36 +234,17 @@ impl Rates {
         Levels { gate: levels.gate, ..adopted }
     }
 
-    /// Whether both have the same quotas, in the same order.
-    #[cfg(feature = "state")]
-    pub(super) fn is_same_limit(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && self.quotas.iter().zip(other.quotas.iter()).all(|(own, other)| own.is_same_limit(&other))
+    /// Each level as whole tokens, negative for a debt, and a fraction of a token.
+    pub(super) fn parts(&self, levels: &Levels) -> impl Iterator<Item = (i64, u64)> {
+        self.iter().zip(levels.units).map(|(rate, units)| (rate.tokens(units), rate.fraction(units)))
     }
 
-    /// Levels of `old` as levels of `self`: unchanged if both have the same quotas.
-    #[cfg(feature = "state")]
-    pub(super) fn continued(&self, old: &Self, levels: &Levels) -> Levels {
-        if self.is_same_limit(old) { *levels } else { self.adopt(old, levels) }
-    }
-
-    /// By how much each level is below a full one, in units; negative for the fraction of a token on top.
-    #[cfg(feature = "state")]
-    pub(super) fn missing<'a>(&'a self, levels: &'a Levels) -> impl Iterator<Item = i128> + 'a {
-        self.iter().zip(levels.units).map(|(rate, units)| rate.full() - units)
-    }
-
-    /// The levels at `at` that have `missing` units less than full ones; `None` if no sequence of calls can lead to
-    /// them.
-    #[cfg(feature = "state")]
-    pub(super) fn with_missing(&self, at: u64, mut missing: impl FnMut() -> Option<i128>) -> Option<Levels> {
-        let mut is_possible = true;
-        let levels = self.levels(at, |_, rate| {
-            let missing = missing().filter(|missing| rate.is_possible(*missing));
-            is_possible &= missing.is_some();
-            rate.full() - missing.unwrap_or(0)
-        });
-        is_possible.then_some(levels)
+    /// The levels at `at` with these parts, one pair for each quota.
+    pub(super) fn of_parts(&self, at: u64, parts: impl Fn(usize) -> (i64, u64)) -> Levels {
+        self.levels(at, |index, rate| {
+            let (tokens, fraction) = parts(index);
+            rate.level(tokens, fraction)
+        })
     }
 
     // ---- packed levels --------------------------------------------------------------------------------------------

@@ -45,16 +45,13 @@ mod entry_state;
 mod keeping;
 mod locked;
 mod pausing;
-#[cfg(feature = "state")]
-mod saving;
 mod sweeping;
 mod taking;
 mod view;
 
 pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
-#[cfg(feature = "state")]
-pub(super) use saving::{SavedKey, SavedShard};
+pub(super) use view::ListedKey;
 
 use super::groups::{EntryIndex, Groups};
 use super::key_limit::KeyLimit;

@@ -51,7 +51,7 @@ mod shared_keys;
 mod shares;
 mod shutdown;
 mod small_bucket;
-#[cfg(all(feature = "keyed", feature = "serde", feature = "state"))]
+#[cfg(all(feature = "keyed", feature = "state"))]
 mod state;
 #[cfg(feature = "stream")]
 mod stream;

@@ -9,6 +9,7 @@ use crate::quota::Quota;
 
 /// The levels of a limiter at an instant, without positions or clock readings.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "state", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Saved {
     /// Each quota and its level.
     pub(crate) quotas: Vec<(Quota, SavedLevel)>,

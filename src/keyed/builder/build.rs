@@ -116,13 +116,17 @@ where
         let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
-        let (time, overflow) = match &self.restore {
-            Some(restore) => {
-                let common = Some(&quotas).filter(|_| self.quota_by.is_none());
-                restore.check(common, overflow.as_ref().map(|(rates, _)| &rates.quotas))?;
-                restore.begin(time, overflow)
+        let restored = match self.restore {
+            Some((state, wall_clock)) => {
+                let common = quotas.iter().filter(|_| self.quota_by.is_none()).collect::<Vec<_>>();
+                Some(state.checked(&common, wall_clock)?)
             }
-            None => (time, overflow),
+            None => None,
+        };
+        #[cfg(feature = "state")]
+        let time = match &restored {
+            Some(restored) => restored.begin(time),
+            None => time,
         };
         let parent = self.parent;
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
@@ -152,7 +156,7 @@ where
             })
         });
         #[cfg(feature = "state")]
-        self.restore.map_or(Ok(()), |restore| restore.apply(&map))?;
+        restored.map_or(Ok(()), |restored| restored.apply(&map))?;
         Ok(map)
     }
 

@@ -5,8 +5,6 @@ use crate::core::Core;
 use crate::error::ConfigError;
 use crate::keyed::rates::Rates;
 use crate::keyed::shard::{Assigned, Shard};
-#[cfg(feature = "state")]
-use crate::keyed::shard::{DeferredDrops, ShardContext};
 use crate::keyed::{Quotas, live};
 use crate::sync::Ordering;
 use crate::{Quota, Which};
@@ -43,16 +41,6 @@ where
         for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
             self.in_shard(number, |shard, context, deferred| shard.catch_up_if_behind(context, deferred));
         }
-    }
-
-    /// The common quotas; `None` if `quota_by` chooses the quotas of each key.
-    #[cfg(feature = "state")]
-    pub(in crate::keyed) fn common_quotas(&self) -> Option<Quotas> {
-        let common = |shard: &mut Shard<K>, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>| {
-            shard.catch_up(context, deferred);
-            shard.common_quotas()
-        };
-        self.in_shard(0, common)
     }
 
     /// Gives `key` checked quotas of its own, or with `None` the common ones again. Returns false if the map is full.

@@ -1,59 +1,74 @@
 //! Saving the keys of a shard, and restoring saved keys.
 
 use super::{Entered, Map};
-use crate::core::Core;
 use crate::keyed::live;
 use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::{SavedKey, SavedShard};
+use crate::keyed::shard::ListedKey;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+
+/// The keys of a shard, all as of one instant.
+pub(in crate::keyed) struct SavedShard<K> {
+    /// The time of the map at that instant.
+    pub(in crate::keyed) at: u64,
+    /// The instant until which all keys are paused; 0 if they are not.
+    pub(in crate::keyed) gate: u64,
+    pub(in crate::keyed) keys: Vec<SavedKey<K>>,
+}
+
+/// A key that owes tokens, is paused, or has quotas of its own.
+pub(in crate::keyed) struct SavedKey<K> {
+    pub(in crate::keyed) key: K,
+    pub(in crate::keyed) rates: Arc<Rates>,
+    pub(in crate::keyed) levels: Levels,
+    /// True if a user set the quotas of this key.
+    pub(in crate::keyed) pinned: bool,
+}
 
 impl<K, S> Map<K, S>
 where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// The keys of shard `number`, all as of one instant and without live cores.
+    /// The common rates; `None` if `quota_by` chooses the quotas of each key.
+    pub(in crate::keyed) fn common_rates(&self) -> Option<Arc<Rates>> {
+        self.in_shard(0, |shard, context, deferred| shard.common_rates(context, deferred))
+    }
+
+    /// The keys of shard `number`.
     pub(in crate::keyed) fn saved_shard(&self, number: usize) -> SavedShard<K> {
         let now = self.now();
-        let mut saved = self.in_shard(number, |shard, context, deferred| shard.saved(now, context, deferred));
-        let (mut at, mut has_live) = (saved.at, false);
-        for SavedKey { rates, levels, .. } in &mut saved.keys {
-            if let Err(core) = levels {
-                has_live = true;
-                *levels = Ok(live::saved(core, rates));
-            }
-            at = at.max(levels.as_ref().map_or(0, |levels| levels.at));
-        }
+        let (listed, mut at, gate) = self.in_shard(number, |shard, context, deferred| {
+            (shard.list(now, context, deferred), shard.synced(), shard.gate())
+        });
+        let has_live = listed.iter().any(|key| key.levels.is_err());
+        let known = |ListedKey { key, rates, levels, pinned }: ListedKey<K>| {
+            let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
+            // A live entry may have reached a later time than its shard.
+            at = at.max(levels.at);
+            SavedKey { key, rates, levels, pinned }
+        };
+        let mut keys: Vec<SavedKey<K>> = listed.into_iter().map(known).collect();
         if has_live {
             // This function held live entries, so a sweep meanwhile may have found them in use.
             self.key_limit.idle_now(number);
         }
-        // A live entry may have reached a later time.
-        for SavedKey { rates, levels, .. } in &mut saved.keys {
-            *levels = levels.as_ref().map(|levels| rates.advance(levels, at)).map_err(Arc::clone);
-        }
-        saved.keys.retain(|key| key.pinned || key.levels.as_ref().is_ok_and(|levels| !key.rates.is_full(levels)));
-        saved.at = at;
-        saved
-    }
-
-    pub(in crate::keyed) fn saved_overflow(&self) -> Option<Levels> {
-        let overflow: &Core = self.overflow.as_ref()?;
-        Some(live::saved(overflow, &live::rates_of(overflow)))
+        keys.iter_mut().for_each(|saved| saved.levels = saved.rates.advance(&saved.levels, at));
+        keys.retain(|saved| saved.pinned || !saved.rates.is_full(&saved.levels));
+        SavedShard { at, gate, keys }
     }
 
     /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Returns false if there is no
     /// place for a key with quotas of its own.
     pub(in crate::keyed) fn restore(&self, saved: &SavedKey<K>) -> bool {
-        let SavedKey { key, rates, levels: Ok(levels), pinned } = saved else { return false };
+        let SavedKey { key, rates, levels, pinned } = saved;
         if *pinned && !self.set_quotas_for(key, Some(rates.quotas.clone())) {
             return false;
         }
         let hash = self.hash(key);
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
             shard.at_levels(request, context, deferred, |own: &Rates, now: &mut Levels| {
-                *now = own.continued(rates, levels).at(now.at, now.gate);
+                *now = own.adopt(rates, levels).at(now.at, now.gate);
             })
         });
         if let Entered::Live(live) = entered {

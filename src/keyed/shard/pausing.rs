@@ -106,7 +106,7 @@ impl<K> Shard<K> {
     }
 
     /// The instant until which all keys are paused; 0 if they are not.
-    pub(super) fn gate(&self) -> u64 {
+    pub(in crate::keyed) fn gate(&self) -> u64 {
         self.common_pause().map_or(0, |pause| pause.gate())
     }
 }

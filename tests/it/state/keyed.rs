@@ -1,11 +1,12 @@
 //! The state of a keyed limiter.
 
-use super::{SECOND, begin};
-use std::collections::HashMap;
+use super::{SECOND, begin, through};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio_test::task::spawn;
 use tollgate::state::KeyedState;
-use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
+use tollgate::{Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
 const KEYS: u64 = 6;
 
@@ -29,13 +30,7 @@ impl Fixture {
     }
 
     fn save(&self) -> KeyedState<u64> {
-        let mut file = Vec::new();
-        self.keyed.save_at(self.wall_clock).unwrap().write_to(&mut file).unwrap();
-        file.extend(b"something else");
-        let mut rest = &file[..];
-        let state = KeyedState::read_from(&mut rest).unwrap();
-        assert_eq!(rest, b"something else", "it reads its own bytes only");
-        state
+        through(&self.keyed.state_at(self.wall_clock).unwrap())
     }
 }
 
@@ -171,25 +166,6 @@ fn waiters_are_not_saved() {
 }
 
 #[test]
-fn the_overflow_bucket_is_restored() {
-    let build = || {
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
-        builder.overflow(Quota::per_minute(60).burst(5))
-    };
-    let mut fixture = Fixture::new(build(), begin());
-    let _ = fixture.keyed.try_acquire(&1, 10).unwrap();
-    let _ = fixture.keyed.try_acquire(&2, 4).unwrap();
-    fixture.wall_clock += SECOND / 10; // The clock of the limiter does not move: key 1 still owes.
-    let mut restored = Fixture::new(build().restore(fixture.save(), fixture.wall_clock), fixture.wall_clock);
-    assert!(restored.keyed.try_acquire(&3, 2).is_err(), "all new keys together have one token");
-    let _ = restored.keyed.try_acquire(&3, 1).unwrap();
-    restored.advance(SECOND / 2);
-    let state = restored.save();
-    let restored = Fixture::new(build().restore(state, restored.wall_clock + SECOND / 2), begin());
-    assert_eq!((restored.keyed.available(&1), restored.keyed.snapshot().keys), (10, 0));
-}
-
-#[test]
 fn more_keys_than_the_bound_are_restored_and_new_ones_refused() {
     let build = |most| KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(most);
     let fixture = Fixture::new(build(9), begin());
@@ -201,42 +177,46 @@ fn more_keys_than_the_bound_are_restored_and_new_ones_refused() {
     assert!(restored.keyed.try_acquire(&10, 1).is_ok());
 }
 
-#[test]
-fn calls_between_two_pieces_are_in_the_state_or_not() {
-    let build = || KeyedLimiter::builder().quota(Quota::per_day(100)).clock(ManualClock::new());
-    let keyed = build().build().unwrap();
-    (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
-    let (mut file, mut pieces) = (Vec::new(), 0);
-    for piece in keyed.save_at(begin()).unwrap() {
-        file.extend(piece);
-        (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, u64::from(pieces == 99)).unwrap()));
-        pieces += 1;
+/// A clock that advances with each reading.
+#[derive(Clone, Debug, Default)]
+struct Ticking(Arc<[AtomicU64; 2]>);
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        let [nanos, step] = &*self.0;
+        Duration::from_nanos(nanos.fetch_add(step.load(Relaxed), Relaxed))
     }
-    assert!(pieces > 200, "a piece for each shard");
-    let state = KeyedState::read_from(&mut &file[..]).unwrap();
-    assert_eq!((state.len(), state.is_empty()), (2_000, false));
-    let restored = build().restore(state, begin()).build().unwrap();
-    let mut counts = HashMap::new();
-    (0..2_000_u64).for_each(|key| *counts.entry(restored.available(&key)).or_default() += 1);
-    assert_eq!(counts.values().sum::<i32>(), 2_000);
-    assert!(counts[&99] > 500 && counts[&98] > 500 && counts.len() == 2, "{counts:?}");
+
+    fn is_manual(&self) -> bool {
+        true
+    }
 }
 
 #[test]
-fn a_key_takes_at_most_sixteen_bytes_beside_the_key() {
-    for quotas in [Quotas::from(Quota::per_minute(7).burst(60)), [Quota::per_second(10), Quota::per_day(1_000)].into()]
-    {
-        let (clock, keys) = (ManualClock::new(), 20_000);
-        let keyed = KeyedLimiter::builder().quotas(quotas).clock(clock.clone()).build().unwrap();
-        for key in 0..keys {
-            clock.advance(Duration::from_nanos(key));
-            drop(keyed.try_acquire(&key, 1 + key % 10).unwrap());
-        }
-        let mut file = Vec::new();
-        keyed.save().unwrap().write_to(&mut file).unwrap();
-        let state = KeyedState::<u64>::read_from(&mut &file[..]).unwrap();
-        let beside = (file.len() as u64 - 8 * state.len()) as f64 / state.len() as f64;
-        assert!(state.len() > keys / 2 && beside <= 16.0, "{beside} bytes");
+fn what_time_refills_while_shards_are_saved_is_refilled_once() {
+    let quotas: Quotas = [Quota::per_second(10).burst(1_000), Quota::new(40, SECOND).burst(900).stepped()].into();
+    let build = || KeyedLimiter::builder().quotas(quotas.clone());
+    let (clock, tick) = (Ticking::default(), 10_000_000);
+    let [nanos, step] = &*clock.0;
+    nanos.store(1_000 * 1_000_000_000, Relaxed);
+    let keyed = build().clock(clock.clone()).build().unwrap();
+    (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, 700).unwrap()));
+    let begun = nanos.load(Relaxed);
+    step.store(tick, Relaxed);
+    let state = through(&keyed.state_at(begin()).unwrap());
+    step.store(0, Relaxed);
+    let took = nanos.load(Relaxed) - begun;
+    assert!(state.len() == 2_000 && took > 200 * tick, "each shard is saved at an instant of its own");
+    for offline in [0, took, took + 1_700_000_000] {
+        let restored = build().clock(ManualClock::new());
+        let restored = restored.restore(state.clone(), begin() + Duration::from_nanos(offline)).build().unwrap();
+        // The last reading of the time was a tick before the end.
+        nanos.store(begun + offline.max(took - tick), Relaxed);
+        let levels = |keyed: &KeyedLimiter<u64>, key| {
+            let quotas = keyed.quota_snapshots(&key).into_iter();
+            quotas.map(|quota| (quota.level, quota.more_in)).collect::<Vec<_>>()
+        };
+        assert!((0..2_000).all(|key| levels(&keyed, key) == levels(&restored, key)), "after {offline} ns");
     }
 }
 

@@ -18,7 +18,7 @@ use tollgate::distributed::{
 };
 use tollgate::io::{PaceIoExt, PacedIo};
 use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, INSTRUMENTS, Instrument, InstrumentKind, Meter, describe};
-use tollgate::state::{KeyedSave, KeyedState, LimiterState, StateError, StateKey};
+use tollgate::state::{KeyedState, LimiterState, StateError};
 use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream, RefusedItem, WithGrants};
 use tollgate::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
@@ -139,34 +139,21 @@ async fn paced(limiter: &Limiter) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A key of the program's own, in a state that it saves.
+/// A key of the program's own.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct User(u64);
 
-impl StateKey for User {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.0.write(to);
-    }
-
-    fn read(from: &[u8]) -> Option<Self> {
-        u64::read(from).map(Self)
-    }
-}
-
 fn saved(limiter: &Limiter) -> Result<(), Failure> {
     let state: LimiterState = limiter.state()?;
-    assert_eq!(state.quotas().count(), 1);
-    let damaged: Option<StateError> = LimiterState::from_bytes(b"no state").err();
-    assert!(damaged.is_some());
+    assert!(state.saved_at().is_some());
+    let error: StateError = StateError::Version { found: 2, expected: 1 };
+    assert!(error.to_string().starts_with("the saved state has version 2"));
     let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).top(Duration::from_secs(60)).build()?;
     drop(users.try_acquire(&User(7), 9)?);
     let top: KeyedTop<User> = users.top(1);
     let first: Option<&TopKey<User>> = top.granted.first();
     assert_eq!(first.map(|top| top.count), Some(9));
-    let save: KeyedSave<User> = users.save()?;
-    let mut file = Vec::new();
-    save.write_to(&mut file)?;
-    let state: KeyedState<User> = KeyedState::read_from(&mut &file[..])?;
+    let state: KeyedState<User> = users.state()?;
     assert_eq!(state.len(), 1);
     Ok(())
 }

@@ -1,0 +1,265 @@
+//! The state of a keyed limiter: its form for serde, saving, and restoring.
+
+use super::KeyedLimiter;
+use super::keys::Keys;
+use super::map::Map;
+use super::map::saving::SavedKey;
+use super::quotas::{NamedQuota, Quotas};
+use super::rates::Rates;
+use crate::Quota;
+use crate::clock::Time;
+use crate::core::schedule::SavedLevel;
+use crate::error::{ConfigError, StateError};
+use crate::state::{Versioned, WallTime, check_level, check_quotas};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The longest time that a limiter can have run: 292 years, in nanoseconds.
+const LONGEST_RUN: u64 = 1 << 63;
+
+/// The levels of all keys of a [`KeyedLimiter`], returned by [`KeyedLimiter::state`]; see [`state`](crate::state).
+///
+/// To be written and read by serde, in any format, if the keys are. A state that was read is checked when a limiter is
+/// [built](crate::KeyedBuilder::build) from it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyedState<K> {
+    form: Versioned<Form<K>>,
+    /// Whether the state may be restored to other quotas.
+    #[serde(skip)]
+    converts: bool,
+}
+
+/// All times but `saved_at` are nanoseconds since the limiter was built: stepped quotas count their periods from there.
+#[derive(Clone, Serialize, Deserialize)]
+struct Form<K> {
+    saved_at: WallTime,
+    at: u64,
+    /// First the common quotas, or none if `quota_by` chooses them; then those that other keys have.
+    quotas: Vec<Vec<NamedQuota>>,
+    shards: Vec<ShardForm<K>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct ShardForm<K> {
+    /// When the shard was visited. Calls went on between two shards.
+    at: u64,
+    /// The rest of the pause of all keys.
+    paused_for: u64,
+    keys: Vec<KeyForm<K>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct KeyForm<K> {
+    key: K,
+    /// An index into [`Form::quotas`].
+    quotas: usize,
+    /// Whether these are [of the key](KeyedLimiter::set_quota_for) alone.
+    own: bool,
+    paused_for: u64,
+    /// For each quota the whole tokens, negative for a debt, and the fraction of the next one, as in [`SavedLevel`].
+    levels: Vec<(i64, u64)>,
+}
+
+impl<K> KeyedState<K> {
+    /// Returns when the state was saved, by the wall clock; `None` if another version of its form was read.
+    pub fn saved_at(&self) -> Option<SystemTime> {
+        self.form.0.as_ref().ok().map(|form| form.saved_at.time())
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.form.0.as_ref().map_or(0, |form| form.shards.iter().map(|shard| shard.keys.len()).sum())
+    }
+
+    /// Returns true if no key is in the state: none owed tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Allows to restore the state to other quotas. As with [`set_quota`](KeyedLimiter::set_quota), each quota of a key
+    /// keeps the tokens of the saved one with the same index, up to its burst, and a quota without a saved one starts
+    /// full.
+    #[must_use = "this returns the changed state"]
+    pub fn convert(self) -> Self {
+        Self { converts: true, ..self }
+    }
+
+    /// Checks all but the keys, for a map with these common quotas; none if `quota_by` chooses the quotas.
+    pub(super) fn checked(self, common: &[Quota], now: SystemTime) -> Result<Restored<K>, StateError> {
+        let form = self.form.0?;
+        let rates = form.quotas.iter().enumerate().map(|(index, quotas)| {
+            let quotas = quotas.iter().cloned().fold(Quotas::default(), Quotas::and);
+            match quotas.check() {
+                Ok(()) => Ok(Some(Arc::new(Rates::new(quotas)))),
+                Err(ConfigError::NoQuota) => Ok(None),
+                Err(_) => Err(impossible(format!("entry {index} of the quotas"), quotas)),
+            }
+        });
+        let rates = rates.collect::<Result<_, _>>()?;
+        if !self.converts {
+            check_quotas(form.quotas.iter().take(1).flatten().map(|(_, quota)| quota), common)?;
+        }
+        let latest = form.shards.iter().map(|shard| shard.at).fold(form.at, u64::max);
+        if latest > LONGEST_RUN {
+            return Err(impossible("the time since the limiter was built".to_owned(), latest));
+        }
+        Ok(Restored { until: (form.at + form.saved_at.offline(now)).max(latest), rates, shards: form.shards })
+    }
+}
+
+impl<K> fmt::Debug for KeyedState<K> {
+    /// Prints no keys: they may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedState")
+            .field("saved_at", &self.saved_at())
+            .field("keys", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K, S> KeyedLimiter<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Returns the levels of all keys, to [restore](crate::KeyedBuilder::restore) them in another process; see
+    /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters and tokens
+    /// in flight are not a part of the state.
+    ///
+    /// This copies one shard after the other, each under its own lock; in a map of a million keys a shard has some
+    /// thousand keys. Calls go on meanwhile, and each key is saved as it is when its shard is reached.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StateError::Distributed`] for a distributed limiter: its stores keep the tokens.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `Clone` of a key panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use tollgate::{KeyedLimiter, Quota, state::KeyedState};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
+    /// drop(users.try_acquire(&"ann".to_owned(), 9)?);
+    /// let json = serde_json::to_string(&users.state()?)?;
+    ///
+    /// let state: KeyedState<String> = serde_json::from_str(&json)?;
+    /// let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).restore(state, SystemTime::now()).build()?;
+    /// assert_eq!((users.available(&"ann".to_owned()), users.available(&"bob".to_owned())), (1, 10));
+    /// # Ok(()) }
+    /// ```
+    pub fn state(&self) -> Result<KeyedState<K>, StateError> {
+        self.save(SystemTime::now)
+    }
+
+    /// Like [`state`](Self::state), when the wall clock shows `wall_clock`: for tests, and for another source of time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`state`](Self::state).
+    pub fn state_at(&self, wall_clock: SystemTime) -> Result<KeyedState<K>, StateError> {
+        self.save(|| wall_clock)
+    }
+
+    fn save(&self, wall_clock: impl FnOnce() -> SystemTime) -> Result<KeyedState<K>, StateError> {
+        let Keys::Local(map) = &self.keys else { return Err(StateError::Distributed) };
+        // The wall clock last: the time between the two readings is then not taken for time offline.
+        let (at, saved_at) = (map.now(), WallTime::of(wall_clock()));
+        let common = map.common_rates();
+        let mut quotas = vec![common.as_ref().map_or(Vec::new(), |rates| named(rates))];
+        let mut indices = HashMap::new();
+        let mut index_of = |rates: &Arc<Rates>| {
+            if common.as_ref().is_some_and(|common| Arc::ptr_eq(common, rates)) {
+                return 0;
+            }
+            *indices.entry(rates.quotas.clone()).or_insert_with(|| {
+                quotas.push(named(rates));
+                quotas.len() - 1
+            })
+        };
+        let mut shards = Vec::new();
+        for number in 0..map.shards.len() {
+            let saved = map.saved_shard(number);
+            let paused_for = saved.gate.saturating_sub(saved.at);
+            let key = |SavedKey { key, rates, levels, pinned }| KeyForm {
+                key,
+                quotas: index_of(&rates),
+                own: pinned,
+                paused_for: levels.gate.saturating_sub(levels.at),
+                levels: rates.parts(&levels).collect(),
+            };
+            let keys: Vec<_> = saved.keys.into_iter().map(key).collect();
+            if paused_for > 0 || !keys.is_empty() {
+                shards.push(ShardForm { at: saved.at, paused_for, keys });
+            }
+        }
+        let form = Form { saved_at, at, quotas, shards };
+        Ok(KeyedState { form: Versioned(Ok(form)), converts: false })
+    }
+}
+
+fn named(rates: &Rates) -> Vec<NamedQuota> {
+    rates.quotas.named().cloned().collect()
+}
+
+fn impossible(part: String, value: impl ToString) -> StateError {
+    StateError::Impossible { part, value: value.to_string() }
+}
+
+/// A state that a new map continues from.
+pub(super) struct Restored<K> {
+    /// By the time of the saved map: all levels are advanced to this instant.
+    until: u64,
+    rates: Vec<Option<Arc<Rates>>>,
+    shards: Vec<ShardForm<K>>,
+}
+
+impl<K> Restored<K> {
+    /// The time of the new map, which continues that of the saved one, so that stepped quotas step when they would have.
+    /// If the clock has no instant that is early enough, steps come later, and none earlier.
+    pub(super) fn begin(&self, time: Time) -> Time {
+        time.begun_earlier(self.until).unwrap_or(time)
+    }
+
+    /// Gives all keys to a new map.
+    pub(super) fn apply<S: BuildHasher>(self, map: &Map<K, S>) -> Result<(), ConfigError>
+    where
+        K: Hash + Eq + Clone,
+    {
+        let (mut gate, mut number) = (0, 0);
+        for ShardForm { at, paused_for, keys } in self.shards {
+            gate = gate.max(at.saturating_add(paused_for));
+            for KeyForm { key, quotas, own, paused_for, levels } in keys {
+                let Some(rates) = self.rates.get(quotas).and_then(Option::as_ref) else {
+                    return Err(impossible(format!("the index of the quotas of key {number}"), quotas).into());
+                };
+                if levels.len() != rates.len() {
+                    return Err(impossible(format!("the number of levels of key {number}"), levels.len()).into());
+                }
+                for (index, (quota, (tokens, fraction))) in rates.quotas.iter().zip(&levels).enumerate() {
+                    let level = SavedLevel { tokens: *tokens, fraction: *fraction, step_in: None };
+                    check_level(&level, &quota, format_args!("quota {index} of key {number}"))?;
+                }
+                let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
+                let levels = levels.paused_until(at.saturating_add(paused_for));
+                if !map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own }) {
+                    return Err(ConfigError::TooManyKeys { most: map.key_limit.most().unwrap_or(u64::MAX) });
+                }
+                number += 1;
+            }
+        }
+        if gate > self.until {
+            map.pause_all_for(gate - self.until);
+        }
+        Ok(())
+    }
+}
