@@ -71,6 +71,14 @@ impl Fixture {
     }
 }
 
+/// A future that has to wait when it is first polled.
+#[track_caller]
+pub fn pending<F: Future>(future: F) -> Spawn<F> {
+    let mut waiting = spawn(future);
+    assert!(waiting.poll().is_pending(), "the claim should have to wait");
+    waiting
+}
+
 /// The claim was woken, and its poll returns the grant.
 #[track_caller]
 pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {

@@ -1,6 +1,6 @@
 //! Grants that grow, and reservations of several resources that are dropped in the middle of their work.
 
-use crate::fixture::{Fixture, one_per_milli};
+use crate::fixture::{Fixture, one_per_milli, pending};
 use futures::FutureExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -28,8 +28,7 @@ fn growing_within_the_quota_waits_in_the_queue() {
     fixture.pass(Duration::from_millis(10));
     let mut grant = fixture.take(10);
     let mut ahead = fixture.enter(5);
-    let mut growing = spawn(grant.grow_within(3));
-    assert_pending!(growing.poll());
+    let mut growing = pending(grant.grow_within(3));
     fixture.pass(Duration::from_millis(5));
     assert!(ahead.is_woken() && !growing.is_woken(), "first come, first served");
     drop(assert_ready_ok!(ahead.poll()));
@@ -45,8 +44,7 @@ fn growth_that_is_cancelled_or_refused_changes_nothing() {
     fixture.pass(Duration::from_millis(20));
     let mut grant = fixture.take(10);
     let other = fixture.take(4);
-    let mut growing = spawn(grant.grow_within(3));
-    assert_pending!(growing.poll());
+    let growing = pending(grant.grow_within(3));
     drop(growing);
     assert_eq!(grant.cost(), 10);
     let refusal = assert_ready_err!(spawn(grant.grow_within(17)).poll());
@@ -78,8 +76,7 @@ fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
     // A raised cap counts at once. A lowered cap holds the waiting growth back, like any other claim.
     fixture.limiter.set_max_in_flight(20).unwrap();
     let other = fixture.take(3);
-    let mut growing = spawn(grant.grow_within(8));
-    assert_pending!(growing.poll());
+    let mut growing = pending(grant.grow_within(8));
     fixture.limiter.set_max_in_flight(14).unwrap();
     drop(other);
     assert_pending!(growing.poll());
@@ -158,8 +155,7 @@ fn a_reservation_that_is_cancelled_or_refused_takes_nothing() {
     let clock = ManualClock::new();
     let [requests, input, ..] = provider(&clock);
     let by_hand = Limiter::builder().quota(Quota::manual(10).initial(0)).clock(clock).build().unwrap();
-    let mut waiting = spawn(reserve([(&requests, 1), (&by_hand, 5)]));
-    assert_pending!(waiting.poll());
+    let waiting = pending(reserve([(&requests, 1), (&by_hand, 5)]));
     drop(waiting);
     by_hand.replenish(10);
     assert_eq!((requests.snapshot().granted, by_hand.available()), (0, 10));
@@ -178,8 +174,7 @@ fn a_reservation_waits_no_longer_than_it_may() {
     let mut refused = spawn(reserve(claims).within(Duration::from_millis(4)));
     let too_late = assert_ready_err!(refused.poll());
     assert!(matches!(too_late, JoinError::Refused { limiter: 0, error: ConsumeError::TooLate { .. } }), "{too_late}");
-    let mut granted = spawn(reserve(claims).within(Duration::from_millis(5)));
-    assert_pending!(granted.poll());
+    let mut granted = pending(reserve(claims).within(Duration::from_millis(5)));
     fixture.pass(Duration::from_millis(5));
     assert_eq!(assert_ready_ok!(granted.poll()).cost(0), 5);
     assert_eq!(other.available(), 9);

@@ -2,4 +2,3 @@
 
 mod arrivals;
 mod bounded_work;
-mod model_histories;

@@ -1,5 +1,6 @@
 //! Classes of one limiter that share a learned rate.
 
+use crate::fixture::pending;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
@@ -20,9 +21,7 @@ fn shared() -> (Adaptive, [Adaptive<Class>; 2], ManualClock) {
 }
 
 fn enter(class: &Adaptive<Class>) -> Spawn<AdaptiveConsume<Class>> {
-    let mut claim = spawn(class.consume(1));
-    assert!(claim.poll().is_pending());
-    claim
+    pending(class.consume(1))
 }
 
 #[test]

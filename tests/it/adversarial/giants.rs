@@ -1,6 +1,7 @@
 //! Thousands of claims larger than any bucket, cancelled in every order.
 
 use super::*;
+use crate::fixture::pending;
 use tollgate::Quota;
 
 const TENTH: Duration = Duration::from_millis(100);
@@ -13,8 +14,7 @@ fn drained(builder: Builder, capped: bool) -> Limiter {
 }
 
 fn giant(limiter: &Limiter) -> Option<Spawn<Consume<'_>>> {
-    let mut claim = spawn(limiter.consume(GIANT));
-    assert!(claim.poll().is_pending());
+    let claim = pending(limiter.consume(GIANT));
     Some(claim)
 }
 
@@ -57,28 +57,6 @@ fn small_claims_between_thousands_of_giants_that_leave_are_served_to_the_nanosec
             limiter.snapshot()
         });
     }
-}
-
-/// Tokens that were saved for a giant above the burst are lost when it is cancelled.
-#[test]
-fn giants_that_leave_from_the_front_leave_a_burst_at_most() {
-    everywhere(|builder, clock| {
-        let limiter = drained(builder, false);
-        let mut passed = 0;
-        for round in 1..=1_000_u64 {
-            let mut queue = Queue::new(&limiter);
-            let in_front = giant(&limiter);
-            (0..20).for_each(|_| queue.enter(1));
-            clock.advance(Duration::from_secs(3_600));
-            assert_eq!(queue.serve(), 0);
-            drop(in_front);
-            // The front was cancelled at this very instant, so a burst is there for the claims behind it. No tick is
-            // needed.
-            passed += queue.granted().iter().map(Grant::cost).sum::<u64>();
-            assert_eq!((passed, level(&limiter)), (10 * round, 0));
-        }
-        limiter.snapshot()
-    });
 }
 
 #[test]

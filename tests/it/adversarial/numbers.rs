@@ -86,44 +86,6 @@ fn the_largest_burst_passes_at_once_and_not_a_token_more() {
     });
 }
 
-#[test]
-fn a_full_bucket_of_the_largest_size_serves_its_giants_and_then_waits() {
-    everywhere(|builder, clock| {
-        let limiter = builder.quota(Quota::new(GIANT, SECOND).burst(MOST)).build().unwrap();
-        for _ in 0..MOST / GIANT {
-            drop(spawn(limiter.consume(GIANT)).poll().map(Result::unwrap));
-        }
-        let mut queue = Queue::new(&limiter);
-        queue.enter(GIANT);
-        clock.advance(SECOND - NANO);
-        assert_eq!(queue.serve(), 0);
-        clock.advance(NANO);
-        assert_eq!(queue.serve(), GIANT);
-        limiter.snapshot()
-    });
-}
-
-#[test]
-fn a_token_each_nanosecond_into_a_bucket_of_one() {
-    everywhere(|builder, clock| {
-        let limiter = builder.quota(Quota::per_second(1_000_000_000).burst(1)).build().unwrap();
-        for idle in [NANO, NANO * 2, SECOND, YEAR] {
-            drop(limiter.try_acquire(1).unwrap());
-            assert_eq!(denied(&limiter, 1).retry_after, Some(NANO));
-            clock.advance(idle);
-        }
-        drop(limiter.try_acquire(1).unwrap());
-        let mut queue = Queue::new(&limiter);
-        (0..1_000).for_each(|_| queue.enter(1));
-        clock.advance(NANO * 999);
-        assert_eq!((queue.serve(), queue.len()), (999, 1));
-        clock.advance(NANO);
-        assert_eq!(queue.serve(), 1);
-        assert_eq!(limiter.available(), 0);
-        limiter.snapshot()
-    });
-}
-
 /// Then a burst per nanosecond, whatever the rate: time is counted in whole nanoseconds.
 #[test]
 fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {

@@ -149,8 +149,7 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     }
     let late = assert_ready_err!(spawn(nightly.consume(1).within(MILLI)).poll());
     assert_eq!(observed(late.into()).1, Some("bulk"));
-    let mut waiting = spawn(nightly.consume(1).within(1_000 * MILLI));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(nightly.consume(1).within(1_000 * MILLI));
     bulk.set_share(Share::weight(1).ceiling(Quota::per_hour(1).burst(2))).unwrap();
     fixture.clock.advance(1_000 * MILLI);
     let (by, name, _) = observed(assert_ready_err!(waiting.poll()).into());
@@ -201,8 +200,7 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     assert_eq!((large.by(), large.quota_name()), (Some(Bound::Parent), Some("upstream")));
     // Only the parent lacks tokens, and its quota shrinks while the key waits for them.
     let _all = fixture.limiter.try_acquire(fixture.limiter.available()).unwrap();
-    let mut waiting = spawn(users.consume(&3, 3).within(35 * MILLI));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(users.consume(&3, 3).within(35 * MILLI));
     fixture.limiter.set_quota("upstream", Quota::new(1, 20 * MILLI).burst(3)).unwrap();
     fixture.clock.advance(35 * MILLI);
     let late = assert_ready_err!(waiting.poll());

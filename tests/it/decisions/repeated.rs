@@ -59,10 +59,11 @@ fn a_denial_is_repeated_until_the_next_token_with_the_remaining_wait() {
     assert_eq!(wait(&fixture), 2 * MILLI);
     for nanos in [1, 400_000, 999_999] {
         fixture.clock.advance(Duration::from_nanos(nanos) - (2 * MILLI - wait(&fixture)));
-        assert_eq!((wait(&fixture), fixture.refusal(2).1), (2 * MILLI - Duration::from_nanos(nanos), 0));
+        assert_eq!((wait(&fixture), fixture.denied(2).remaining), (2 * MILLI - Duration::from_nanos(nanos), 0));
     }
     fixture.clock.advance(NANO);
-    assert_eq!(fixture.refusal(2), (Bound::Quota(0), 1, Some(1)));
+    let denied = fixture.denied(2);
+    assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::Quota(0), 1, Some(MILLI)));
 }
 
 /// A clock that runs a closure while it is read.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
+use tokio_test::{assert_ready_err, assert_ready_ok};
 use tollgate::{Bound, Builder, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota};
 use tollgate::{join, try_join};
 
-use crate::fixture::MILLI;
+use crate::fixture::{MILLI, pending};
 
 /// One token per millisecond, at most two at once, in dry run.
 fn built(change: impl FnOnce(Builder) -> Builder) -> (Limiter, ManualClock) {
@@ -38,8 +38,7 @@ fn a_limiter_without_dry_run_says_nothing() {
     assert_eq!((grant.would_have_waited(), grant.would_have_been_refused()), (None, None));
     let seen = limiter.snapshot();
     assert!(seen.dry_run.is_none() && !seen.quotas[0].dry_run);
-    let mut waiting = spawn(limiter.consume(2));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(limiter.consume(2));
     clock.advance(MILLI);
     limiter.tick();
     assert_eq!(assert_ready_ok!(waiting.poll()).would_have_waited(), None);
@@ -107,8 +106,7 @@ fn the_cap_stays_enforced_and_is_left_out_of_the_simulation() {
     let first = passes!(limiter.consume(2));
     let second = passes!(limiter.consume(1));
     assert_eq!(second.would_have_waited(), Some(MILLI));
-    let mut third = spawn(limiter.consume(2));
-    assert_pending!(third.poll());
+    let mut third = pending(limiter.consume(2));
     assert!(limiter.try_acquire(1).is_err());
     assert_eq!(
         assert_ready_err!(spawn(limiter.consume(4)).poll()),
@@ -125,8 +123,7 @@ fn a_pause_holds_back_both() {
     let (limiter, clock) = dry();
     limiter.pause_for(5 * MILLI);
     assert!(limiter.try_acquire(1).is_err());
-    let mut claim = spawn(limiter.consume(1));
-    assert_pending!(claim.poll());
+    let mut claim = pending(limiter.consume(1));
     clock.advance(5 * MILLI);
     limiter.tick();
     assert_eq!(assert_ready_ok!(claim.poll()).would_have_waited(), Some(5 * MILLI));
@@ -152,8 +149,7 @@ fn a_claim_that_leaves_the_queue_of_an_enforced_quota_leaves_the_simulation() {
     let builder = Limiter::builder().quota(Quota::new(1, 10 * MILLI)).quota_named("tried", Quota::new(1, 20 * MILLI));
     let limiter = builder.clock(clock.clone()).dry_run_quota("tried").build().unwrap();
     let _first = limiter.try_acquire(1).unwrap();
-    let mut claims: Vec<_> = (0..3).map(|_| spawn(limiter.consume(1))).collect();
-    claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut claims: Vec<_> = (0..3).map(|_| pending(limiter.consume(1))).collect();
     assert_eq!((simulated(&limiter).waiting_tasks, limiter.estimate(1)), (3, Some(80 * MILLI)));
     drop(claims.remove(1));
     assert_eq!((simulated(&limiter).waiting_tasks, limiter.estimate(1)), (2, Some(60 * MILLI)));
@@ -170,8 +166,7 @@ fn a_claim_that_leaves_the_queue_of_an_enforced_quota_leaves_the_simulation() {
 fn a_grant_that_its_caller_has_not_seen_is_refunded_in_the_simulation() {
     let (limiter, clock) = dry();
     limiter.pause_for(MILLI);
-    let mut claim = spawn(limiter.consume(2));
-    assert_pending!(claim.poll());
+    let claim = pending(limiter.consume(2));
     clock.advance(MILLI);
     limiter.tick();
     assert_eq!(limiter.available(), 0);
@@ -227,8 +222,7 @@ fn joint_claims_refuse_a_limiter_in_dry_run() {
     assert_eq!(error, JoinError::InDryRun { limiter: 0 });
     second.set_dry_run(0, false).unwrap();
     assert!(try_join([(&first, 1), (&second, 1)]).is_ok());
-    let mut joint = spawn(join([(&first, 2), (&second, 2)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&first, 2), (&second, 2)]));
     assert_eq!(first.set_dry_run(0, true), Err(ConfigError::DryRunUnsupported { setting: "join" }));
     drop(joint);
     first.set_dry_run(0, true).unwrap();
@@ -310,8 +304,7 @@ fn a_debt_behind_a_claim_that_leaves_is_paid_from_the_tokens_saved_for_it() {
         let limiter = builder.clock(clock.clone()).build().unwrap();
         let mut first = limiter.try_acquire(1).unwrap();
         limiter.pause_for(10 * MILLI);
-        let mut claim = spawn(limiter.consume(4));
-        assert_pending!(claim.poll());
+        let claim = pending(limiter.consume(4));
         first.settle(2);
         clock.advance(8 * MILLI);
         limiter.tick();

@@ -8,7 +8,7 @@ use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Limiter, ManualClock, Quota};
 
-use crate::fixture::MILLI;
+use crate::fixture::{MILLI, pending};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Int, Oracle};
@@ -116,8 +116,7 @@ fn a_quota_that_is_enforced_again_counts_all_calls_that_passed() {
     limiter.set_dry_run(0, false).unwrap();
     assert!(limiter.snapshot().dry_run.is_none());
     assert_eq!((limiter.available(), limiter.deficiency()), (0, 3));
-    let mut next = spawn(limiter.consume(1));
-    assert_pending!(next.poll());
+    let mut next = pending(limiter.consume(1));
     clock.advance(4 * MILLI - Duration::from_nanos(1));
     limiter.tick();
     assert_pending!(next.poll());

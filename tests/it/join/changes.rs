@@ -1,6 +1,7 @@
 //! One limiter is paused, or gets another quota or cap, while a joint claim is ready in it.
 
-use super::{MS, costs, done, empty, full, holding, limiter, pass, spent, tick};
+use super::{MS, costs, empty, full, holding, limiter, pass, tick};
+use crate::fixture::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::assert_pending;
@@ -9,46 +10,11 @@ use tollgate::{Clock, Grant, Join, Limiter, ManualClock, Quota, join};
 
 /// A claim that is ready in the first limiter and lacks one token of the second, which only a manual replenish brings.
 fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<Join<'a, 2>> {
-    let mut claim = spawn(join([(ready, cost), (by_hand, 1)]));
-    assert_pending!(claim.poll());
-    claim
+    pending(join([(ready, cost), (by_hand, 1)]))
 }
 
 fn by_hand(clock: &ManualClock) -> Limiter {
     limiter(clock, Quota::manual(5).initial(0))
-}
-
-fn capped(clock: &ManualClock, cap: u64) -> Limiter {
-    Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(cap).clock(clock.clone()).build().unwrap()
-}
-
-#[test]
-fn a_pause_of_the_ready_queue_delays_both() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
-    let mut claim = half_ready(&a, 5, &b);
-    a.pause_for(3 * MS);
-    b.replenish(1);
-    pass(2, &clock, &[&b, &a]);
-    assert!(!claim.is_woken(), "paused");
-    assert_eq!((spent(&a), spent(&b)), (0, 0));
-    pass(1, &clock, &[&b, &a]);
-    assert!(claim.is_woken(), "woken in the exact millisecond");
-    assert_eq!(costs(&mut claim), [5, 1]);
-    assert_eq!(a.available(), 0, "the burst was saved, and nothing during the pause");
-}
-
-#[test]
-fn a_pause_of_the_slower_queue_delays_both() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), empty(&clock, 5));
-    let mut claim = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(claim.poll());
-    b.pause_for(4 * MS);
-    pass(3, &clock, &[&a, &b]);
-    assert!(!claim.is_woken());
-    pass(1, &clock, &[&a, &b]);
-    assert!(claim.is_woken());
 }
 
 /// The larger claim comes to the front earlier, to save its tokens, and goes aside again for the older one.
@@ -74,10 +40,8 @@ fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
     for others in 0..2 {
         let (a, b) = (full(&clock, 10), full(&clock, 10));
         a.pause_for(100 * MS);
-        let mut joint = spawn(join([(&a, 10), (&b, others)]));
-        assert_pending!(joint.poll());
-        let mut plain = spawn(a.consume(5));
-        assert_pending!(plain.poll());
+        let joint = pending(join([(&a, 10), (&b, others)]));
+        let plain = pending(a.consume(5));
         pass(10, &clock, &[&a, &b]);
         a.resume();
         assert!(joint.is_woken() && !plain.is_woken(), "a second limiter: {others}");
@@ -108,8 +72,7 @@ fn tokens_added_to_a_limiter_in_debt_go_to_the_joint_claim_that_waits_aside() {
     let a = full(&clock, 3);
     let mut earlier = a.try_acquire(2).unwrap();
     earlier.settle(12);
-    let mut joint = spawn(join([(&a, 3)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&a, 3)]));
     a.replenish(12);
     let newcomer = a.try_acquire(3);
     assert!(joint.is_woken() && newcomer.is_err());
@@ -121,8 +84,7 @@ fn a_refund_to_a_limiter_in_debt_is_saved_for_the_joint_claim_that_waits_aside()
     let a = full(&clock, 3);
     let mut earlier = a.try_acquire(2).unwrap();
     earlier.settle(12);
-    let mut joint = spawn(join([(&a, 3)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&a, 3)]));
     earlier.settle(2);
     assert!(a.try_acquire(1).is_err());
     pass(2, &clock, &[&a]);
@@ -135,11 +97,9 @@ fn a_faster_quota_that_pays_a_debt_serves_the_joint_claim_that_waits_aside_first
     let a = full(&clock, 3);
     let mut earlier = a.try_acquire(2).unwrap();
     earlier.settle(12);
-    let mut joint = spawn(join([(&a, 3)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&a, 3)]));
     a.set_quota(0, Quota::new(12, MS).burst(3)).unwrap();
-    let mut newcomer = spawn(a.consume(3));
-    assert_pending!(newcomer.poll());
+    let newcomer = pending(a.consume(3));
     pass(1, &clock, &[&a]);
     assert!(joint.is_woken() && !newcomer.is_woken());
 }
@@ -159,8 +119,7 @@ fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside(
         let clock = ManualClock::new();
         let a = limiter(&clock, Quota::new(5, 10 * MS).burst(5).stepped());
         let earlier = a.try_acquire(3).unwrap();
-        let mut joint = spawn(join([(&a, 5)]));
-        assert_pending!(joint.poll());
+        let joint = pending(join([(&a, 5)]));
         add(&a, earlier);
         assert!(a.try_acquire(1).is_err() && joint.is_woken());
     }
@@ -173,25 +132,13 @@ fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
         let limiters = [full(&clock, 90), full(&clock, 90)];
         let [a, b] = &limiters;
         limiters[paused].pause_for(600 * Duration::from_secs(1));
-        let mut claims: Vec<_> = (0..80).map(|_| spawn(join([(a, 1), (b, 1)]))).collect();
-        claims.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let mut claims: Vec<_> = (0..80).map(|_| pending(join([(a, 1), (b, 1)]))).collect();
         pass(5, &clock, &[a, b]);
         limiters[paused].resume();
         pass(1, &clock, &[a, b]);
         assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 80, "limiter {paused}");
         claims.iter_mut().for_each(|claim| assert_eq!(costs(claim), [1, 1]));
     }
-}
-
-#[test]
-fn a_pause_after_the_grant_takes_nothing_back() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
-    let mut claim = half_ready(&a, 5, &b);
-    b.replenish(1);
-    a.pause_for(MS);
-    b.pause_for(MS);
-    assert_eq!(costs(&mut claim), [5, 1]);
 }
 
 #[test]
@@ -219,59 +166,10 @@ fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it(
 fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), limiter(&clock, Quota::per_hour(5).initial(0)));
-    let mut claim = spawn(join([(&b, 5), (&a, 5)]));
-    assert_pending!(claim.poll());
+    let claim = pending(join([(&b, 5), (&a, 5)]));
     b.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
     pass(5, &clock, &[&a, &b]);
     assert!(claim.is_woken());
-}
-
-#[test]
-fn a_cap_lowered_below_a_ready_claim_delays_it_in_all_queues() {
-    let clock = ManualClock::new();
-    let (a, b) = (capped(&clock, 5), by_hand(&clock));
-    let mut claim = half_ready(&a, 4, &b);
-    a.set_max_in_flight(3).unwrap();
-    b.replenish(1);
-    tick(&[&a, &b]);
-    assert!(!claim.is_woken());
-    assert_eq!((spent(&a), spent(&b), b.snapshot().quotas[0].level), (0, 0, 1));
-    a.set_max_in_flight(4).unwrap();
-    assert!(claim.is_woken());
-    assert_eq!(costs(&mut claim), [4, 1]);
-}
-
-#[test]
-fn a_cap_lowered_and_raised_while_the_other_queue_is_not_ready_changes_nothing() {
-    let clock = ManualClock::new();
-    let (a, b) = (capped(&clock, 5), by_hand(&clock));
-    let mut claim = half_ready(&a, 4, &b);
-    a.set_max_in_flight(1).unwrap();
-    a.set_max_in_flight(9).unwrap();
-    assert!(!claim.is_woken());
-    b.replenish(1);
-    assert_eq!(costs(&mut claim), [4, 1]);
-}
-
-#[test]
-fn caps_on_both_queues_release_the_next_claim_in_any_order_of_arguments() {
-    let clock = ManualClock::new();
-    let (a, b) = (capped(&clock, 2), capped(&clock, 2));
-    let mut waiters: Vec<_> = (0..6)
-        .map(|turn| spawn(if turn % 2 == 0 { join([(&a, 2), (&b, 1)]) } else { join([(&b, 2), (&a, 1)]) }))
-        .collect();
-    let mut held = done(&mut waiters[0]).unwrap();
-    waiters[1..].iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    for claim in &mut waiters[1..] {
-        assert!(!claim.is_woken());
-        let [of_a, of_b] = held;
-        drop(of_b);
-        assert!(!claim.is_woken(), "one release of two is not enough");
-        drop(of_a);
-        assert!(claim.is_woken());
-        held = done(claim).unwrap();
-        assert!(a.snapshot().in_flight <= Some(2) && b.snapshot().in_flight <= Some(2));
-    }
 }
 
 #[test]
@@ -280,8 +178,7 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut earlier = a.try_acquire(2).unwrap();
     let mut claim = half_ready(&a, 3, &b);
-    let mut behind = spawn(a.consume(1));
-    assert_pending!(behind.poll());
+    let behind = pending(a.consume(1));
     earlier.settle(6);
     b.replenish(1);
     assert!(claim.is_woken());
@@ -308,8 +205,7 @@ fn a_clock_that_steps_back_takes_no_readiness_away() {
 fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
     let clock = ManualClock::new();
     let (a, b) = (limiter(&clock, Quota::new(4, 10 * MS).stepped().initial(0)), full(&clock, 5));
-    let mut claim = spawn(join([(&a, 3), (&b, 3)]));
-    assert_pending!(claim.poll());
+    let mut claim = pending(join([(&a, 3), (&b, 3)]));
     pass(9, &clock, &[&b, &a]);
     assert!(!claim.is_woken());
     pass(1, &clock, &[&b, &a]);
@@ -324,10 +220,8 @@ fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
     clock.advance(10_000 * MS);
     assert!(a.try_acquire(1).is_ok()); // a has seen this hour, b has not
     clock.step_back(10_000 * MS);
-    let mut joint = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(joint.poll());
-    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
-    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let joint = pending(join([(&a, 1), (&b, 1)]));
+    let behind: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
     clock.advance(10_001 * MS);
     a.tick();
     assert!(joint.is_woken());
@@ -341,10 +235,8 @@ fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_bur
     clock.advance(10_000 * MS);
     let a = limiter(&clock, Quota::manual(1).initial(0));
     clock.step_back(10_000 * MS);
-    let mut joint = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(joint.poll());
-    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
-    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let joint = pending(join([(&a, 1), (&b, 1)]));
+    let behind: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
     clock.advance(5_000 * MS);
     a.replenish(1);
     assert!(joint.is_woken());
@@ -362,10 +254,8 @@ fn events_in_a_ready_queue_do_not_delay_the_grant() {
         let clock = ManualClock::new();
         let (a, b) = (full(&clock, 100), empty(&clock, 1));
         let mut earlier = a.try_acquire(2).unwrap();
-        let mut joint = spawn(join([(&a, 1), (&b, 1)]));
-        assert_pending!(joint.poll());
-        let mut behind = spawn(b.consume(1));
-        assert_pending!(behind.poll());
+        let joint = pending(join([(&a, 1), (&b, 1)]));
+        let behind = pending(b.consume(1));
         clock.advance(2 * MS);
         happens(&a, &mut earlier);
         b.tick();
@@ -405,10 +295,8 @@ fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
         clock.0.lock().unwrap().0 += Duration::from_secs(1);
         assert_eq!((held.available(), last.available()), (5, 0));
         clock.0.lock().unwrap().1 = true;
-        let mut joint = spawn(join([(held, 1), (last, 1)]));
-        assert_pending!(joint.poll());
-        let mut behind: Vec<_> = (0..100).map(|_| spawn(held.consume(1))).collect();
-        behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let joint = pending(join([(held, 1), (last, 1)]));
+        let behind: Vec<_> = (0..100).map(|_| pending(held.consume(1))).collect();
         last.replenish(1); // the second quota is full
         assert!(joint.is_woken());
         assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);

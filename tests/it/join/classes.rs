@@ -2,6 +2,7 @@
 
 use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, slow};
 use super::{MS, limiter, tick};
+use crate::fixture::pending;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::spawn;
@@ -121,8 +122,7 @@ fn a_joint_claim_that_nobody_saw_granted_is_refunded() {
     let (requests, tokens) = (slow(&clock), divided(&clock));
     let a = class(&tokens, "a", 1);
     let (requests_any, a_any) = (any(&requests), any_class(&a));
-    let mut claim = spawn(join([(&requests_any, 1), (&a_any, 5)]));
-    assert_pending!(claim.poll());
+    let claim = pending(join([(&requests_any, 1), (&a_any, 5)]));
     clock.advance(100 * MS);
     tick(&[&requests, &tokens]);
     assert!(claim.is_woken());
@@ -279,8 +279,7 @@ fn the_cap_of_a_limiter_with_classes_holds_the_joint_claim() {
     let a = class(&tokens, "a", 1);
     let (plain_any, a_any) = (any(&plain), any_class(&a));
     let first = assert_ready_ok!(spawn(join([(&plain_any, 1), (&a_any, 4)])).poll());
-    let mut second = spawn(join([(&plain_any, 1), (&a_any, 4)]));
-    assert_pending!(second.poll());
+    let mut second = pending(join([(&plain_any, 1), (&a_any, 4)]));
     clock.advance(1_000 * MS);
     tick(&[&plain, &tokens]);
     assert_pending!(second.poll());
@@ -300,15 +299,13 @@ fn a_joint_claim_above_the_burst_is_in_flight_once_it_is_granted() {
     let builder = Limiter::builder().quota(Quota::per_second(100).burst(10).initial(0)).max_in_flight(30).classes();
     let tokens = builder.clock(clock.clone()).build().unwrap();
     let (requests_any, a_any) = (any(&requests), any_class(&class(&tokens, "a", 1)));
-    let mut giant = spawn(join([(&requests_any, 1), (&a_any, 25)]));
-    assert_pending!(giant.poll());
+    let mut giant = pending(join([(&requests_any, 1), (&a_any, 25)]));
     for _ in 0..99 {
         clock.advance(10 * MS);
         tick(&[&requests, &tokens]);
         assert_eq!(tokens.snapshot().in_flight, Some(0));
     }
-    let mut beside = spawn(tokens.consume(6));
-    assert_pending!(beside.poll());
+    let beside = pending(tokens.consume(6));
     clock.advance(110 * MS);
     tick(&[&requests, &tokens]);
     assert_eq!(tokens.snapshot().in_flight, Some(25));
@@ -330,8 +327,7 @@ fn refusals_of_joint_claims_with_classes() {
     assert_eq!(try_join([(&tokens_any, 1), (&a_any, 1)]).unwrap_err(), JoinError::Repeated { limiter: 1 });
     let refused = try_join([(&requests_any, 0), (&a_any, 1)]).unwrap_err();
     assert!(matches!(refused, JoinError::Refused { limiter: 1, error: TryAcquireError::Denied(_) }), "{refused:?}");
-    let mut waiting = spawn(join([(&requests_any, 1), (&a_any, 1)]));
-    assert_pending!(waiting.poll());
+    let waiting = pending(join([(&requests_any, 1), (&a_any, 1)]));
     let refused = assert_ready_err!(spawn(join([(&requests_any, 1), (&a_any, 1)])).poll());
     assert_eq!(refused, JoinError::Refused { limiter: 1, error: ConsumeError::QueueFull { waiting: 1 } });
     assert!(a.estimate(1).is_none(), "it also depends on the requests");

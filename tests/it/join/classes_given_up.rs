@@ -1,13 +1,13 @@
 //! Joint claims with classes that are given up, forgotten, or made beside claims that ceilings hold back.
 
 use super::MS;
+use crate::fixture::pending;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
+use tokio_test::assert_ready_ok;
 use tollgate::{AnyLimiter, Clock, Limiter, ManualClock, Quota, Share, join, try_join};
 
 /// Advances by 100 ms at the second reading after it is armed.
@@ -46,11 +46,9 @@ async fn a_turn_that_comes_while_its_claim_is_dropped_stops_no_limiter() {
     let shared = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
     let other = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
     let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
-    let mut plain = spawn(a.consume(1));
-    assert_pending!(plain.poll());
+    let mut plain = pending(a.consume(1));
     let (b, other) = (AnyLimiter::from(b), AnyLimiter::from(other));
-    let mut joint = spawn(join([(&b, 1), (&other, 1)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&b, 1), (&other, 1)]));
     clock.arm();
     drop(joint);
     shared.tick();
@@ -72,8 +70,7 @@ fn forgotten_joint_claims_of_a_dropped_class_stop_no_other_class() {
         forget(join([(&dropped, 1), (&all, 1)]));
     }
     drop(dropped);
-    let mut plain: Vec<_> = (0..100).map(|_| spawn(other.consume(1))).collect();
-    plain.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut plain: Vec<_> = (0..100).map(|_| pending(other.consume(1))).collect();
     let mut new = None;
     for _ in 0..5_000 {
         clock.advance(MS);
@@ -96,8 +93,7 @@ fn try_join_passes_claims_that_ceilings_hold_back_as_try_acquire_does() {
     let a = shared.class("a", Share::weight(1)).unwrap();
     let held = shared.class("held", Share::weight(1).ceiling(Quota::per_hour(1).burst(1))).unwrap();
     drop(held.try_acquire(1).unwrap());
-    let mut waits = spawn(held.consume(1));
-    assert_pending!(waits.poll());
+    let _waits = pending(held.consume(1));
     drop(a.try_acquire(1).unwrap());
     let (joint, other) = (AnyLimiter::from(a.clone()), AnyLimiter::from(other));
     drop(try_join([(&joint, 8), (&other, 1)]).unwrap());
@@ -112,8 +108,7 @@ fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_
     let build = || Limiter::builder().quota(Quota::per_second(1).initial(0)).clock(clock.clone()).build().unwrap();
     let (a, b) = (build(), build());
     let cost = 1 << 48;
-    let mut waits: Vec<_> = (0..(1 << 16) + 1).map(|_| spawn(join([(&a, cost), (&b, cost)]))).collect();
-    waits.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waits: Vec<_> = (0..(1 << 16) + 1).map(|_| pending(join([(&a, cost), (&b, cost)]))).collect();
     assert_eq!(a.snapshot().waiting_tokens, u64::MAX);
     drop(waits);
     assert_eq!((a.snapshot().waiting_tasks, a.snapshot().waiting_tokens), (0, 0));
@@ -129,14 +124,12 @@ fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_lat
     let [a, b] = ["a", "b"].map(|name| AnyLimiter::from(shared.class(name, Share::weight(1)).unwrap()));
     let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
     let mut earlier = shared.try_acquire(1).unwrap();
-    let mut dropped = spawn(join([(&a, 8), (&never, 1)]));
-    assert_pending!(dropped.poll());
+    let dropped = pending(join([(&a, 8), (&never, 1)]));
     // Four tokens are set aside, and the claim has its turn for the other four.
     clock.advance(MS);
     shared.tick();
     earlier.settle(21);
-    let mut joint = spawn(join([(&b, 4), (&never, 0)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&b, 4), (&never, 0)]));
     assert_eq!(shared.snapshot().quotas[0].level, -20);
     drop(dropped);
     assert_eq!(shared.snapshot().quotas[0].level, -16);
@@ -158,10 +151,8 @@ fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_
     let other = AnyLimiter::from(build(Quota::per_second(1)).build().unwrap());
     let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
     let b = AnyLimiter::from(b);
-    let mut dropped = spawn(a.consume(25));
-    assert_pending!(dropped.poll());
-    let mut joint = spawn(join([(&b, 5), (&other, 1)]));
-    assert_pending!(joint.poll());
+    let dropped = pending(a.consume(25));
+    let joint = pending(join([(&b, 5), (&other, 1)]));
     clock.advance(10 * MS);
     shared.tick();
     assert!(!joint.is_woken());

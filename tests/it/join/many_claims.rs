@@ -1,13 +1,12 @@
 //! Large numbers: long chains of joint claims, and threads that race.
 
 use super::{MS, empty, limiter, spent, tick};
+use crate::fixture::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_test::assert_pending;
-use tokio_test::task::spawn;
 use tollgate::{Clock, Limiter, ManualClock, Quota, join};
 
 const CLAIMS: usize = if cfg!(miri) { 40 } else { 10_000 };
@@ -23,8 +22,7 @@ const fn many(count: usize) -> usize {
 fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, CLAIMS as u64), limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
-    let mut waiters: Vec<_> = (0..CLAIMS).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
-    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiters: Vec<_> = (0..CLAIMS).map(|_| pending(join([(&a, 1), (&b, 1)]))).collect();
     clock.advance(CLAIMS as u32 * MS);
     tick(&[&a, &b]);
     assert_eq!(spent(&a), 0);
@@ -38,8 +36,7 @@ fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
     let clock = ManualClock::new();
     let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
     let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
-    let mut waiters: Vec<_> = (0..CLAIMS).map(|place| spawn(join(pair(place)))).collect();
-    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiters: Vec<_> = (0..CLAIMS).map(|place| pending(join(pair(place)))).collect();
     on_a_small_stack(|| limiters.iter().for_each(|limiter| limiter.replenish(CLAIMS as u64)));
     assert!(waiters.iter().all(|claim| claim.is_woken()));
 }
@@ -48,8 +45,7 @@ fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
 fn closing_removes_ten_thousand_claims_from_the_other_queue_too() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), empty(&clock, 1));
-    let mut waiters: Vec<_> = (0..CLAIMS).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
-    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiters: Vec<_> = (0..CLAIMS).map(|_| pending(join([(&a, 1), (&b, 1)]))).collect();
     on_a_small_stack(|| a.close());
     assert!(waiters.iter().all(|claim| claim.is_woken()));
     assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (0, 0));

@@ -1,6 +1,7 @@
 //! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
 
 use super::{MS, empty, full, holding, limiter, pass, spent, tick};
+use crate::fixture::pending;
 use std::fmt::Debug;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
@@ -57,38 +58,26 @@ fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], co
     (joint.granted, others.granted)
 }
 
-/// The scenario of the issue. All tokens are there in the last millisecond of the ten seconds.
+/// All tokens are there in the last millisecond of the ten seconds.
 #[test]
 fn a_slow_limiter_takes_nothing_from_claims_that_do_not_need_it() {
-    for burst in [1, 10, 100] {
-        let clock = ManualClock::new();
-        let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, burst));
-        assert_eq!(share(&clock, [&fast, &slow], [1, 1]), (500, 9_500), "bursts of {burst}");
-    }
-}
-
-#[test]
-fn the_order_of_the_limiters_makes_no_difference() {
     let clock = ManualClock::new();
-    let (slow, fast) = (per_second(&clock, 50, 1), per_second(&clock, 1_000, 1));
+    let limiter = |(rate, burst)| per_second(&clock, rate, burst);
+    for (bursts, costs, shares) in [
+        ([1, 1], [1, 1], (500, 9_500)),
+        ([10, 10], [1, 1], (500, 9_500)),
+        ([100, 100], [1, 1], (500, 9_500)),
+        ([10, 1], [10, 1], (500, 5_000)),
+        ([100, 1], [10, 1], (500, 5_000)),
+    ] {
+        let (fast, slow) = (limiter((1_000, bursts[0])), limiter((50, bursts[1])));
+        assert_eq!(share(&clock, [&fast, &slow], costs), shares, "bursts of {bursts:?}, costs of {costs:?}");
+    }
+    // Built in the opposite order, so that it comes first by its address or last.
+    let (slow, fast) = (limiter((50, 1)), limiter((1_000, 1)));
     assert_eq!(share(&clock, [&fast, &slow], [1, 1]), (500, 9_500));
-}
-
-#[test]
-fn three_limiters_with_bursts_of_one() {
-    let clock = ManualClock::new();
-    let rates = [1_000, 500, 50];
-    let limiters = rates.map(|rate| per_second(&clock, rate, 1));
+    let limiters = [1_000, 500, 50].map(|rate| limiter((rate, 1)));
     assert_eq!(share(&clock, limiters.each_ref(), [1, 1, 1]), (500, 9_500));
-}
-
-#[test]
-fn a_joint_claim_of_ten_among_claims_of_one() {
-    for burst in [10, 100] {
-        let clock = ManualClock::new();
-        let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, 1));
-        assert_eq!(share(&clock, [&fast, &slow], [10, 1]), (500, 5_000), "a burst of {burst}");
-    }
 }
 
 /// Joint claims of the same limiters that wait behind the first delay no claim, and no grant examines them.
@@ -96,8 +85,7 @@ fn a_joint_claim_of_ten_among_claims_of_one() {
 fn many_joint_claims_that_wait_cost_the_others_nothing() {
     let clock = ManualClock::new();
     let (fast, slow) = (full(&clock, 1_000), limiter(&clock, Quota::manual(1).initial(0)));
-    let mut joint: Vec<_> = (0..100).map(|_| spawn(join([(&fast, 1), (&slow, 1)]))).collect();
-    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let joint: Vec<_> = (0..100).map(|_| pending(join([(&fast, 1), (&slow, 1)]))).collect();
     let mut others: Vec<_> = (0..1_000).map(|_| spawn(fast.consume(1))).collect();
     others.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     slow.replenish(1);
@@ -111,8 +99,7 @@ fn many_joint_claims_that_wait_cost_the_others_nothing() {
 fn joint_claims_over_other_limiters_pass_too() {
     let clock = ManualClock::new();
     let (all, stuck, free) = (full(&clock, 10), limiter(&clock, Quota::manual(1).initial(0)), full(&clock, 10));
-    let mut waits = spawn(join([(&all, 1), (&stuck, 1)]));
-    assert_pending!(waits.poll());
+    let waits = pending(join([(&all, 1), (&stuck, 1)]));
     let mut passes: Vec<_> = (0..10).map(|_| spawn(join([(&all, 1), (&free, 1)]))).collect();
     passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     assert!(!waits.is_woken());
@@ -127,11 +114,9 @@ fn joint_claims_over_other_limiters_pass_too() {
 fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
     let clock = ManualClock::new();
     let limiters = [1_000, 500, 250].map(|rate| per_second(&clock, rate, 1));
-    let mut waiters: Vec<_> = limiters.iter().flat_map(|one| (0..100).map(move |_| spawn(one.consume(1)))).collect();
-    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiters: Vec<_> = limiters.iter().flat_map(|one| (0..100).map(move |_| pending(one.consume(1)))).collect();
     let pair = |turn: usize| join([(&limiters[turn % 3], 1), (&limiters[(turn + 1) % 3], 1)]);
-    let mut joint: Vec<_> = (0..30).map(|turn| spawn(pair(turn))).collect();
-    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let joint: Vec<_> = (0..30).map(|turn| pending(pair(turn))).collect();
     pass(1_000, &clock, &limiters.each_ref());
     assert!(waiters.iter().all(|claim| claim.is_woken()) && joint.iter().all(|claim| claim.is_woken()));
     assert_eq!(limiters.each_ref().map(spent), [120, 120, 120]);
@@ -144,8 +129,7 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
     let clock = ManualClock::new();
     let build = || Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).clock(clock.clone());
     let (capped, slow) = (build().build().unwrap(), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
-    let mut joint = spawn(join([(&capped, 1), (&slow, 1)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&capped, 1), (&slow, 1)]));
     for _ in 0..8 {
         let mut other = spawn(capped.consume(1));
         drop(assert_ready_ok!(other.poll()));
@@ -156,8 +140,7 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
     let grant = assert_ready_ok!(last.poll());
     // After one of the two it is at the front: the capped limiter needs a millisecond to mint a token.
     pass(2, &clock, &[&capped, &slow]);
-    let mut behind = spawn(capped.consume(1));
-    assert_pending!(behind.poll());
+    let behind = pending(capped.consume(1));
     drop(grant);
     assert!(joint.is_woken() && !behind.is_woken());
 }
@@ -166,8 +149,7 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
 fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
     let clock = ManualClock::new();
     let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
-    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&fast, 3), (&slow, 1)]));
     let mut passes: Vec<_> = (0..4).map(|_| spawn(fast.consume(1))).collect();
     passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     drop(joint);
@@ -179,16 +161,14 @@ fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
     let clock = ManualClock::new();
     let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
     let mut earlier = fast.try_acquire(2).unwrap();
-    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&fast, 3), (&slow, 1)]));
     earlier.settle(22);
     pass(9, &clock, &[&fast, &slow]);
     assert!(!joint.is_woken());
     pass(1, &clock, &[&fast, &slow]);
     assert!(joint.is_woken(), "it waited before the debt");
     assert_eq!(fast.deficiency(), 10, "5 and 10 minted, 2 and 3 granted, 20 owed");
-    let mut newcomer = spawn(fast.consume(1));
-    assert_pending!(newcomer.poll());
+    let newcomer = pending(fast.consume(1));
     pass(10, &clock, &[&fast]);
     assert!(!newcomer.is_woken());
     pass(1, &clock, &[&fast]);
@@ -203,12 +183,9 @@ fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_fr
     let (shared, busy) = (holding(&clock, 5), empty(&clock, 1));
     let never = limiter(&clock, Quota::manual(1).initial(0));
     let limiters = [&shared, &busy, &never];
-    let mut first = spawn(busy.consume(20));
-    assert_pending!(first.poll());
-    let mut older = spawn(join([(&shared, 15), (&busy, 1)]));
-    assert_pending!(older.poll());
-    let mut younger = spawn(join([(&shared, 1), (&never, 1)]));
-    assert_pending!(younger.poll());
+    let first = pending(busy.consume(20));
+    let older = pending(join([(&shared, 15), (&busy, 1)]));
+    let younger = pending(join([(&shared, 1), (&never, 1)]));
     pass(20, &clock, &limiters);
     assert!(first.is_woken(), "the older claim has come to the front of both");
     pass(9, &clock, &limiters);
@@ -224,15 +201,11 @@ fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_fr
 fn a_late_update_does_not_count_from_an_earlier_grant() {
     let clock = ManualClock::new();
     let (fast, slow, other) = (empty(&clock, 1), empty(&clock, 1), holding(&clock, 1));
-    let mut first = spawn(slow.consume(15));
-    assert_pending!(first.poll());
-    let mut older = spawn(join([(&fast, 3), (&slow, 1)]));
-    assert_pending!(older.poll());
-    let mut younger = spawn(join([(&fast, 12), (&other, 1)]));
-    assert_pending!(younger.poll());
+    let first = pending(slow.consume(15));
+    let older = pending(join([(&fast, 3), (&slow, 1)]));
+    let younger = pending(join([(&fast, 12), (&other, 1)]));
     // Due at 14 ms and, behind the older joint claim, which is granted at 17 ms, at 20 ms.
-    let mut plain = [2, 3].map(|cost| spawn(fast.consume(cost)));
-    plain.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let plain = [2, 3].map(|cost| pending(fast.consume(cost)));
     clock.advance(20 * MS);
     slow.tick();
     assert!(first.is_woken() && older.is_woken() && younger.is_woken());

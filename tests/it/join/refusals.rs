@@ -1,7 +1,7 @@
 //! Refusals: they are typed, name the limiter, and take nothing.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent};
-use crate::fixture::too_late;
+use crate::fixture::{pending, too_late};
 use std::error::Error;
 use std::time::Duration;
 use tokio_test::assert_pending;
@@ -40,8 +40,7 @@ fn a_full_queue_is_named() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
-    let mut ahead = spawn(b.consume(1));
-    assert_pending!(ahead.poll());
+    let _ahead = pending(b.consume(1));
     assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::QueueFull { waiting: 1 }));
     assert_eq!(refusal([(&b, 1), (&a, 1)]), by(0, ConsumeError::QueueFull { waiting: 1 }));
     assert_eq!(a.snapshot().waiting_tasks, 0);
@@ -52,8 +51,7 @@ fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
-    let mut ahead = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(ahead.poll());
+    let ahead = pending(join([(&a, 1), (&b, 1)]));
     assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::QueueFull { waiting: 1 });
     drop(ahead);
     assert_pending!(spawn(b.consume(1)).poll());
@@ -65,8 +63,7 @@ fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
     let a = empty(&clock, 5);
     let nobody_waits =
         Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(0).clock(clock.clone()).build().unwrap();
-    let mut claim = spawn(join([(&a, 1), (&nobody_waits, 0)]));
-    assert_pending!(claim.poll());
+    let mut claim = pending(join([(&a, 1), (&nobody_waits, 0)]));
     pass(1, &clock, &[&a]);
     assert_eq!(costs(&mut claim), [1, 0]);
 }
@@ -165,8 +162,7 @@ fn try_join_names_the_longest_wait() {
 fn try_join_never_overtakes_waiters() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
-    let mut held = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(held.poll());
+    let _held = pending(join([(&a, 1), (&b, 1)]));
     let (limiter, refused) = denied([(&a, 1)]);
     assert_eq!((limiter, refused.by, refused.retry_after, refused.remaining), (0, Bound::Queue, None, 0));
     let c = full(&clock, 5);
@@ -178,11 +174,9 @@ fn try_join_never_overtakes_waiters() {
 fn no_wait_is_estimated_while_a_joint_claim_waits() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(5).initial(0)));
-    let mut plain = spawn(a.consume(1));
-    assert_pending!(plain.poll());
+    let plain = pending(a.consume(1));
     assert_eq!(a.estimate(1), Some(2 * MS));
-    let mut joint = spawn(join([(&b, 1), (&a, 1)]));
-    assert_pending!(joint.poll());
+    let joint = pending(join([(&b, 1), (&a, 1)]));
     assert_eq!(a.estimate(1), None);
     assert_eq!(denied([(&a, 1)]).1.retry_after, None);
     let mut with_deadline = spawn(a.consume(1).within(MS));
@@ -212,8 +206,7 @@ fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
     let error = done(&mut spawn(join([(&a, 1), (&b, 3)]).within(2 * MS))).unwrap_err();
     assert_eq!(error, by(1, too_late(3 * MS, 2 * MS)));
     assert_eq!((a.available(), a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (5, 0, 0));
-    let mut claim = spawn(join([(&a, 1), (&b, 3)]).within(3 * MS));
-    assert_pending!(claim.poll());
+    let mut claim = pending(join([(&a, 1), (&b, 3)]).within(3 * MS));
     pass(3, &clock, &[&a, &b]);
     assert_eq!(costs(&mut claim), [1, 3]);
 }
@@ -224,8 +217,7 @@ fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_read
     let a = full(&clock, 5);
     let capped = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
     let held = capped.try_acquire(4).unwrap();
-    let mut claim = spawn(join([(&a, 1), (&capped, 1)]).within(5 * MS));
-    assert_pending!(claim.poll());
+    let mut claim = pending(join([(&a, 1), (&capped, 1)]).within(5 * MS));
     pass(4, &clock, &[&a, &capped]);
     assert_pending!(claim.poll());
     pass(1, &clock, &[&a, &capped]);
@@ -240,8 +232,7 @@ fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_read
 fn a_joint_claim_that_is_granted_in_its_last_moment_is_granted() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
-    let mut claim = spawn(join([(&a, 1), (&b, 2)]).within(2 * MS));
-    assert_pending!(claim.poll());
+    let mut claim = pending(join([(&a, 1), (&b, 2)]).within(2 * MS));
     pass(2, &clock, &[&a, &b]);
     assert!(claim.is_woken());
     assert_eq!(costs(&mut claim), [1, 2]);

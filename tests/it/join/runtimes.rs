@@ -1,6 +1,7 @@
 //! On tokio's clock: which driver serves the queues, and that every claim is granted at the scheduled instant.
 
 use super::MS;
+use crate::fixture::pending;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,14 +32,6 @@ fn paused() -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_granted_when_the_slower_limiter_is_ready() {
-    let (a, b) = (every(100), every(350));
-    let began = Instant::now();
-    let [_of_a, _of_b] = join([(&a, 1), (&b, 1)]).await.unwrap();
-    assert_eq!(began.elapsed(), 350 * MS);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_queue_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
     let (a, b) = (every(10), every(30));
     let began = Instant::now();
@@ -65,36 +58,6 @@ async fn plain_claims_pass_at_their_own_instants_around_a_joint_one() {
     };
     let (first, joint, behind, other) = tokio::join!(plain(&a), joint, plain(&a), plain(&b));
     assert_eq!([first, joint, behind, other], [10, 100, 20, 200].map(Duration::from_millis));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_ends_to_the_millisecond() {
-    let (a, b) = (every(10), every(20));
-    a.pause_for(500 * MS);
-    let began = Instant::now();
-    let _grants = join([(&b, 1), (&a, 1)]).await.unwrap();
-    assert_eq!(began.elapsed(), 500 * MS);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_joint_claim_abandoned_by_a_timeout_leaves_both_queues() {
-    let (a, b) = (every(10), every(1_000));
-    assert!(timeout(100 * MS, join([(&a, 1), (&b, 1)])).await.is_err());
-    let began = Instant::now();
-    let _grant = a.consume(1).await.unwrap();
-    assert_eq!(began.elapsed(), Duration::ZERO, "its tokens had been saved");
-    assert_eq!(b.snapshot().waiting_tasks, 0);
-}
-
-/// The task of the first claim never runs again; the background tasks do.
-#[tokio::test(start_paused = true)]
-async fn a_claim_stalled_after_one_poll_delays_no_other() {
-    let (a, b) = (every(10), every(20));
-    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
-    assert_pending!(stalled.poll());
-    let began = Instant::now();
-    let _grants = join([(&b, 1), (&a, 1)]).await.unwrap();
-    assert_eq!(began.elapsed(), 40 * MS);
 }
 
 #[test]
@@ -239,10 +202,8 @@ fn a_thread_blocked_behind_a_claim_of_an_idle_runtime_is_served() {
 async fn a_queue_that_waited_for_another_clock_keeps_at_most_its_burst() {
     let (here, elsewhere) = (Limiter::new(Quota::per_second(1_000).burst(5)).unwrap(), ManualClock::new());
     let there = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(elsewhere).build().unwrap();
-    let mut joint = spawn(join([(&here, 1), (&there, 1)]));
-    assert_pending!(joint.poll());
-    let mut behind: Vec<_> = (0..100).map(|_| spawn(here.consume(1))).collect();
-    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let joint = pending(join([(&here, 1), (&there, 1)]));
+    let behind: Vec<_> = (0..100).map(|_| pending(here.consume(1))).collect();
     sleep(Duration::from_secs(1)).await;
     there.replenish(1);
     assert!(joint.is_woken());
@@ -280,18 +241,15 @@ async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
             Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
         };
         let quiet = built();
-        let mut passes = spawn(quiet.consume(1));
-        assert_pending!(passes.poll());
+        let passes = pending(quiet.consume(1));
         clock.leap(1);
         sleep(2 * MS).await;
         assert!(passes.is_woken(), "the driver now sleeps without an alarm");
         let busy = built();
-        let mut waiters: Vec<_> = (0..due).map(|_| spawn(busy.consume(1))).collect();
-        waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let _waiters: Vec<_> = (0..due).map(|_| pending(busy.consume(1))).collect();
         sleep(Duration::from_micros(1)).await;
         clock.leap(due);
-        let mut claim = spawn(join([(&busy, 1), (&quiet, 2)]));
-        assert_pending!(claim.poll());
+        let mut claim = pending(join([(&busy, 1), (&quiet, 2)]));
         clock.leap(2);
         sleep(5 * MS).await;
         assert!(claim.is_woken(), "with {due} before it");
@@ -308,10 +266,8 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
         let slow = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
         let capped = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
         let in_flight = capped.try_acquire(1).unwrap();
-        let mut joint = spawn(join([(&slow, 80), (&capped, 1)]));
-        assert_pending!(joint.poll());
-        let mut waiters: Vec<_> = (0..100).map(|_| spawn(slow.consume(1))).collect();
-        waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        let joint = pending(join([(&slow, 80), (&capped, 1)]));
+        let waiters: Vec<_> = (0..100).map(|_| pending(slow.consume(1))).collect();
         tokio::task::yield_now().await;
         // Polled once, this moves the clock and lets no other task run.
         assert_pending!(spawn(tokio::time::advance(100 * MS)).poll());

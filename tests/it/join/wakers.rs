@@ -2,6 +2,7 @@
 
 use super::timeline::{any, any_class, class};
 use super::{costs, empty, full, holding, holding_with_classes, limiter, pass, spent, tick};
+use crate::fixture::pending;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -111,8 +112,7 @@ fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
         drop(taken);
     }));
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
-    let mut behind = spawn(join([(b, 1), (a, 1)]));
-    assert_pending!(behind.poll());
+    let mut behind = pending(join([(b, 1), (a, 1)]));
     pass(1, &clock, &[a, b]);
     assert!(claim.lock().unwrap().is_none());
     assert!(behind.is_woken(), "tokens that only one queue had granted are there for the next");
@@ -176,8 +176,7 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
     }));
     let mut joint = join([(a, 1), (b, 1)]);
     assert!(!poll(&mut joint, &held_up));
-    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
-    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let behind: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
     clock.advance(Duration::from_secs(1));
     happens(a);
     b.tick();

@@ -1,5 +1,6 @@
 //! Bounded memory, which clients cannot exploit.
 
+use crate::fixture::pending;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::RandomState;
@@ -91,8 +92,7 @@ fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
 fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
     let (keyed, clock) = bounded(2);
     drop(keyed.try_acquire(&1, 2).unwrap());
-    let mut waiting = task::spawn(keyed.consume(&1, 3));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(keyed.consume(&1, 3));
     for newcomer in 2..100 {
         let _ = keyed.try_acquire(&newcomer, 1);
         clock.advance(SECOND / 40);
@@ -107,8 +107,7 @@ fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
 fn an_unused_live_entry_frees_its_place() {
     let (keyed, clock) = bounded(1);
     drop(keyed.try_acquire(&1, 2).unwrap());
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert!(waiting.poll().is_pending());
+    let waiting = pending(keyed.consume(&1, 1));
     clock.advance(10 * SECOND);
     assert!(is_turned_away(&keyed, 2), "the claim waits, due or not");
     drop(waiting);
@@ -290,8 +289,7 @@ fn every_key_in_memory_is_listed_once_with_its_tokens() {
     let keyed = builder.max_in_flight(4).build().unwrap();
     let held: Vec<_> = (0..50_u64).map(|key| keyed.try_acquire(Box::leak(Box::new(key)), key % 5).unwrap()).collect();
     keyed.set_quota_for(&100, Quota::per_second(1).burst(9)).unwrap();
-    let mut waiting = task::spawn(keyed.consume(&49, 3));
-    assert!(waiting.poll().is_pending());
+    let waiting = pending(keyed.consume(&49, 3));
     let mut entries: Vec<_> = keyed.entries().collect();
     entries.sort_by_key(|entry| entry.key);
     // A key that took nothing is known because of its live entry, which a cap requires from the start.
@@ -331,8 +329,7 @@ fn a_live_entry_that_is_read_while_it_is_released_frees_its_place() {
     let (keyed, clock) = bounded(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _inside = runtime.enter();
-    let mut replenisher = task::spawn(keyed.replenisher());
-    assert!(replenisher.poll().is_pending());
+    let mut replenisher = pending(keyed.replenisher());
     drop(keyed.try_acquire(&1, 2).unwrap());
     let claim = Mutex::new(Some(Box::pin(keyed.clone().consume_owned(1, 2))));
     let leaving = Arc::new(Leaving { keyed: keyed.clone(), claim });

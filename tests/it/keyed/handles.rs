@@ -1,5 +1,6 @@
 //! The limiter of a key as a value: joint claims over keys of several keyed limiters.
 
+use crate::fixture::pending;
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
 use tollgate::{Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, join, try_join};
@@ -29,11 +30,9 @@ fn a_joint_claim_waits_in_order_and_is_passed_while_its_other_key_is_not_ready()
     let clock = ManualClock::new();
     let (hosts, users) = (keyed(&clock, Quota::per_second(1)), keyed(&clock, Quota::per_second(1)));
     drop(hosts.try_acquire(&1, 1).unwrap());
-    let mut before = task::spawn(hosts.consume(&1, 1));
-    assert_pending!(before.poll());
+    let mut before = pending(hosts.consume(&1, 1));
     let (host, user) = (hosts.limiter(&1).unwrap(), users.limiter(&7).unwrap());
-    let mut both = task::spawn(join([(&host, 1), (&user, 1)]));
-    assert_pending!(both.poll());
+    let mut both = pending(join([(&host, 1), (&user, 1)]));
     // It came later, and takes the user's token, which is back before the host has one.
     assert!(assert_ready!(task::spawn(users.consume(&7, 1)).poll()).is_ok());
     clock.advance(SECOND);
@@ -54,8 +53,7 @@ fn a_dropped_joint_claim_leaves_the_keys_unchanged_and_they_are_removed() {
     drop(hosts.try_acquire(&1, 1).unwrap());
     {
         let (host, user) = (hosts.limiter(&1).unwrap(), users.limiter(&7).unwrap());
-        let mut both = task::spawn(join([(&host, 1), (&user, 1)]));
-        assert_pending!(both.poll());
+        let _both = pending(join([(&host, 1), (&user, 1)]));
         assert_eq!((hosts.snapshot().waiting_tasks, users.snapshot().waiting_tasks), (1, 1));
     }
     assert_eq!((hosts.available(&1), users.available(&7)), (0, 1));

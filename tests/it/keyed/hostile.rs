@@ -1,5 +1,6 @@
 //! Hostile keys and hashers.
 
+use crate::fixture::pending;
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,8 +31,7 @@ fn keys_that_all_collide_are_kept_apart() {
         drop(keyed.try_acquire(key, 1 + u64::from(key % 2)).unwrap());
     }
     assert!(keys.iter().all(|key| keyed.available(key) == 1 - u64::from(key % 2)));
-    let mut waiting: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, 2))).collect();
-    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    let mut waiting: Vec<_> = keys.iter().map(|key| pending(keyed.consume(key, 2))).collect();
     assert!(keyed.try_acquire(&1_000, 1).is_err(), "the map is full");
     clock.advance(Duration::from_secs(1));
     keyed.tick();
@@ -166,8 +166,7 @@ fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consiste
         let key = PanickingKey(number);
         drop(keyed.try_acquire(&key, 3).unwrap());
         panic_at_each_call(|| {
-            let mut waiting = task::spawn(keyed.consume(&key, 1));
-            assert!(waiting.poll().is_pending());
+            let _waiting = pending(keyed.consume(&key, 1));
         });
     }
     panic_at_each_call(|| keyed.set_quota(Quota::per_second(2).burst(6)).unwrap());

@@ -1,10 +1,11 @@
 //! Pauses of one key and of all keys, and in-flight caps changed at run time. The histories of `histories.rs` pause
 //! too, and compare with the oracle.
 
+use crate::fixture::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
-use tollgate::{Bound, ConfigError, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{Bound, ConfigError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,33 +32,13 @@ fn a_pause_delays_its_key_and_no_other() {
 }
 
 #[test]
-fn a_paused_key_waits_becomes_a_level_again_and_stays_paused() {
-    let (keyed, clock) = manual(Quota::per_second(10));
-    drop(keyed.try_acquire(&1, 4).unwrap());
-    keyed.pause_for(&1, 5 * SECOND);
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
-    clock.advance(SECOND);
-    drop(waiting);
-    keyed.tick();
-    assert_eq!(keyed.estimate(&1, 1), Some(4 * SECOND));
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
-    clock.advance(4 * SECOND);
-    keyed.tick();
-    assert!(assert_ready!(waiting.poll()).is_ok());
-}
-
-#[test]
 fn a_pause_of_all_delays_keys_of_every_kind_and_new_keys() {
     let (keyed, clock) = manual(Quota::per_second(10));
     drop(keyed.try_acquire(&1, 4).unwrap());
     keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
-    let mut waiting = task::spawn(keyed.consume(&3, 12));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(keyed.consume(&3, 12));
     keyed.pause_all_for(3 * SECOND);
-    let mut newcomer = task::spawn(keyed.consume(&4, 1));
-    assert_pending!(newcomer.poll());
+    let mut newcomer = pending(keyed.consume(&4, 1));
     clock.advance(SECOND);
     keyed.tick();
     assert_pending!(waiting.poll());
@@ -103,40 +84,6 @@ async fn waiters_of_a_paused_key_are_served_at_the_end_of_the_pause() {
 }
 
 #[test]
-fn a_paused_key_under_a_parent_takes_none_of_its_tokens() {
-    let clock = ManualClock::new();
-    let parent = Limiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).build().unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).parent(&parent);
-    let keyed = keyed.build().unwrap();
-    keyed.pause_for(&1, SECOND);
-    assert!(keyed.try_acquire(&1, 1).is_err());
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
-    assert_eq!((parent.available(), keyed.available(&2)), (5, 5));
-    clock.advance(SECOND);
-    keyed.tick();
-    assert!(assert_ready!(waiting.poll()).is_ok());
-    assert_eq!(parent.available(), 4);
-}
-
-#[test]
-fn the_end_of_a_pause_serves_the_waiters_of_its_key_and_of_no_other() {
-    let (keyed, _clock) = manual(Quota::per_second(10));
-    let mut waiting = [1, 2].map(|key| {
-        keyed.pause_for(&key, 9 * SECOND);
-        let mut claim = task::spawn(keyed.clone().consume_owned(key, 1));
-        assert_pending!(claim.poll());
-        claim
-    });
-    keyed.resume(&1);
-    assert_eq!(waiting.each_ref().map(|claim| claim.is_woken()), [true, false]);
-    assert!(assert_ready!(waiting[0].poll()).is_ok());
-    assert_eq!((keyed.available(&1), keyed.available(&2)), (9, 0));
-    keyed.resume(&1);
-    assert_eq!(keyed.available(&1), 9, "a second end changes nothing");
-}
-
-#[test]
 fn a_key_whose_pause_has_ended_is_forgotten_when_it_is_full() {
     let (keyed, _clock) = manual(Quota::per_second(10));
     keyed.pause_for(&1, 9 * SECOND);
@@ -177,12 +124,10 @@ fn the_end_of_a_pause_of_all_resumes_keys_of_every_kind() {
     let keyed = builder.clock(clock.clone()).shards(1).build().unwrap();
     drop(keyed.try_acquire(&1, 4).unwrap());
     keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
-    let mut waiting = task::spawn(keyed.consume(&3, 12));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(keyed.consume(&3, 12));
     keyed.pause_all_for(9 * SECOND);
     clock.advance(SECOND);
-    let mut overflowing = task::spawn(keyed.consume(&4, 1));
-    assert_pending!(overflowing.poll());
+    let mut overflowing = pending(keyed.consume(&4, 1));
     keyed.tick();
     assert!(!waiting.is_woken() && !overflowing.is_woken());
     keyed.resume_all();
@@ -218,14 +163,12 @@ fn the_pauses_of_a_key_and_of_all_keys_end_independently() {
 fn a_key_that_waits_and_leaves_during_a_pause_of_all_is_not_paused_by_itself() {
     let (keyed, _clock) = manual(Quota::per_second(10));
     keyed.pause_all_for(9 * SECOND);
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
+    let waiting = pending(keyed.consume(&1, 1));
     drop(waiting);
     keyed.tick();
     assert_eq!(keyed.snapshot().keys, 0);
     keyed.pause_for(&1, 3 * SECOND);
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
+    let waiting = pending(keyed.consume(&1, 1));
     drop(waiting);
     keyed.tick();
     keyed.resume_all();
@@ -242,23 +185,6 @@ fn a_handle_ends_the_pause_of_its_key_and_not_that_of_all_keys() {
     assert_eq!(limiter.estimate(1), Some(2 * SECOND));
     keyed.resume_all();
     assert!(limiter.try_acquire(1).is_ok());
-}
-
-#[test]
-fn the_end_of_a_pause_of_a_key_leaves_its_parent_paused() {
-    let clock = ManualClock::new();
-    let parent = Limiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).build().unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).parent(&parent);
-    let keyed = keyed.build().unwrap();
-    parent.pause_for(9 * SECOND);
-    keyed.pause_for(&1, 9 * SECOND);
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
-    keyed.resume(&1);
-    assert!(!waiting.is_woken());
-    parent.resume();
-    assert!(assert_ready!(waiting.poll()).is_ok());
-    assert_eq!((parent.available(), keyed.available(&1)), (4, 4));
 }
 
 /// The background task had its timer set to the end of the pause.
@@ -292,8 +218,7 @@ fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).max_in_flight(1).clock(clock.clone());
     let keyed = Arc::new(builder.build().unwrap());
     let held = keyed.try_acquire(&1, 1).unwrap();
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(keyed.consume(&1, 1));
     keyed.set_max_in_flight(2).unwrap();
     let second = assert_ready!(waiting.poll()).unwrap();
     keyed.set_max_in_flight(1).unwrap();

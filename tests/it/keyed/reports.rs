@@ -1,7 +1,7 @@
 //! What a response may say about a key is what `available` and `estimate` say, however the key is stored.
 
+use crate::fixture::pending;
 use std::time::Duration;
-use tokio_test::{assert_pending, task};
 use tollgate::{KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota};
 
 fn check(keyed: &KeyedLimiter<u8>, when: &str) {
@@ -24,8 +24,7 @@ fn check_states(builder: KeyedBuilder<u8>, clock: &ManualClock, what: &str) {
     check(&keyed, &format!("{what}: owing"));
     clock.advance(Duration::from_millis(150));
     check(&keyed, &format!("{what}: later"));
-    let mut claim = task::spawn(keyed.consume(&1, 3));
-    assert_pending!(claim.poll());
+    let claim = pending(keyed.consume(&1, 3));
     check(&keyed, &format!("{what}: waiting"));
     drop(claim);
     grant.settle(20);

@@ -1,6 +1,6 @@
 //! Waiting: one background task for all keys, whatever happens to the runtimes.
 
-use crate::fixture::PanickingWaker;
+use crate::fixture::{PanickingWaker, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -70,8 +70,7 @@ async fn keys_with_cancelled_waiters_are_removed_too() {
     for key in 0..100 {
         drop(keyed.consume(&key, 1).await.unwrap());
         // The claim would wait for more than a day, but it is dropped, refused, or granted by another call.
-        let mut giant = task::spawn(keyed.consume(&key, 1_000_000));
-        assert!(giant.poll().is_pending());
+        let giant = pending(keyed.consume(&key, 1_000_000));
         tokio::task::yield_now().await;
         match key % 3 {
             0 => drop(giant),
@@ -104,8 +103,7 @@ fn the_background_task_yields_after_some_grants_of_one_key() {
     let keyed: KeyedLimiter<u32> = builder.build().unwrap();
     let runtime = runtime();
     let _here = runtime.enter();
-    let mut replenisher = task::spawn(keyed.replenisher());
-    assert!(replenisher.poll().is_pending());
+    let mut replenisher = pending(keyed.replenisher());
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&count));
     let claims: Vec<_> = [[1; 5_000], [2; 5_000]].iter().flatten().collect();
@@ -282,8 +280,7 @@ fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
         let bomb = Waker::from(Arc::new(PanickingWaker));
         assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
         drop(keyed.try_acquire(&key, 1).unwrap());
-        let mut claim = task::spawn(keyed.consume(&key, 1));
-        assert!(claim.poll().is_pending());
+        let mut claim = pending(keyed.consume(&key, 1));
         clock.advance(Duration::from_secs(1));
         assert!(by_hand.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(claim.is_woken() && claim.poll().is_ready());
@@ -299,8 +296,7 @@ fn an_unpolled_replenisher_keeps_no_live_entries_in_memory() {
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     for key in 0..5_000_u32 {
         drop(keyed.try_acquire(&key, 1).unwrap());
-        let mut claim = task::spawn(keyed.consume(&key, 1));
-        assert!(claim.poll().is_pending());
+        let claim = pending(keyed.consume(&key, 1));
         drop(claim);
         if key % 50 == 0 {
             clock.advance(Duration::from_secs(2));
@@ -362,8 +358,7 @@ async fn steps_during_a_wait_are_counted_from_the_origin_too() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
     let keyed = builder.build().unwrap();
     drop(keyed.try_acquire(&1, 5).unwrap());
-    let mut waiting = task::spawn(keyed.consume(&1, 1));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(keyed.consume(&1, 1));
     clock.advance(250 * MILLI);
     keyed.set_quota(Quota::new(1, 700 * MILLI).burst(5).stepped()).unwrap();
     let mut by_hand = task::spawn(keyed.replenisher());

@@ -1,11 +1,12 @@
 //! Grants and refusals: counted exactly, by token and by call, whatever method they come from.
 
+use crate::fixture::pending;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use metrics::with_local_recorder;
-use tokio_test::{assert_pending, assert_ready_err, task::spawn};
+use tokio_test::{assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
@@ -68,8 +69,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     assert_ready_err!(spawn(limiter.consume(13)).poll());
     refusals(&[("in_flight", 1), ("pause", 1), ("quota", 1), ("too_large", 2)]);
 
-    let mut waiting = spawn(limiter.consume(3));
-    assert_pending!(waiting.poll());
+    let waiting = pending(limiter.consume(3));
     assert!(limiter.try_acquire(1).is_err());
     assert_ready_err!(spawn(limiter.consume(1)).poll());
     assert_ready_err!(spawn(limiter.clone().consume_owned(1)).poll());
@@ -78,13 +78,11 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     drop((waiting, in_flight));
     let _emptied = limiter.try_acquire(10).unwrap();
     assert_ready_err!(spawn(limiter.consume(2).within(MILLI)).poll());
-    let mut with_deadline = spawn(limiter.consume(1).within(3 * MILLI));
-    assert_pending!(with_deadline.poll());
+    let mut with_deadline = pending(limiter.consume(1).within(3 * MILLI));
     limiter.pause_for(10 * MILLI);
     clock.advance(3 * MILLI);
     assert_ready_err!(with_deadline.poll());
-    let mut closed = spawn(limiter.consume(1));
-    assert_pending!(closed.poll());
+    let mut closed = pending(limiter.consume(1));
     limiter.close();
     assert_ready_err!(closed.poll());
     assert!(limiter.try_acquire(1).is_err());

@@ -1,5 +1,6 @@
 //! Recorders are user code: one that panics, or calls the limiter, does no harm.
 
+use crate::fixture::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,8 +62,7 @@ fn a_wait_ended_by_a_panic_is_recorded() {
     let _meter = Meter::new("api", &limiter).unwrap();
     let recorder = PanickingRecorder::default();
     let task = || {
-        let mut waiting = spawn(limiter.consume(2));
-        assert_pending!(waiting.poll());
+        let _waiting = pending(limiter.consume(2));
         panic!("the task's own");
     };
     let result = with_local_recorder(&recorder, || catch_unwind(AssertUnwindSafe(task)));
@@ -137,16 +137,13 @@ fn a_reported_wait_has_left_the_queue() {
     let _meter = Meter::new("api", &limiter).unwrap();
     let onlooker = Onlooker(limiter.clone(), AtomicU64::new(0));
     with_local_recorder(&onlooker, || {
-        let mut left = spawn(limiter.consume(2));
-        assert_pending!(left.poll());
+        let left = pending(limiter.consume(2));
         drop(left);
-        let mut late = spawn(limiter.consume(3).within(5 * MILLI));
-        assert_pending!(late.poll());
+        let mut late = pending(limiter.consume(3).within(5 * MILLI));
         limiter.pause_for(10 * MILLI);
         clock.advance(5 * MILLI);
         assert_ready_err!(late.poll());
-        let mut joint = spawn(join([(&limiter, 4)]));
-        assert_pending!(joint.poll());
+        let joint = pending(join([(&limiter, 4)]));
         drop(joint);
     });
     assert_eq!(onlooker.1.load(Ordering::Relaxed), 3, "three waits, and an empty queue each time");
@@ -157,8 +154,7 @@ fn a_reported_wait_has_left_the_queue() {
 fn a_recorder_may_call_the_limiter() {
     let (limiter, clock) = by_hand(1);
     let meter = Meter::new("api", &limiter).unwrap();
-    let mut waiting = spawn(limiter.consume(3));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(limiter.consume(3));
     clock.advance(2 * MILLI);
     limiter.tick();
     let recorder = ReentrantRecorder { limiter: limiter.clone(), calls: AtomicU64::new(0) };

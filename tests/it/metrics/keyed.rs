@@ -1,5 +1,6 @@
 //! Keyed limiters: the sums over all keys, and no more single keys than were requested.
 
+use crate::fixture::pending;
 use metrics::{set_default_local_recorder, with_local_recorder};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
@@ -36,8 +37,7 @@ fn each_refusal_of_any_key_is_counted_once() {
     let expected = [("quota", 1), ("too_large", 2), ("too_late", 1), ("too_many_keys", 2)];
     assert_eq!(scrape(&meter).refusals(), expected);
 
-    let mut waiting = spawn(users.consume(&1, 2));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(users.consume(&1, 2));
     assert!(users.try_acquire(&1, 1).is_err());
     assert_ready_err!(spawn(users.consume(&1, 1)).poll());
     assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
@@ -124,8 +124,7 @@ fn refusals_are_counted_by_the_name_of_the_quota() {
     assert!(users.try_acquire(&1, 1).is_err());
     assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
     assert_eq!(of("day"), 3);
-    let mut waiting = spawn(users.consume(&1, 1));
-    assert_pending!(waiting.poll());
+    let _waiting = pending(users.consume(&1, 1));
     assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
     assert_eq!(of("day"), 4, "the queue of the key refused");
 }
@@ -219,8 +218,7 @@ fn grants_in_flight_in_the_overflow_and_under_a_parent_are_scraped_too() {
     let _ = users.try_acquire(&1, 2).unwrap();
     assert!(users.try_acquire(&1, 1).is_err(), "refused by the parent");
     assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
-    let mut waiting = spawn(users.consume(&1, 1));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(users.consume(&1, 1));
     assert_eq!(turnover(&meter), (2, 0));
     clock.advance(MILLI);
     users.tick();

@@ -1,10 +1,11 @@
 //! The pattern of the documentation: the Prometheus text is rendered on request.
 
+use crate::fixture::pending;
 use std::collections::BTreeSet;
 
 use metrics::with_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
+use tokio_test::assert_ready_ok;
 use tollgate::metrics::{Meter, describe};
 use tollgate::{Limiter, Quota};
 
@@ -28,8 +29,7 @@ fn every_series_has_a_name_that_prometheus_takes_and_a_description() {
         let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(1)).quota(Quota::per_hour(1_000_000));
         let (limiter, clock) = built(builder.max_in_flight(10));
         let meter = Meter::new("the \"api\"", &limiter).unwrap();
-        let mut waiting = spawn(limiter.consume(2));
-        assert_pending!(waiting.poll());
+        let mut waiting = pending(limiter.consume(2));
         clock.advance(2 * MILLI);
         limiter.tick();
         let _ = assert_ready_ok!(waiting.poll());

@@ -1,5 +1,6 @@
 //! The waiting times, exact to the nanosecond, and no series for grants without waiting.
 
+use crate::fixture::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -94,10 +95,8 @@ fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
     let named = [("first", &first), ("api", &second), ("free", &free)];
     let _meters = named.map(|(name, limiter)| Meter::new(name, limiter).unwrap());
     with_local_recorder(&recorder.inner, || {
-        let mut both = spawn(join([(&first, 2), (&second, 3), (&free, 0)]));
-        assert_pending!(both.poll());
-        let mut left = spawn(join([(&first, 1), (&second, 1)]));
-        assert_pending!(left.poll());
+        let mut both = pending(join([(&first, 2), (&second, 3), (&free, 0)]));
+        let left = pending(join([(&first, 1), (&second, 1)]));
         for _ in 0..2 {
             clock.advance(MILLI);
             other_clock.advance(MILLI);
@@ -128,11 +127,9 @@ fn a_meter_built_during_a_wait_counts_from_the_next_on() {
     let (recorder, (limiter, clock)) =
         (TestRecorder::new(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
     with_local_recorder(&recorder.inner, || {
-        let mut before = spawn(limiter.consume(1));
-        assert_pending!(before.poll());
+        let mut before = pending(limiter.consume(1));
         let _meter = Meter::new("api", &limiter).unwrap();
-        let mut after = spawn(limiter.consume(1));
-        assert_pending!(after.poll());
+        let mut after = pending(limiter.consume(1));
         clock.advance(2 * MILLI);
         limiter.tick();
         let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));

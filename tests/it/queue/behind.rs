@@ -36,8 +36,7 @@ fn limiter(wall: &Wall, quota: Quota) -> Limiter {
 /// `length` waiters. Their driver has gone to sleep.
 fn queue<'a>(runtime: &Runtime, limiter: &'a Limiter, length: usize) -> Vec<Spawn<Consume<'a>>> {
     let _inside = runtime.enter();
-    let mut waiters: Vec<_> = (0..length).map(|_| spawn(limiter.consume(1))).collect();
-    waiters.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+    let waiters: Vec<_> = (0..length).map(|_| pending(limiter.consume(1))).collect();
     run(runtime);
     waiters
 }
@@ -82,16 +81,8 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
         Err(TryAcquireError::Denied(denied)) => assert_eq!(denied.by, tollgate::Bound::Queue),
         other => panic!("{other:?}"),
     });
-    wakes_a_batch(|limiter| {
-        let mut waiting = spawn(limiter.clone().consume_owned(1));
-        assert_pending!(waiting.poll());
-        waiting
-    });
-    wakes_a_batch(|limiter| {
-        let mut waiting = spawn(limiter.clone().consume_owned(1).within(HOUR));
-        assert_pending!(waiting.poll());
-        waiting
-    });
+    wakes_a_batch(|limiter| pending(limiter.clone().consume_owned(1)));
+    wakes_a_batch(|limiter| pending(limiter.clone().consume_owned(1).within(HOUR)));
 }
 
 #[test]
@@ -116,8 +107,7 @@ fn on_a_manual_clock_every_caller_serves_all() {
     let clock = ManualClock::new();
     for call in [Limiter::tick, Limiter::close, |limiter: &Limiter| drop(limiter.snapshot())] {
         let limiter = Limiter::builder().quota(Quota::per_hour(1).initial(0)).clock(clock.clone()).build().unwrap();
-        let mut waiters: Vec<_> = (0..MANY).map(|_| spawn(limiter.consume(1))).collect();
-        waiters.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+        let waiters: Vec<_> = (0..MANY).map(|_| pending(limiter.consume(1))).collect();
         clock.advance(HOUR * MANY as u32);
         call(&limiter);
         assert_eq!(woken(&waiters), MANY);

@@ -4,7 +4,6 @@
 mod behind;
 mod cancellation;
 mod entering;
-mod permutations;
 mod unread_clock;
 mod wakers;
 

@@ -89,11 +89,7 @@ fn a_future_moved_to_another_thread_keeps_its_place() {
     let mut moving = Box::pin(fixture.limiter.clone().consume_owned(1));
     assert_pending!(poll_as(&mut first_task, &mut moving));
     let mut behind = fixture.enter(1);
-    let elsewhere = std::thread::spawn(move || {
-        let mut task = spawn(moving);
-        assert_pending!(task.poll());
-        task
-    });
+    let elsewhere = std::thread::spawn(move || pending(moving));
     let mut second_task = elsewhere.join().unwrap();
     fixture.pass(MILLI);
     assert!(!first_task.is_woken() && second_task.is_woken());

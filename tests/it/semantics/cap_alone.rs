@@ -13,10 +13,8 @@ fn capped(tokens: u64) -> (Limiter, ManualClock) {
 fn cap_alone_serves_in_order_as_grants_are_dropped_and_at_no_other_time() {
     let (limiter, clock) = capped(5);
     let (three, two) = (limiter.try_acquire(3).unwrap(), limiter.try_acquire(2).unwrap());
-    let mut large = spawn(limiter.consume(4));
-    assert_pending!(large.poll());
-    let mut small = spawn(limiter.consume(1));
-    assert_pending!(small.poll());
+    let mut large = pending(limiter.consume(4));
+    let mut small = pending(limiter.consume(1));
     clock.advance(DAY);
     limiter.tick();
     assert!(!large.is_woken() && !small.is_woken(), "time releases nothing");
@@ -62,8 +60,7 @@ fn cap_alone_can_be_changed_paused_and_closed_and_has_no_quota_to_set() {
     assert_eq!(error, ConfigError::UnknownQuota { which: "0".to_owned(), count: 0 });
     assert!(error.to_string().contains("set_max_in_flight"), "{error}");
     let held = limiter.try_acquire(2).unwrap();
-    let mut waiting = spawn(limiter.consume(1));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(limiter.consume(1));
     limiter.set_max_in_flight(3).unwrap();
     let third = assert_ready_ok!(waiting.poll());
     drop((held, third));
@@ -71,8 +68,7 @@ fn cap_alone_can_be_changed_paused_and_closed_and_has_no_quota_to_set() {
     assert_eq!((limiter.available(), limiter.estimate(1)), (0, Some(SECOND)));
     let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("the limiter is paused") };
     assert_eq!((denied.by, denied.retry_after), (Bound::Pause, Some(SECOND)));
-    let mut waiting = spawn(limiter.consume(1));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(limiter.consume(1));
     clock.advance(SECOND);
     limiter.tick();
     let _grant = assert_ready_ok!(waiting.poll());
@@ -122,8 +118,7 @@ async fn wait_takes_the_tokens_on_schedule_and_leaves_the_queue_when_it_is_dropp
     assert_eq!((start.elapsed(), limiter.available()), (2 * SECOND, 0));
     let late = limiter.wait(1).within(Duration::from_millis(999)).await;
     assert!(matches!(late, Err(ConsumeError::TooLate { .. })), "{late:?}");
-    let mut gone = spawn(limiter.wait(100));
-    assert_pending!(gone.poll());
+    let gone = pending(limiter.wait(100));
     drop(gone);
     limiter.wait(1).await.unwrap();
     assert_eq!(start.elapsed(), 3 * SECOND);

@@ -8,27 +8,6 @@ use tokio_test::assert_ready_err;
 use tollgate::{Clock, ConfigError, ConsumeError};
 
 #[test]
-fn set_quota_settles_what_has_accrued_at_the_old_rate_first() {
-    let fixture = Fixture::new(one_per_milli(100));
-    fixture.clock.advance(7 * MILLI);
-    fixture.limiter.set_quota(0, Quota::new(5, MILLI).burst(100)).unwrap();
-    assert_eq!(fixture.limiter.available(), 7);
-    fixture.clock.advance(2 * MILLI);
-    assert_eq!(fixture.limiter.available(), 17);
-}
-
-#[test]
-fn set_quota_keeps_the_fraction_of_a_token() {
-    let fixture = Fixture::new(one_per_milli(100));
-    fixture.clock.advance(MILLI / 2);
-    fixture.limiter.set_quota(0, Quota::new(1, 10 * MILLI).burst(100)).unwrap();
-    fixture.clock.advance(5 * MILLI - NANO);
-    assert_eq!(fixture.limiter.available(), 0);
-    fixture.clock.advance(NANO);
-    assert_eq!(fixture.limiter.available(), 1);
-}
-
-#[test]
 fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
     let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
     let fixture = Fixture::new(quota);
@@ -55,15 +34,6 @@ fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
     drop(fixture.limiter.try_acquire(1).unwrap());
     fixture.clock.advance(MILLI);
     assert_eq!(fixture.limiter.available(), 63);
-}
-
-#[test]
-fn pause_ends_and_its_waiters_get_the_remaining_tokens() {
-    let fixture = Fixture::new(one_per_milli(5).initial(5));
-    fixture.limiter.pause_for(MILLI);
-    let mut waiting = fixture.enter(2);
-    fixture.pass(MILLI);
-    assert_eq!(served(&mut waiting).remaining(), 3);
 }
 
 /// Otherwise every claim would take the lock, and no result would show it.
@@ -97,55 +67,6 @@ fn changes_lose_no_token_published_ahead() {
         fixture.limiter.try_acquire(1).unwrap().forget();
         assert_eq!((fixture.limiter.available(), fixture.level()), (left, left as i64));
     }
-}
-
-#[test]
-fn set_quota_retimes_waiters() {
-    for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
-        let fixture = Fixture::new(one_per_milli(100));
-        let mut waiting = fixture.enter(10);
-        fixture.pass(5 * MILLI);
-        fixture.limiter.set_quota(0, Quota::new(1, period).burst(100)).unwrap();
-        fixture.pass(more - NANO);
-        waits(&mut waiting);
-        fixture.pass(NANO);
-        let _grant = served(&mut waiting);
-    }
-}
-
-#[test]
-fn set_quota_to_a_smaller_burst_burns_the_excess() {
-    let fixture = Fixture::new(one_per_milli(10).initial(10));
-    fixture.limiter.set_quota(0, one_per_milli(4)).unwrap();
-    assert_eq!(fixture.limiter.available(), 4);
-    fixture.limiter.set_quota(0, one_per_milli(10)).unwrap();
-    assert_eq!(fixture.limiter.available(), 4, "the excess is lost");
-    assert_eq!(
-        fixture.limiter.try_acquire(11).unwrap_err(),
-        TryAcquireError::TooLarge { cost: 11, most: 10, by: Bound::Quota(0), quota_name: None }
-    );
-}
-
-#[test]
-fn set_quota_to_a_smaller_burst_never_underflows() {
-    let fixture = Fixture::new(one_per_milli(10).initial(10));
-    let mut grant = fixture.take(10);
-    grant.settle(13);
-    fixture.limiter.set_quota(0, one_per_milli(1)).unwrap();
-    assert_eq!((fixture.level(), fixture.limiter.available(), fixture.limiter.deficiency()), (-3, 0, 3));
-    fixture.pass(4 * MILLI);
-    assert_eq!(fixture.limiter.available(), 1);
-}
-
-#[test]
-fn set_quota_to_a_smaller_burst_keeps_the_savings_of_a_waiting_giant() {
-    let fixture = Fixture::new(one_per_milli(10));
-    let mut giant = fixture.enter(9);
-    fixture.pass(8 * MILLI);
-    fixture.limiter.set_quota(0, one_per_milli(2)).unwrap();
-    waits(&mut giant);
-    fixture.pass(MILLI);
-    let _grant = served(&mut giant);
 }
 
 /// An operator reloads the configuration every 30 s: the minute's tokens still arrive at the end of each minute.
@@ -245,13 +166,6 @@ fn set_quota_every_millisecond_mints_at_the_full_rate() {
 }
 
 #[test]
-fn set_quota_ignores_initial() {
-    let fixture = Fixture::new(one_per_milli(10).initial(3));
-    fixture.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
-    assert_eq!(fixture.limiter.available(), 3);
-}
-
-#[test]
 fn set_quota_to_an_invalid_quota_changes_nothing() {
     let fixture = Fixture::new(one_per_milli(10).initial(3));
     let before = fixture.limiter.snapshot();
@@ -265,76 +179,6 @@ fn set_quota_to_an_invalid_quota_changes_nothing() {
     assert_eq!((after.quotas, after.granted), (before.quotas, before.granted));
 }
 
-#[test]
-fn pause_lets_no_claim_pass_before_its_end_and_then_the_level_and_the_rate() {
-    let fixture = Fixture::new(one_per_milli(5).initial(2));
-    fixture.limiter.pause_for(50 * MILLI);
-    let mut waiters: Vec<_> = (0..10).map(|_| fixture.enter(1)).collect();
-    assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().paused_for), (0, Some(50 * MILLI)));
-    fixture.pass(50 * MILLI - NANO);
-    assert_eq!(count_served(&mut waiters), 0);
-    fixture.pass(NANO);
-    assert_eq!(count_served(&mut waiters), 5, "at most the burst");
-    for _ in 0..5 {
-        fixture.pass(MILLI - NANO);
-        assert_eq!(count_served(&mut waiters), 0);
-        fixture.pass(NANO);
-        assert_eq!(count_served(&mut waiters), 1);
-    }
-}
-
-#[test]
-fn pause_without_waiters_denies_try_acquire_until_its_end() {
-    let fixture = Fixture::new(one_per_milli(5).initial(2));
-    fixture.limiter.pause_for(2 * MILLI);
-    let denied = fixture.denied(1);
-    assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::Pause, 0, Some(2 * MILLI)));
-    fixture.clock.advance(2 * MILLI);
-    assert_eq!((fixture.limiter.available(), fixture.limiter.snapshot().paused_for), (4, None));
-}
-
-#[test]
-fn pause_that_is_shorter_never_shortens_a_longer_one() {
-    let fixture = Fixture::new(one_per_milli(5).initial(5));
-    fixture.limiter.pause_for(10 * MILLI);
-    fixture.limiter.pause_for(3 * MILLI);
-    fixture.limiter.pause_for(Duration::ZERO);
-    fixture.pass(10 * MILLI - NANO);
-    assert_eq!(fixture.denied(1).by, Bound::Pause);
-    fixture.pass(NANO);
-    let _grant = fixture.take(5);
-}
-
-#[test]
-fn pause_that_is_longer_prolongs_a_shorter_one_also_for_waiters() {
-    let fixture = Fixture::new(one_per_milli(5).initial(5));
-    fixture.limiter.pause_for(3 * MILLI);
-    let mut waiting = fixture.enter(1);
-    fixture.pass(MILLI);
-    fixture.limiter.pause_for(4 * MILLI);
-    fixture.pass(4 * MILLI - NANO);
-    waits(&mut waiting);
-    fixture.pass(NANO);
-    let _grant = served(&mut waiting);
-}
-
-#[test]
-fn pause_that_is_ended_early_serves_its_waiters_at_once_and_has_no_end_left() {
-    let fixture = Fixture::new(one_per_milli(5).initial(1));
-    fixture.limiter.resume();
-    fixture.limiter.pause_for(DAY);
-    let mut waiters: Vec<_> = (0..8).map(|_| fixture.enter(1)).collect();
-    fixture.pass(2 * MILLI);
-    assert_eq!(count_served(&mut waiters), 0);
-    fixture.limiter.resume();
-    assert_eq!((count_served(&mut waiters), fixture.limiter.snapshot().paused_for), (3, None), "the level");
-    fixture.pass(MILLI);
-    assert_eq!(count_served(&mut waiters), 1, "and the rate");
-    fixture.pass(9 * MILLI);
-    assert_eq!(count_served(&mut waiters), 4);
-    let _grant = fixture.take(5);
-}
-
 #[tokio::test(start_paused = true)]
 async fn pause_until_an_instant_ends_at_it() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(5)).unwrap();
@@ -346,17 +190,6 @@ async fn pause_until_an_instant_ends_at_it() {
         let _grant = limiter.consume(1).await.unwrap();
         assert_eq!(Instant::now(), end + expected * MILLI);
     }
-}
-
-#[test]
-fn pause_does_not_affect_existing_grants() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
-    let mut grant = fixture.take(5);
-    fixture.limiter.pause_for(DAY);
-    grant.settle(3);
-    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (2, Some(3)));
-    drop(grant);
-    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
 }
 
 #[test]
@@ -398,40 +231,6 @@ fn close_refuses_every_waiter_and_every_later_caller() {
         (fixture.limiter.is_closed(), fixture.limiter.available(), fixture.limiter.estimate(1)),
         (true, 0, None)
     );
-}
-
-#[test]
-fn close_leaves_existing_grants_valid() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
-    let mut grant = fixture.take(5);
-    fixture.take(2).forget();
-    fixture.limiter.close();
-    grant.settle(3);
-    assert_eq!((grant.cost(), fixture.limiter.snapshot().in_flight), (3, Some(5)));
-    drop(grant);
-    fixture.limiter.release(2).unwrap();
-    assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
-}
-
-#[test]
-fn close_refuses_callers_even_if_tokens_are_available() {
-    let fixture = Fixture::new(one_per_milli(5).initial(5));
-    fixture.limiter.close();
-    assert_eq!(fixture.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
-    assert_eq!(assert_ready_err!(spawn(fixture.limiter.consume(1)).poll()), ConsumeError::Closed);
-}
-
-#[test]
-fn set_quota_to_an_equal_rate_written_differently_changes_nothing() {
-    let half_a_token_later = |between: Quota| {
-        let slow = one_per_milli(10);
-        let fixture = Fixture::new(slow);
-        fixture.pass(MILLI / 2);
-        fixture.limiter.set_quota(0, between.burst(10).initial(0)).unwrap();
-        fixture.limiter.set_quota(0, slow).unwrap();
-        fixture.denied(1).retry_after
-    };
-    assert_eq!(half_a_token_later(Quota::new(1, NANO)), half_a_token_later(Quota::new(10, 10 * NANO)));
 }
 
 /// A clock that counts its readings, and advances by 10 ns at each.

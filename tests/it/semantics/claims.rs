@@ -17,25 +17,6 @@ fn cost_zero_is_granted_at_once_and_touches_nothing() {
 }
 
 #[test]
-fn cost_above_the_burst_waits_in_consume_as_long_as_minting_takes() {
-    let fixture = Fixture::new(one_per_milli(3).initial(3));
-    let mut giant = fixture.enter(10);
-    fixture.pass(7 * MILLI - NANO);
-    waits(&mut giant);
-    fixture.pass(NANO);
-    let _grant = served(&mut giant);
-    assert_eq!(fixture.limiter.available(), 0);
-}
-
-#[test]
-fn cost_above_the_burst_is_too_large_for_try_acquire() {
-    let fixture = Fixture::new(one_per_milli(3).initial(3));
-    let error = fixture.limiter.try_acquire(4).unwrap_err();
-    assert_eq!(error, TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(0), quota_name: None });
-    assert_eq!(fixture.limiter.available(), 3);
-}
-
-#[test]
 fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
     assert_eq!(
@@ -59,95 +40,8 @@ fn cost_above_max_in_flight_is_too_large_for_every_call() {
     );
 }
 
-#[test]
-fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let mut large = fixture.enter(9);
-    fixture.pass(8 * MILLI);
-    let mut small = fixture.enter(1);
-    let denied = fixture.denied(1);
-    assert_eq!((denied.by, denied.remaining), (Bound::Queue, 0));
-    fixture.pass(MILLI);
-    let _grant = served(&mut large);
-    waits(&mut small);
-}
-
 // The five points at which a waiter can be dropped. Each time the waiter behind it moves up at once, and at the end the
 // bucket contains exactly the tokens that were minted and not granted.
-
-#[test]
-fn waiter_dropped_before_its_first_poll_never_entered_the_queue() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let never_polled = fixture.limiter.consume(5);
-    let mut behind = fixture.enter(2);
-    drop(never_polled);
-    fixture.pass(2 * MILLI);
-    let _grant = served(&mut behind);
-    assert_eq!(fixture.level(), 0);
-}
-
-#[test]
-fn waiter_dropped_in_front_lets_the_claims_behind_move_up() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let front = fixture.enter(5);
-    let mut behind = fixture.enter(2);
-    fixture.pass(3 * MILLI);
-    drop(front);
-    let _grant = served(&mut behind);
-    assert_eq!(fixture.level(), 1);
-}
-
-#[test]
-fn waiter_dropped_in_the_middle_moves_up_only_the_claims_behind_it() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let mut before = fixture.enter(4);
-    let middle = fixture.enter(5);
-    let mut behind = fixture.enter(2);
-    fixture.pass(3 * MILLI);
-    drop(middle);
-    waits(&mut before);
-    fixture.pass(MILLI);
-    let _grant = served(&mut before);
-    fixture.pass(2 * MILLI);
-    let _grant = served(&mut behind);
-    assert_eq!(fixture.level(), 0);
-}
-
-#[test]
-fn waiter_dropped_when_granted_but_not_polled_again_refunds_all() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    // No tick: its instant has come, and it was neither woken nor polled.
-    let granted = fixture.enter(5);
-    let mut behind = fixture.enter(2);
-    fixture.clock.advance(5 * MILLI);
-    drop(granted);
-    let _grant = served(&mut behind);
-    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (3, Some(2)));
-}
-
-#[test]
-fn waiter_dropped_when_woken_refunds_all() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    let woken = fixture.enter(5);
-    let mut behind = fixture.enter(2);
-    fixture.pass(5 * MILLI);
-    assert!(woken.is_woken());
-    drop(woken);
-    let _grant = served(&mut behind);
-    assert_eq!((fixture.level(), fixture.limiter.snapshot().in_flight), (3, Some(2)));
-}
-
-#[test]
-fn waiter_polled_once_and_then_never_polled_or_dropped_delays_no_other() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let stalled: Vec<_> = [2, 3].iter().map(|&cost| fixture.enter(cost)).collect();
-    let mut other = fixture.enter(1);
-    fixture.pass(6 * MILLI - NANO);
-    waits(&mut other);
-    fixture.pass(NANO);
-    let _grant = served(&mut other);
-    drop(stalled);
-}
 
 #[test]
 fn refused_requests_consume_nothing() {

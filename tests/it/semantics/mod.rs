@@ -38,10 +38,3 @@ impl Fixture {
         self.limiter.snapshot().quotas[0].level
     }
 }
-
-/// How many of `waiters` were granted since the last call; they are removed.
-fn count_served(waiters: &mut Vec<Waiting<'_>>) -> usize {
-    let before = waiters.len();
-    waiters.retain_mut(|waiting| !waiting.is_woken() || waiting.poll().is_pending());
-    before - waiters.len()
-}

@@ -71,71 +71,6 @@ fn fractions_are_exact_for_waiters_at_a_billion_tokens_a_second() {
 }
 
 #[test]
-fn idle_while_full_burns_time() {
-    for idle in [NANO, MILLI / 3, MILLI, DAY, 3_652 * DAY] {
-        let fixture = Fixture::new(one_per_milli(10).initial(10));
-        fixture.clock.advance(idle);
-        let _all = fixture.limiter.try_acquire(10).unwrap();
-        assert_eq!(fixture.denied(1).retry_after, Some(MILLI), "idle for {idle:?}");
-        fixture.clock.advance(MILLI - NANO);
-        assert_eq!(fixture.limiter.available(), 0, "idle for {idle:?}");
-        fixture.clock.advance(NANO);
-        assert_eq!(fixture.limiter.available(), 1, "idle for {idle:?}");
-    }
-}
-
-#[test]
-fn idle_time_before_the_bucket_is_full_is_credit_and_after_it_is_none() {
-    let fixture = Fixture::new(one_per_milli(10).initial(8));
-    for (idle, available) in [(MILLI, 9), (MILLI / 2, 9), (MILLI / 2, 10), (MILLI / 2, 10), (MILLI, 10)] {
-        fixture.clock.advance(idle);
-        assert_eq!(fixture.limiter.available(), available);
-    }
-    let _grant = fixture.limiter.try_acquire(1).unwrap();
-    fixture.clock.advance(MILLI - NANO);
-    assert_eq!(fixture.limiter.available(), 9, "the half millisecond while full is not carried over");
-    fixture.clock.advance(NANO);
-    assert_eq!(fixture.limiter.available(), 10);
-}
-
-#[test]
-fn idle_while_full_burns_the_time_of_a_stepped_quota_but_no_boundary_moves() {
-    let fixture = Fixture::new(Quota::new(10, MILLI).stepped());
-    fixture.clock.advance(MILLI * 7 / 2);
-    let _all = fixture.limiter.try_acquire(10).unwrap();
-    fixture.clock.advance(MILLI / 2 - NANO);
-    assert_eq!(fixture.limiter.available(), 0);
-    fixture.clock.advance(NANO);
-    assert_eq!(fixture.limiter.available(), 10);
-}
-
-#[test]
-fn clock_that_steps_back_mints_nothing_until_it_is_where_it_was() {
-    let fixture = Fixture::new(one_per_milli(10));
-    fixture.clock.advance(3 * MILLI);
-    assert_eq!(fixture.limiter.available(), 3);
-    fixture.clock.step_back(2 * MILLI);
-    assert_eq!(fixture.limiter.available(), 3);
-    fixture.clock.advance(2 * MILLI);
-    assert_eq!(fixture.limiter.available(), 3, "the same two milliseconds do not count twice");
-    fixture.clock.advance(MILLI);
-    assert_eq!(fixture.limiter.available(), 4);
-}
-
-#[test]
-fn clock_that_steps_back_takes_nothing_from_waiters_and_gives_them_nothing() {
-    let fixture = Fixture::new(one_per_milli(10));
-    let mut waiting = fixture.enter(5);
-    fixture.pass(3 * MILLI);
-    fixture.clock.step_back(3 * MILLI);
-    fixture.limiter.tick();
-    fixture.pass(5 * MILLI - NANO);
-    waits(&mut waiting);
-    fixture.pass(NANO);
-    let _grant = served(&mut waiting);
-}
-
-#[test]
 fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
     let fixture = Fixture::new(one_per_milli(10));
     fixture.clock.step_back(100 * DAY);
@@ -144,22 +79,6 @@ fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
     assert_eq!(fixture.limiter.available(), 0);
     fixture.pass(2 * MILLI);
     assert_eq!(fixture.limiter.available(), 2);
-}
-
-#[test]
-fn pause_after_the_clock_stepped_back_lasts_until_the_clock_is_that_much_later_than_it_was() {
-    let fixture = Fixture::new(one_per_milli(10));
-    fixture.pass(20 * MILLI);
-    fixture.clock.step_back(5 * MILLI);
-    fixture.limiter.pause_for(3 * MILLI);
-    assert!(fixture.limiter.try_acquire(1).is_err(), "the bucket is full, and paused");
-    assert_eq!(fixture.limiter.snapshot().paused_for, Some(8 * MILLI));
-    let mut waiting = fixture.enter(1);
-    fixture.pass(8 * MILLI - NANO);
-    waits(&mut waiting);
-    fixture.pass(NANO);
-    let _grant = served(&mut waiting);
-    assert_eq!(fixture.limiter.available(), 9);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What callers of classes see: errors, names, removal, ceilings without a wait, runtimes, and what a limiter with
 //! classes refuses.
 
+use crate::fixture::pending;
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
@@ -118,10 +119,8 @@ fn a_removed_class_turns_its_waiters_and_callers_away_and_keeps_no_tokens() {
 fn closing_the_limiter_closes_its_classes() {
     let (limiter, _) = limiter(hundred().initial(0));
     let class = limiter.class("a", Share::weight(1)).expect("valid");
-    let mut waiting: Vec<_> = (0..100).map(|_| spawn(class.consume(3))).collect();
-    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    let mut own = spawn(limiter.consume(1));
-    assert_pending!(own.poll());
+    let mut waiting: Vec<_> = (0..100).map(|_| pending(class.consume(3))).collect();
+    let mut own = pending(limiter.consume(1));
     limiter.close();
     for claim in &mut waiting {
         assert_eq!(assert_ready_err!(claim.poll()), ConsumeError::Closed);
@@ -157,8 +156,7 @@ fn other_classes_pass_while_a_ceiling_holds_a_claim_back() {
     let held =
         limiter.class("held", Share::weight(1).ceiling(Quota::per_second(1).burst(1).initial(0))).expect("valid");
     let other = limiter.class("other", Share::weight(1)).expect("valid");
-    let mut waiting = spawn(held.consume(1));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(held.consume(1));
     assert!(held.snapshot().is_held);
     assert!(other.try_acquire(10).is_ok(), "nothing in service");
     assert!(matches!(other.try_acquire(1), Err(TryAcquireError::Denied(_))));
@@ -173,8 +171,7 @@ fn other_classes_pass_while_a_ceiling_holds_a_claim_back() {
 fn max_waiting_bounds_a_class_apart_from_the_others() {
     let (limiter, _) = limiter(hundred().initial(0));
     let class = limiter.class("a", Share::weight(1).max_waiting(2)).expect("valid");
-    let mut waiting: Vec<_> = (0..2).map(|_| spawn(class.consume(1))).collect();
-    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let _waiting: Vec<_> = (0..2).map(|_| pending(class.consume(1))).collect();
     assert_eq!(assert_ready_err!(spawn(class.consume(1)).poll()), ConsumeError::QueueFull { waiting: 2 });
     assert_pending!(spawn(limiter.consume(1)).poll());
 }
@@ -190,8 +187,7 @@ fn a_limiter_without_classes_makes_none() {
 fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
     let (limiter, clock) = limiter(hundred().initial(0));
     let steady = limiter.class("steady", Share::weight(1)).expect("valid");
-    let mut waiting: Vec<_> = (0..300).map(|_| spawn(steady.consume(1))).collect();
-    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiting: Vec<_> = (0..300).map(|_| pending(steady.consume(1))).collect();
     let mut gained = 0;
     let mut hopper: Option<tokio_test::task::Spawn<_>> = None;
     for _ in 0..200 {
@@ -201,8 +197,7 @@ fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
         {
             gained += u64::from(hopper.take().is_some_and(|mut claim| claim.poll().is_ready()));
             let class = limiter.class("hopper", Share::weight(1)).expect("the former one was dropped");
-            let mut claim = spawn(class.consume_owned(10));
-            assert_pending!(claim.poll());
+            let claim = pending(class.consume_owned(10));
             hopper = Some(claim);
         }
         clock.advance(Duration::from_millis(10));
@@ -266,8 +261,7 @@ fn a_thread_under_a_ceiling_takes_from_it_too() {
 fn within_follows_the_forecast_of_the_class() {
     let (limiter, clock) = limiter(hundred().initial(0));
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
-    let mut giant = spawn(a.consume(1_000));
-    assert_pending!(giant.poll());
+    let _giant = pending(a.consume(1_000));
     let late = |estimate, allowed, by, quota_name| ConsumeError::TooLate {
         estimate: Duration::from_millis(estimate),
         allowed: Duration::from_millis(allowed),
@@ -282,8 +276,7 @@ fn within_follows_the_forecast_of_the_class() {
         limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
     let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
     assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling, Some("slow")));
-    let mut with_deadline = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
-    assert_pending!(with_deadline.poll());
+    let mut with_deadline = pending(b.clone().consume_owned(1).within(Duration::from_millis(110)));
     clock.advance(Duration::from_millis(110));
     limiter.tick();
     assert_eq!(assert_ready_ok!(with_deadline.poll()).cost(), 1);
@@ -300,8 +293,7 @@ fn a_grant_grows_in_its_class() {
     assert_eq!(a.snapshot().ceiling_level, Some(1));
     {
         // The ceiling of the class holds it back, not the limiter.
-        let mut growing = spawn(grant.grow_within(2));
-        assert_pending!(growing.poll());
+        let mut growing = pending(grant.grow_within(2));
         assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (1, 0));
         clock.advance(Duration::from_millis(100));
         limiter.tick();
@@ -309,8 +301,7 @@ fn a_grant_grows_in_its_class() {
     }
     assert_eq!(grant.cost(), 5);
     // A future that is dropped has not grown the grant.
-    let mut growing = spawn(grant.grow_within(4));
-    assert_pending!(growing.poll());
+    let growing = pending(grant.grow_within(4));
     drop(growing);
     assert_eq!((grant.cost(), a.snapshot().waiting_tasks), (5, 0));
 }

@@ -1,5 +1,6 @@
 //! What snapshots of classes show.
 
+use crate::fixture::pending;
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_ok};
@@ -42,8 +43,7 @@ fn tokens_are_available_beside_claims_that_only_a_ceiling_holds_back() {
     let held = limiter.class("held", Share::weight(1).ceiling(Quota::new(1, 10 * MILLI).burst(2))).unwrap();
     let free = limiter.class("free", Share::weight(1)).unwrap();
     let small = limiter.class("small", Share::weight(1).ceiling(Quota::new(1, MILLI).burst(4))).unwrap();
-    let mut waiting = spawn(held.consume(3));
-    assert_pending!(waiting.poll());
+    let _waiting = pending(held.consume(3));
     // The first two tokens of the claim are set aside.
     assert!(held.snapshot().is_held);
     for (class, available) in [(&held, 0), (&free, 8)] {
@@ -53,8 +53,7 @@ fn tokens_are_available_beside_claims_that_only_a_ceiling_holds_back() {
     assert!(small.try_acquire(5).is_err());
     let _ = free.try_acquire(7).unwrap();
     assert_eq!((free.available(), small.available(), limiter.available()), (1, 1, 1));
-    let mut behind = spawn(free.consume(2));
-    assert_pending!(behind.poll());
+    let mut behind = pending(free.consume(2));
     assert_eq!((free.available(), small.available(), limiter.available()), (0, 0, 0), "a claim is in service");
     clock.advance(MILLI);
     limiter.tick();
@@ -71,8 +70,7 @@ fn tokens_are_not_available_beside_a_claim_below_the_same_ceiling() {
     let [first, second] = ["first", "second"].map(|name| outer.class(name, Share::weight(1)).unwrap());
     let _ = second.try_acquire(4).unwrap();
     assert_eq!((first.available(), second.available()), (2, 2));
-    let mut waiting = spawn(first.consume(5));
-    assert_pending!(waiting.poll());
+    let _waiting = pending(first.consume(5));
     assert_eq!((first.available(), second.available(), outer.available()), (0, 0, 0));
     let _ = second.try_acquire(1).expect("with equal start tags, the smaller claim is first");
     assert!(second.try_acquire(1).is_err(), "`second` is ahead of `first` now");

@@ -1,5 +1,6 @@
 //! Keys of a keyed limiter as classes of its parent.
 
+use crate::fixture::pending;
 use crate::oracle::ops::config;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -7,7 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
+use tokio_test::{assert_ready_err, assert_ready_ok};
 use tollgate::{
     Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedGrant,
     OwnedKeyedGrant, Quota, Share,
@@ -30,9 +31,7 @@ fn hundred() -> Quota {
 type Waiting = Spawn<KeyedConsumeOwned<usize>>;
 
 fn wait(keyed: &KeyedLimiter<usize>, key: usize, cost: u64) -> Waiting {
-    let mut waiting = spawn(keyed.clone().consume_owned(key, cost));
-    assert_pending!(waiting.poll());
-    waiting
+    pending(keyed.clone().consume_owned(key, cost))
 }
 
 /// The tokens of each key after `tokens` were granted to keys that always have two claims of `cost` in their queue.
@@ -375,8 +374,7 @@ fn a_stream_of_new_keys_starves_no_class() {
     let (parent, clock) = divided(hundred().initial(0));
     let heavy = parent.class("heavy", Share::weight(1_000_000)).unwrap();
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
-    let mut waiters: Vec<_> = (0..200).map(|_| spawn(heavy.clone().consume_owned(1))).collect();
-    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let waiters: Vec<_> = (0..200).map(|_| pending(heavy.clone().consume_owned(1))).collect();
     let old: Vec<_> = (0..200).map(|_| wait(&keyed, 0, 2)).collect();
     let mut strangers: VecDeque<Waiting> = VecDeque::new();
     let mut run = |steps: std::ops::Range<usize>| {
@@ -494,8 +492,7 @@ fn waits_of_keys_count_in_the_class_of_their_group() {
     let parent = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
     let tenant = parent.class("tenant", Share::weight(1)).unwrap();
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&tenant).build().unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|key| spawn(keyed.clone().consume_owned(key, 1))).collect();
-    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let mut waiting: Vec<_> = (0..3).map(|key| pending(keyed.clone().consume_owned(key, 1))).collect();
     clock.advance(Duration::from_millis(30));
     parent.tick();
     assert!(waiting.iter_mut().all(|claim| claim.is_woken()));

@@ -1,5 +1,6 @@
 //! The exact texts that a subscriber receives.
 
+use crate::fixture::pending;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::{Limiter, Quota, Share, join, try_join};
 
@@ -113,8 +114,7 @@ fn the_event_of_a_refusal_names_the_quota() {
         assert!(limiter.try_acquire(1).is_err());
         assert!(limiter.try_acquire(3).is_err());
         assert_ready_err!(spawn(limiter.consume(1).within(MILLI)).poll());
-        let mut waiting = spawn(limiter.consume(1).within(1_000 * MILLI));
-        assert_pending!(waiting.poll());
+        let mut waiting = pending(limiter.consume(1).within(1_000 * MILLI));
         limiter.set_quota("minute", Quota::per_minute(1)).unwrap();
         clock.advance(1_000 * MILLI);
         assert_ready_err!(waiting.poll());
@@ -122,8 +122,7 @@ fn the_event_of_a_refusal_names_the_quota() {
         for (line, kind) in recorded().iter().zip(kinds) {
             assert!(line.contains(&format!(" error.type={kind} ")) && line.contains(" .quota.name=minute "), "{line}");
         }
-        let mut waiting = spawn(limiter.consume(1));
-        assert_pending!(waiting.poll());
+        let _waiting = pending(limiter.consume(1));
         assert_ready_err!(spawn(limiter.consume(1)).poll());
         let line = recorded();
         assert!(line.len() == 1 && !line[0].contains("quota.name"), "the queue is full: {line:?}");
@@ -166,9 +165,7 @@ fn behind_several_quotas_the_first_waiter_has_an_estimate() {
         built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).quota(Quota::per_second(10).initial(0)));
     let subscriber = RecordingSubscriber::default();
     subscriber.listen(|| {
-        let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(1)));
-        assert_pending!(first.poll());
-        assert_pending!(second.poll());
+        let (_first, _second) = (pending(limiter.consume(1)), pending(limiter.consume(1)));
         let expected = [
             "INFO span 1 in 0: rate_limit.wait .cost=1 .estimate=0.1 .queue.ahead=0",
             "INFO span 2 in 0: rate_limit.wait .cost=1 .queue.ahead=1",
@@ -182,10 +179,8 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
     let ((first, clock), (second, _)) = (by_hand(1), by_hand(1));
     let subscriber = RecordingSubscriber::default();
     subscriber.listen(|| {
-        let mut before = spawn(first.consume(2));
-        assert_pending!(before.poll());
-        let mut joint = spawn(join([(&first, 2), (&second, 1)]));
-        assert_pending!(joint.poll());
+        let _before = pending(first.consume(2));
+        let mut joint = pending(join([(&first, 2), (&second, 1)]));
         let entered = [
             "INFO span 2 in 0: rate_limit.wait .cost=2 .queue.ahead=1",
             "INFO span 3 in 0: rate_limit.wait .cost=1 .queue.ahead=0",
@@ -196,8 +191,7 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
         let _ = assert_ready_ok!(joint.poll());
         let granted = ["span 2: .result=allow", "span 2 closed", "span 3: .result=allow", "span 3 closed"];
         assert_eq!(subscriber.read(), granted);
-        let mut refused = spawn(join([(&first, 5), (&second, 5)]));
-        assert_pending!(refused.poll());
+        let mut refused = pending(join([(&first, 5), (&second, 5)]));
         subscriber.read();
         second.close();
         assert_ready_err!(refused.poll());
@@ -219,10 +213,8 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
         assert!(subscriber.read().is_empty());
         assert!(users.try_acquire(&"ann", 1).is_err());
         assert!(subscriber.read()[0].starts_with("DEBUG event in 0: error.type=quota .cost=1"));
-        let (mut granted, mut left) =
-            (spawn(users.consume(&"ann", 2)), spawn(users.consume(&"ann", 1).within(9 * MILLI)));
-        assert_pending!(granted.poll());
-        assert_pending!(left.poll());
+        let (mut granted, left) =
+            (pending(users.consume(&"ann", 2)), pending(users.consume(&"ann", 1).within(9 * MILLI)));
         let entered = [
             "INFO span 1 in 0: rate_limit.wait .cost=2 .estimate=0.002 .queue.ahead=0",
             "INFO span 2 in 0: rate_limit.wait .cost=1 .estimate=0.003 .queue.ahead=1",
@@ -267,8 +259,7 @@ fn waits_and_refusals_name_their_class() {
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
     let subscriber = RecordingSubscriber::default();
     subscriber.listen(|| {
-        let mut waiting = spawn(tenant.consume(1));
-        assert_pending!(waiting.poll());
+        let mut waiting = pending(tenant.consume(1));
         assert_eq!(
             subscriber.read(),
             ["INFO span 1 in 0: rate_limit.wait .class.name=batch/tenant .cost=1 .queue.ahead=0"]
@@ -280,8 +271,7 @@ fn waits_and_refusals_name_their_class() {
         limiter.tick();
         let _ = assert_ready_ok!(waiting.poll());
         assert_eq!(subscriber.read(), ["span 1: .result=allow", "span 1 closed"]);
-        let mut closed = spawn(tenant.consume(1));
-        assert_pending!(closed.poll());
+        let mut closed = pending(tenant.consume(1));
         subscriber.read();
         batch.remove();
         assert_ready_err!(closed.poll());

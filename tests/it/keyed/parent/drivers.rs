@@ -1,7 +1,7 @@
 //! What serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
 
 use super::{MILLI, SECOND, limiter, under};
-use crate::fixture::PanickingWaker;
+use crate::fixture::{PanickingWaker, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
@@ -102,8 +102,7 @@ fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
     drop(global.try_acquire(1).unwrap());
     let mut bomb = Box::pin(keyed.consume(&1, 1));
     assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker)))).is_pending());
-    let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
-    assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
+    let others: Vec<_> = [2, 1, 2].iter().map(|key| pending(keyed.consume(key, 1))).collect();
     std::panic::set_hook(Box::new(|_| {}));
     for second in 0..4 {
         clock.advance(SECOND);
@@ -147,8 +146,7 @@ fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
 fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let inside = runtime.enter();
-    let mut replenisher = task::spawn(keyed.replenisher());
-    assert!(replenisher.poll().is_pending());
+    let replenisher = pending(keyed.replenisher());
     drop(inside);
     (runtime, replenisher)
 }
@@ -161,8 +159,7 @@ fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
     drop(global.try_acquire(1).unwrap());
     let (runtime, mut replenisher) = by_hand(&keyed);
     let _inside = runtime.enter();
-    let mut claim = task::spawn(global.consume(1));
-    assert!(claim.poll().is_pending());
+    let mut claim = pending(global.consume(1));
     other.advance(3_600 * SECOND);
     assert!(replenisher.poll().is_pending());
     assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this queue");
@@ -265,8 +262,7 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
         drop(keyed.try_acquire(&1, 100).unwrap());
         let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
         assert!(giant.poll().is_pending(), "due in a thousand seconds");
-        let mut waiters: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
-        assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
+        let waiters: Vec<_> = (0..granted).map(|_| pending(keyed.consume(&1, 1))).collect();
         let (ended, has_ended) = std::sync::mpsc::channel();
         let theirs = keyed.clone();
         std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! Claims of keys in the queue of their parent.
 
+use crate::fixture::pending;
 use std::time::Duration;
-use tokio_test::task::spawn;
 use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
 #[test]
@@ -13,8 +13,7 @@ fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     let keyed = builder.parent(&global).build().unwrap();
     clock.advance(Duration::from_millis(1));
     let _grant = keyed.try_acquire(&1, 1).unwrap();
-    let mut waiters: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
-    assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    let mut waiters: Vec<_> = (0..100).map(|_| pending(global.consume(1))).collect();
     clock.advance(Duration::from_millis(101));
     assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
     assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_ready()));
@@ -27,8 +26,7 @@ fn claims_of_closed_keys_leave_no_place_in_the_parent() {
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
     let keyed = builder.parent(&global).build().unwrap();
-    let mut waiting: Vec<_> = (0..6).map(|key| spawn(keyed.clone().consume_owned(key % 3, 1))).collect();
-    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    let _waiting: Vec<_> = (0..6).map(|key| pending(keyed.clone().consume_owned(key % 3, 1))).collect();
     assert_eq!(global.snapshot().waiting_tasks, 3);
     keyed.close();
     assert_eq!(global.snapshot().waiting_tasks, 0);
