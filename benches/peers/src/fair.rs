@@ -58,7 +58,7 @@ pub fn measure(peer: Peer, seconds: f64) -> Outcome {
         // In strict order each round of the queue is one claim of 500 and 99 of 1.
         ("share of the large / fair share", got[0] / all / (500.0 / 599.0)),
         (
-            "small: least / mean".into(),
+            "small: least / mean",
             small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>().max(1.0),
         ),
     ]

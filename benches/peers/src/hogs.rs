@@ -73,8 +73,8 @@ pub fn measure(contender: Contender, hogs: Hogs, seconds: f64) -> Outcome {
 fn watch(work: impl Work, hogs: Hogs, seconds: f64) -> Outcome {
     let (work, runtime) = (Arc::new(work), two_workers());
     let counts: Vec<Arc<AtomicU64>> = (0..WORKERS).map(|_| Arc::default()).collect();
-    for count in counts.iter().cloned() {
-        let work = work.clone();
+    for count in &counts {
+        let (work, count) = (work.clone(), count.clone());
         runtime.spawn(async move {
             loop {
                 work.turn(&count).await;

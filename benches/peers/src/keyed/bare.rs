@@ -34,23 +34,24 @@ impl Bare {
     async fn drive(self: Rc<Self>) {
         loop {
             let now = Instant::now();
-            let mut due = self.due.borrow_mut();
-            while let Some((at, _)) = due.front()
-                && *at <= now
-            {
-                let Some((at, key)) = due.pop_front() else { break };
-                let mut own = key.borrow_mut();
-                own.granted += 1;
-                let slot = own.granted as usize % 2;
-                let waker = own.wakers[slot].take();
-                drop(own);
-                due.push_back((at + self.period, key));
-                if let Some(waker) = waker {
-                    waker.wake();
+            let next = {
+                let mut due = self.due.borrow_mut();
+                while let Some((at, _)) = due.front()
+                    && *at <= now
+                {
+                    let Some((at, key)) = due.pop_front() else { break };
+                    let mut own = key.borrow_mut();
+                    own.granted += 1;
+                    let slot = own.granted as usize % 2;
+                    let waker = own.wakers[slot].take();
+                    drop(own);
+                    due.push_back((at + self.period, key));
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
                 }
-            }
-            let next = due.front().map_or(now + Duration::from_millis(1), |(at, _)| *at);
-            drop(due);
+                due.front().map_or(now + Duration::from_millis(1), |(at, _)| *at)
+            };
             // Up to the tick, as the limiters do.
             sleep_until((next - Duration::from_nanos(999_999)).max(now + Duration::from_nanos(1))).await;
         }
