@@ -246,7 +246,7 @@ struct Player<D> {
     entered: usize,
     /// Calls of `try_acquire`, and the tokens that these granted.
     requests: u64,
-    granted: u64,
+    granted: u128,
 }
 
 impl<D: Door> Player<D> {
@@ -301,7 +301,7 @@ impl<D: Door> Player<D> {
         self.requests += 1;
         match self.door.try_acquire(cost) {
             Ok(left) => {
-                (self.level, self.granted) = (left, self.granted + cost);
+                (self.level, self.granted) = (left, self.granted + u128::from(cost));
                 format!("{left} left")
             }
             Err(TryAcquireError::Denied(denied)) => {
