@@ -147,3 +147,13 @@ fn dispatch_loops_on_several_threads_never_have_more_in_flight_than_the_cap() {
     let bucket = capped(Quota::new(1, Duration::from_micros(1)).burst(1_000).initial(0), 5);
     Dispatch::default().run(&bucket, 5, |tokens| bucket.release(tokens));
 }
+
+/// With a head that never moves, the deficiency of an empty grab is the number of tokens that were grabbed before.
+#[test]
+fn grabs_that_race_never_share_a_token() {
+    for _ in 0..20 {
+        let bucket = bucket(Quota::manual(1).initial(0));
+        granted(4, 20_000, || bucket.deficiency(bucket.grab(1)) > 0);
+        assert_eq!(bucket.deficiency(bucket.grab(0)), 80_000);
+    }
+}
