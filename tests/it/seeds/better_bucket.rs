@@ -1,5 +1,5 @@
 //! Seed 000, better-bucket: its adversarial suite and its construction errors. Its three properties are those of
-//! `oracle_histories`, its stress test is in `threads.rs`, its allocation audit in `tests/alloc.rs`, and its loom models
+//! `oracle_histories`, its stress test is in `races.rs`, its allocation audit in `tests/alloc.rs`, and its loom models
 //! are in `tests/loom`.
 
 use super::On::Each;

@@ -1,4 +1,4 @@
-//! Seed 004, the token bucket course: its five tests and its bonus points. The race is in `threads.rs`.
+//! Seed 004, the token bucket course: its five tests and its bonus points. The race is in `races.rs`.
 
 use super::On::Each;
 #[cfg(feature = "keyed")]

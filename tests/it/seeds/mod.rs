@@ -22,9 +22,9 @@ mod better_bucket;
 mod bucket_histories;
 mod chronos;
 mod course;
+mod races;
 mod seastar;
 mod small_bucket;
-mod threads;
 
 use crate::fixture::NANO;
 use futures::FutureExt;

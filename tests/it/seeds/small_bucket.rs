@@ -1,5 +1,5 @@
 //! Seed 001, the 120-line bucket: its five tests, made exact by a manual clock, and the edge cases that its authors ran
-//! into. Its test of a hundred threads is in `threads.rs`.
+//! into. Its test of a hundred threads is in `races.rs`.
 
 use super::On::{Each, From};
 use super::{NANO, SECOND, scripts};
