@@ -10,10 +10,7 @@ mod adaptive;
 mod adversarial;
 mod assert_traits;
 mod auto_traits;
-mod better_bucket;
-mod chronos_bucket;
 mod cooperation;
-mod course_bucket;
 mod decisions;
 mod design;
 #[cfg(feature = "distributed")]
@@ -44,13 +41,12 @@ mod queue;
 mod quota_text;
 mod rate_law;
 mod reservations;
-mod seastar_bucket;
+mod seeds;
 mod semantics;
 #[cfg(all(feature = "distributed", feature = "keyed"))]
 mod shared_keys;
 mod shares;
 mod shutdown;
-mod small_bucket;
 #[cfg(all(feature = "keyed", feature = "state"))]
 mod state;
 #[cfg(feature = "stream")]

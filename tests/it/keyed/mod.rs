@@ -3,7 +3,6 @@
 mod bounded;
 mod bounded_histories;
 mod clocks;
-mod course_bucket;
 mod executor;
 mod handles;
 mod histories;
