@@ -1,3 +1,4 @@
-//! Which stores pass, and which do not.
+//! Which stores pass and which do not, and what the rules are.
 
+mod rules;
 mod wrong_stores;
