@@ -2,7 +2,6 @@
 //! long it is unused, and a claim takes from all quotas or from none.
 
 use super::idle_levels::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
-use crate::fixture::pending;
 use std::collections::HashMap;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
@@ -76,7 +75,7 @@ impl Subject {
 }
 
 fn rules(dice: &mut Dice) -> Vec<Rule> {
-    (0..dice.one_of(&[1, 1, 2, 2, 3, 4])).map(|_| Rule::any(dice)).collect()
+    (0..dice.one_of(&[1, 2, 2, 2, 3, 4])).map(|_| Rule::any(dice)).collect()
 }
 
 fn quotas(rules: &[Rule]) -> Quotas {
@@ -344,7 +343,8 @@ async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);
     let keyed = KeyedLimiter::new(one).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
-    let mut waiting = pending(keyed.consume(&1, 2));
+    let mut waiting = task::spawn(keyed.consume(&1, 2));
+    assert_pending!(waiting.poll());
     // Due in two seconds by the first quota. The second quota has one token, and gets the next in an hour.
     keyed.set_quota([one, Quota::per_hour(1)]).unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -364,7 +364,8 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
     let [new, owing, waiting] = ["new", "owing", "waiting"].map(str::to_owned);
     drop(keyed.try_acquire(&owing, 4).unwrap());
     drop(keyed.try_acquire(&waiting, 10).unwrap());
-    let mut claim = pending(keyed.consume(&waiting, 1));
+    let mut claim = task::spawn(keyed.consume(&waiting, 1));
+    assert_pending!(claim.poll());
     for key in [&new, &owing, &waiting] {
         keyed.set_one_quota_for(key, 0, Quota::per_second(20)).unwrap();
         assert_eq!(quotas(key), "20/s; day: 1000/d");
@@ -454,7 +455,8 @@ fn a_cap_alone_needs_no_quota() {
         let refusal = keyed.try_acquire(&1, 1).map(drop);
         assert!(matches!(refusal, Err(TryAcquireError::Denied(denied)) if denied.by == Bound::InFlight), "{refusal:?}");
         assert!(keyed.try_acquire(&2, 2).is_ok());
-        let mut waiting = pending(keyed.consume(&1, 1));
+        let mut waiting = task::spawn(keyed.consume(&1, 1));
+        assert_pending!(waiting.poll());
         drop(held);
         assert!(assert_ready!(waiting.poll()).is_ok());
     }

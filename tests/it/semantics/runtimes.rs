@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::thread;
 use tokio::runtime::{self, Runtime};
-use tollgate::{ConsumeError, ConsumeOwned};
+use tollgate::{ConsumeError, ConsumeOwned, OwnedGrant};
 
 /// Fast enough for a short test, slow enough that every claim has to wait.
 fn slow() -> Limiter {
@@ -19,6 +19,12 @@ fn current_thread() -> Runtime {
 
 fn worker() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
+}
+
+fn until_waiting(limiter: &Limiter, tasks: usize) {
+    while limiter.snapshot().waiting_tasks < tasks {
+        thread::yield_now();
+    }
 }
 
 /// Polls once, on the current runtime.
@@ -34,6 +40,22 @@ fn waiting_on(runtime: &Runtime, limiter: &Limiter) -> Pin<Box<ConsumeOwned>> {
         if runtime.block_on(poll_once(&mut claim)).is_pending() {
             return claim;
         }
+    }
+}
+
+#[test]
+fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
+    let limiter = slow();
+    // The first waiter is a giant: no claim passes before it is gone, and its runtime with it.
+    let (first, second) = (worker(), worker());
+    let _lost = first.spawn(limiter.clone().consume_owned(1 << 40));
+    until_waiting(&limiter, 1);
+    let others: Vec<_> = (0..20).map(|_| second.spawn(limiter.clone().consume_owned(1))).collect();
+    until_waiting(&limiter, 21);
+    drop(first);
+    assert!(limiter.snapshot().waiting_tasks <= 20, "the tasks of the first runtime must leave the queue");
+    for other in others {
+        let _grant: OwnedGrant = second.block_on(other).unwrap().unwrap();
     }
 }
 
@@ -130,12 +152,24 @@ fn runtime_shut_down_under_a_waiter_without_one_refuses_it() {
     // A waiter outside of all runtimes relies on a replenisher that was spawned by hand.
     first.spawn(limiter.replenisher());
     first.block_on(tokio::task::yield_now());
-    let mut outside = pending(limiter.consume(1));
+    let mut outside = spawn(limiter.consume(1));
+    assert_pending!(outside.poll());
     drop(first);
     assert!(outside.is_woken());
     let answer = outside.poll();
     assert!(matches!(answer, Poll::Ready(Err(ConsumeError::NoRuntime))), "the claim would hang: {answer:?}");
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn runtime_of_the_first_waiter_is_alive_but_its_block_on_returned() {
+    let limiter = slow();
+    let (first, second) = (current_thread(), current_thread());
+    let stalled = waiting_on(&first, &limiter);
+    for _ in 0..10 {
+        let _grant = second.block_on(limiter.consume(1)).unwrap();
+    }
+    let _grant = first.block_on(stalled).unwrap();
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What remains of dropped limiters: no tasks, no timers, no memory.
 
 use super::*;
-use crate::fixture::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::runtime::Handle;
@@ -15,9 +14,25 @@ fn alive() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_ends_its_parked_task() {
+    let limiter = empty();
+    drop(limiter.consume(1).await.unwrap());
+    yield_now().await;
+    assert_eq!(alive(), 1, "parked for the next waiter");
+    let another = limiter.clone();
+    drop(limiter);
+    yield_now().await;
+    assert_eq!(alive(), 1);
+    drop(another);
+    yield_now().await;
+    assert_eq!(alive(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_ends_a_task_that_sleeps_for_years() {
     let limiter = Limiter::new(Quota::new(1, Duration::from_secs(1 << 32)).initial(0)).unwrap();
-    let waiting = pending(limiter.consume(1));
+    let mut waiting = spawn(limiter.consume(1));
+    assert!(waiting.poll().is_pending());
     yield_now().await;
     drop(waiting);
     yield_now().await;

@@ -73,6 +73,24 @@ fn outside_of_a_runtime_a_replenisher_elsewhere_serves_the_waiters() {
     });
 }
 
+/// The claim was let in because a replenisher would wake it, and that one has ended.
+#[test]
+fn outside_of_a_runtime_a_waiter_is_refused_when_its_replenisher_ends() {
+    to_its_end(|| {
+        let runtime = workers(1);
+        let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
+        drop(drive(&limiter, &runtime));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
+            await_waiters(&limiter, 1);
+            drop(runtime);
+            limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
+            assert_eq!(waiting.join().unwrap(), Err(ConsumeError::NoRuntime));
+        });
+        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    });
+}
+
 /// A blocked thread drives the queue while it waits; other claims must not rely on it.
 #[test]
 fn outside_of_a_runtime_a_waiter_does_not_rely_on_a_blocked_thread() {

@@ -1,9 +1,9 @@
 //! Clocks that panic, and clocks that call the limiter that reads them.
 
 use super::*;
-use crate::fixture::pending;
 use std::cell::Cell;
 use std::fmt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
@@ -95,10 +95,47 @@ fn a_panicking_clock_panics_in_the_caller_and_changes_nothing() {
 fn a_grant_dropped_while_the_clock_panics_is_released() {
     let (limiter, clock) = brittle();
     let grant = limiter.try_acquire(4).unwrap();
-    let mut next = pending(limiter.consume(1));
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
     assert!(!clock.breaks(|| drop(grant)), "the drop itself does not panic");
     // No other call is made: the drop itself serves the queue.
     assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+}
+
+/// The same where the grant is dropped because its task panics: a second panic during unwinding would abort the
+/// process.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_queue_without_an_abort() {
+    ends_well("threads::clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_grant_is_dropped_by_a_panic_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    for owned in [false, true] {
+        let (grant, held) = if owned {
+            (None, assert_ready(spawn(limiter.clone().consume_owned(4)).poll()).ok())
+        } else {
+            (limiter.try_acquire(4).ok(), None)
+        };
+        let mut next = spawn(limiter.consume(1));
+        assert!(next.poll().is_pending());
+        clock.breaks(|| {
+            let _held = (grant, held);
+            resume_unwind(Box::new("a task that fails"));
+        });
+        assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+        clock.time.advance(9 * MILLI);
+    }
+}
+
+fn assert_ready<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the future is pending"),
+    }
 }
 
 /// A manual release: its tokens are accounted for at once, so the call cannot be repeated.
@@ -106,7 +143,8 @@ fn a_grant_dropped_while_the_clock_panics_is_released() {
 fn a_manual_release_while_the_clock_panics_serves_the_queue() {
     let (limiter, clock) = brittle();
     limiter.try_acquire(4).unwrap().forget();
-    let mut next = pending(limiter.consume(1));
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
     assert!(!clock.breaks(|| limiter.release(4).unwrap()));
     assert!(next.is_woken() && next.poll().is_ready());
 }
@@ -117,7 +155,8 @@ fn a_manual_release_while_the_clock_panics_serves_the_queue() {
 fn several_grants_dropped_while_the_clock_panics_are_all_released() {
     let ((one, clock), (two, other_clock)) = (brittle(), brittle());
     let grants = tollgate::try_join([(&one, 4), (&two, 4)]).unwrap();
-    let mut waiting = [&one, &two].map(|limiter| pending(limiter.consume(1)));
+    let mut waiting = [&one, &two].map(|limiter| spawn(limiter.consume(1)));
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
     assert!(!clock.breaks(|| assert!(!other_clock.breaks(|| drop(grants)))));
     assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
 }
@@ -160,6 +199,77 @@ impl Clock for Ticking {
     }
 }
 
+#[test]
+fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let mut plain = spawn(limiter.consume(1));
+    let mut with_deadline = spawn(limiter.consume(1).within(MILLI * 10));
+    assert!(plain.poll().is_pending() && with_deadline.poll().is_pending());
+    clock.breaks(|| plain.poll().is_pending());
+    clock.breaks(|| with_deadline.poll().is_pending());
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(6).unwrap();
+    assert!(plain.poll().is_ready() && with_deadline.poll().is_pending());
+}
+
+/// A waiter that cannot leave the queue must not be dropped: the process aborts, because the queue cannot continue with
+/// a dangling place. Therefore this test has a process of its own.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_waiter_dropped_while_the_clock_panics_leaves_the_queue_without_an_abort() {
+    ends_well("threads::clocks::a_waiter_is_dropped_while_the_clock_panics");
+}
+
+fn ends_well(child: &str) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("running 1 test"), "{printed}");
+    assert!(output.status.success(), "the process ended with {}: {printed}", output.status);
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_waiter_is_dropped_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let [mut front, mut leaving, mut last] = [(); 3].map(|()| spawn(limiter.consume(1)));
+    assert!(front.poll().is_pending() && leaving.poll().is_pending() && last.poll().is_pending());
+    clock.breaks(|| drop(leaving));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(5).unwrap();
+    assert!(front.is_woken());
+    clock.breaks(|| drop(front));
+    limiter.tick();
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// As above: where one joint claim gives way to another, the other's queues are served too, on the same clock.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues_without_an_abort() {
+    ends_well("threads::clocks::a_joint_claim_is_dropped_while_the_clock_panics");
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_joint_claim_is_dropped_while_the_clock_panics() {
+    let clock = Brittle::default();
+    let [ready, other, lacking] = [1, 1, 0].map(|initial| {
+        let quota = Quota::manual(1).initial(initial);
+        Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+    });
+    let mut leaving = spawn(join([(&ready, 1), (&lacking, 1)]));
+    let mut next = spawn(join([(&ready, 1), (&other, 1)]));
+    let mut last = spawn(lacking.consume(1));
+    assert!(leaving.poll().is_pending() && next.poll().is_pending() && last.poll().is_pending());
+    assert!(!clock.breaks(|| drop(leaving)), "the drop itself does not panic");
+    assert!(next.is_woken() && matches!(next.poll(), Poll::Ready(Ok(_))));
+    lacking.replenish(1);
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
 /// A joint claim arrives while more claims are due than are woken at once, among them one that also waits in another
 /// queue. The clock fails at the second reading: a claim that was found to be granted is granted in all its queues.
 #[test]
@@ -171,9 +281,12 @@ fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
         });
         let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
         drop(busy.try_acquire(100).unwrap());
-        let mut both = pending(join([(&busy, 1), (&elsewhere, 9)]));
-        let waiters: Vec<_> = (0..99).map(|_| pending(busy.consume(1))).collect();
-        let _behind = pending(elsewhere.consume(1));
+        let mut both = spawn(join([(&busy, 1), (&elsewhere, 9)]));
+        assert!(both.poll().is_pending());
+        let mut waiters: Vec<_> = (0..99).map(|_| spawn(busy.consume(1))).collect();
+        assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
+        let mut behind = spawn(elsewhere.consume(1));
+        assert!(behind.poll().is_pending());
         clock.time.advance(100 * MILLI);
         let mut arriving = spawn(join([(&busy, 1), (&beside, 1)]));
         clock.breaks_after(sound, || drop(arriving.poll()));

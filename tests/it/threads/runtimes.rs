@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_test::task::spawn;
 use tollgate::{Limiter, Quota};
 
 fn workers(count: usize) -> Runtime {
@@ -13,6 +14,11 @@ fn workers(count: usize) -> Runtime {
 
 fn alone() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Grants nothing before its quota is changed, however slow the setup is on this machine.
+fn never() -> Limiter {
+    Limiter::new(Quota::manual(1).initial(0)).unwrap()
 }
 
 /// Spawns tasks on the runtimes in turn, each when the one before it waits. Each records its number while it holds the
@@ -62,6 +68,42 @@ fn callers_on_two_runtimes_are_granted_in_the_order_they_came() {
             end.notify_one();
         });
         assert!(order.lock().unwrap().iter().copied().eq(0..COUNT), "{order:?}");
+    });
+}
+
+#[test]
+fn a_first_waiter_that_is_never_polled_again_delays_no_other() {
+    to_its_end(|| {
+        let runtime = workers(2);
+        let limiter = never();
+        let mut stalled = spawn(limiter.consume(1));
+        runtime.block_on(async { assert!(stalled.poll().is_pending()) });
+        limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
+        runtime.block_on(async {
+            let others: Vec<_> = (0..20).map(|_| tokio::spawn(limiter.clone().consume_owned(1))).collect();
+            for other in others {
+                drop(other.await.unwrap().unwrap());
+            }
+        });
+        assert!(stalled.is_woken() && stalled.poll().is_ready(), "the stalled claim is granted too");
+    });
+}
+
+/// The runtime of the first waiter exists, and is not driven.
+#[test]
+fn a_first_waiter_on_an_undriven_runtime_delays_no_other() {
+    to_its_end(|| {
+        let (still, runtime) = (alone(), workers(1));
+        let limiter = never();
+        let mut stalled = spawn(limiter.consume(1));
+        still.block_on(async { assert!(stalled.poll().is_pending()) });
+        limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
+        runtime.block_on(async {
+            for _ in 0..20 {
+                drop(limiter.consume(1).await.unwrap());
+            }
+        });
+        assert!(stalled.is_woken());
     });
 }
 

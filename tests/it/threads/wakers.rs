@@ -1,9 +1,8 @@
 //! Wakers that panic wherever they are handled, or call the limiter that woke them.
 
 use super::*;
-use crate::fixture::pending;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use tokio_test::task::{Spawn, spawn};
@@ -48,21 +47,30 @@ fn raw(act: *const ()) -> RawWaker {
     RawWaker::new(act, &TABLE)
 }
 
-/// A waker that panics in one way. Only the limiter's clones of it are dropped, not the waker itself.
-struct Mine(std::mem::ManuallyDrop<Waker>);
+/// A waker that panics in one way, while it is armed.
+struct Mine {
+    armed: Arc<AtomicBool>,
+    waker: std::mem::ManuallyDrop<Waker>,
+}
 
 impl Mine {
     fn that_panics_when(at: When) -> Self {
-        Self(std::mem::ManuallyDrop::new(waker(move |when| {
-            if when == at {
-                // Not `panic!`: the panic is intended, and its message would only clutter the output.
-                resume_unwind(Box::new("a broken waker"));
+        let armed = Arc::new(AtomicBool::new(true));
+        let waker = waker({
+            let armed = Arc::clone(&armed);
+            move |when| {
+                if when == at && armed.load(SeqCst) {
+                    // Not `panic!`: the panic is intended, and its message would only clutter the output.
+                    resume_unwind(Box::new("a broken waker"));
+                }
             }
-        })))
+        });
+        // This clone is not dropped here: only the limiter's clones are dropped.
+        Self { armed, waker: std::mem::ManuallyDrop::new(waker) }
     }
 
     fn poll<F: Future>(&self, future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-        future.as_mut().poll(&mut Context::from_waker(&self.0))
+        future.as_mut().poll(&mut Context::from_waker(&self.waker))
     }
 }
 
@@ -74,7 +82,9 @@ fn empty() -> (Limiter, ManualClock) {
 }
 
 fn enter(limiter: &Limiter) -> Spawn<Consume<'_>> {
-    pending(limiter.consume(1))
+    let mut claim = spawn(limiter.consume(1));
+    assert!(claim.poll().is_pending());
+    claim
 }
 
 fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
@@ -124,6 +134,46 @@ fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
 }
 
 #[test]
+fn a_waker_that_panics_when_cloned_leaves_the_queue_unchanged() {
+    let (limiter, clock) = empty();
+    let mine = Mine::that_panics_when(When::Cloned);
+    let mut claim = Box::pin(limiter.consume(1));
+    let before = limiter.snapshot();
+    assert!(panics(|| mine.poll(&mut claim)));
+    assert_eq!(limiter.snapshot(), before, "the claim did not enter");
+    mine.armed.store(false, SeqCst);
+    assert!(mine.poll(&mut claim).is_pending());
+    let mut behind = enter(&limiter);
+    mine.armed.store(true, SeqCst);
+    assert!(panics(|| mine.poll(&mut claim)));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2, "the claim waits, with its old waker");
+    clock.advance(MILLI * 2);
+    limiter.tick();
+    mine.armed.store(false, SeqCst);
+    assert!(is_served(&mut behind) && mine.poll(&mut claim).is_ready());
+}
+
+#[test]
+fn a_waker_that_panics_when_dropped_breaks_its_own_task_only() {
+    let (limiter, clock) = empty();
+    let mine = Mine::that_panics_when(When::Dropped);
+    let mut replaced = Box::pin(limiter.consume(1));
+    let mut dropped = Box::pin(limiter.consume(1));
+    assert!(mine.poll(&mut replaced).is_pending() && mine.poll(&mut dropped).is_pending());
+    let mut behind = enter(&limiter);
+    let mut other = spawn(());
+    // Whether the panic is passed on is not specified; the remaining state is.
+    let _ =
+        panics(|| assert!(other.enter(|cx, _| replaced.as_mut().poll(cx).is_pending()), "the old waker is dropped"));
+    let _ = panics(|| drop(dropped));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    clock.advance(MILLI * 2);
+    limiter.tick();
+    assert!(other.is_woken(), "the new waker is stored");
+    assert!(is_served(&mut behind) && replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
+
+#[test]
 fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).max_in_flight(9).max_waiting(0);
@@ -148,6 +198,19 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_leaves_no_token_in_f
         let _ = panics(|| mine.poll(&mut Box::pin(limiter.consume(1))).map(|grant| drop(grant.unwrap())));
     }
     assert_eq!(limiter.snapshot().in_flight, Some(0));
+}
+
+/// Every call, from within `wake`, for each of more claims than several batches. A lock that is still held would hang.
+/// A place that is dropped while it is linked aborts the process.
+#[test]
+fn a_waker_that_panics_when_dropped_removes_a_joint_claim_from_all_its_queues() {
+    let ((one, _), (other, _)) = (empty(), empty());
+    let mine = Mine::that_panics_when(When::Dropped);
+    let _in_front = (enter(&one), enter(&other));
+    let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
+    assert!(mine.poll(&mut claim).is_pending());
+    let _ = panics(|| drop(claim));
+    assert_eq!((one.snapshot().waiting_tasks, other.snapshot().waiting_tasks), (1, 1));
 }
 
 /// The waker is cloned for every queue, and needed in none: two panics at once abort the process.
