@@ -3,9 +3,12 @@
 
 use crate::oracle::law;
 use crate::oracle::model::{Model, Seen};
-use crate::oracle::ops::{History, Op, SMALL, any_scale, config, continuous, history, manual};
+use crate::oracle::ops::{History, Op, SMALL, any_scale, config, continuous, history, manual, stepped};
 use crate::oracle::{Answer, Bound, Granted, Int, Oracle, Rule};
 use proptest::prelude::*;
+
+const MS: Int = 1_000_000;
+const SECOND: Int = 1_000 * MS;
 
 fn oracle(rule: Rule) -> Oracle {
     Oracle::new(&[rule], None, usize::MAX)
@@ -73,6 +76,74 @@ proptest! {
             }
         }
     }
+}
+
+/// Chronos: each row is an instant in ms, a request, and the tokens left after it. Requests that do not fit change
+/// nothing.
+fn balanced(rule: Rule, table: &[(Int, Int, Option<Int>)]) {
+    let mut oracle = oracle(rule);
+    for (id, &(ms, cost, left)) in table.iter().enumerate() {
+        let answer = oracle.try_acquire(ms * MS, id, cost);
+        assert_eq!(answer == Answer::Granted, left.is_some(), "{cost} at {ms} ms");
+        if let Some(left) = left {
+            assert_eq!(oracle.available(), left, "after {cost} at {ms} ms");
+        }
+    }
+}
+
+#[test]
+fn chronos_scenario_1() {
+    let table = [
+        (0, 7, Some(3)),
+        (200, 5, Some(0)),
+        (650, 3, Some(1)),
+        (1200, 6, Some(1)),
+        (1800, 5, Some(2)),
+        (2100, 10, None),
+        (2600, 10, Some(0)),
+    ];
+    balanced(continuous(10, SECOND, 10, 10), &table);
+}
+
+#[test]
+fn chronos_high_rate_of_single_tokens() {
+    let mut oracle = oracle(continuous(10, 10 * MS, 10, 10));
+    let batches = [(0, 12, 10), (5, 7, 5), (10, 15, 5), (12, 3, 2), (20, 25, 8), (30, 9, 9), (31, 3, 2), (40, 20, 9)];
+    for (ms, asked, accepted) in batches {
+        let answers = (0..asked).filter(|&id| oracle.try_acquire(ms * MS, id, 1) == Answer::Granted);
+        assert_eq!(answers.count(), accepted, "at {ms} ms");
+    }
+}
+
+#[test]
+fn chronos_comparison_rows() {
+    let mut short = oracle(continuous(10, SECOND, 10, 4));
+    short.advance(75 * MS);
+    assert_eq!(short.available(), 4);
+    short.advance(100 * MS);
+    assert_eq!(short.available(), 5, "less than a token of time is kept");
+
+    let mut idle = oracle(continuous(5, SECOND, 5, 5));
+    idle.advance(2_500 * MS);
+    idle.try_acquire(2_500 * MS, 0, 5);
+    idle.advance(2_699 * MS);
+    assert_eq!(idle.available(), 0, "time is lost while full");
+
+    let mut overfull = oracle(continuous(10, SECOND, 10, 8));
+    overfull.advance(350 * MS);
+    overfull.try_acquire(350 * MS, 0, 10);
+    overfull.advance(449 * MS);
+    assert_eq!(overfull.available(), 0, "the fraction above the burst is lost too");
+}
+
+#[test]
+fn strict_mode_jumps_at_the_boundary_and_not_before() {
+    let mut oracle = oracle(stepped(10, SECOND, 10, 10));
+    assert_eq!(oracle.try_acquire(0, 0, 10), Answer::Granted);
+    oracle.advance(SECOND - 1);
+    assert_eq!(oracle.available(), 0);
+    oracle.advance(SECOND);
+    assert_eq!(oracle.available(), 10);
 }
 
 /// The law: a refund counts in the windows that contain it, including their ends, and in no other.
