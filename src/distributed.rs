@@ -34,12 +34,10 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
-//! | `distributed/ahead_budget.rs` | how many tokens to request for callers to come; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
-//! | `distributed/planner/far.rs` | the tokens that a node requests for callers to come |
 //! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
@@ -65,7 +63,6 @@
 //! | `distributed/memory.rs` | the store in memory |
 
 mod accounts;
-mod ahead_budget;
 mod answer;
 mod breaker;
 mod bucket;
@@ -94,13 +91,10 @@ mod terms;
 mod usage;
 
 pub(crate) use accounts::Accounts;
-pub(crate) use ahead_budget::AheadBudget;
 pub use answer::LeaseGrant;
 pub(crate) use answer::answered;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
-#[cfg(feature = "keyed")]
-pub(crate) use builder::checked_prefetch;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
 pub(crate) use grants::Grants;
@@ -108,7 +102,7 @@ pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, View, Waiting};
+pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::{Side, beside, first};
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
@@ -159,17 +153,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// quotas with the same version, the one that asked first counts, and limiters with the other one are refused.
     fn quota_version(&self) -> u32 {
         0
-    }
-
-    /// How far ahead limiters with this store ask for tokens, on behalf of callers that are still to come: at most a second.
-    /// The default is 0: a node near its store asks for claims that wait.
-    ///
-    /// All nodes with waiters together are promised what is minted in this time, or in 0.1 s if that is more. So a longer
-    /// time means fewer requests, and longer waits: a node that gets its tokens in one piece waits for those of the others.
-    /// docs/operations.md tells how to choose. Limiters with [`classes`](crate::Builder::classes) ignore
-    /// it: classes share what is minted in that time, and few claims wait that could use a large part.
-    fn prefetch(&self) -> Duration {
-        Duration::ZERO
     }
 
     /// Whether limiters with [`classes`](crate::Builder::classes) can be built with this store: whether it answers

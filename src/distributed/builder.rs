@@ -2,16 +2,11 @@
 
 use super::{Leases, Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::builder::{Builder, Supplier};
-use crate::clock::whole_nanos;
 use crate::core::Core;
 use crate::core::source::{RequestTask, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Half of the lease time: a node that asks less often would lose its allowance now and then.
-const MAX_PREFETCH: Duration = Duration::from_secs(1);
 
 impl Builder {
     /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
@@ -41,15 +36,6 @@ impl Builder {
     }
 }
 
-/// How far ahead limiters with this store ask for tokens, in nanoseconds.
-pub(crate) fn checked_prefetch(store: &dyn Store) -> Result<u64, ConfigError> {
-    let prefetch = store.prefetch();
-    if prefetch > MAX_PREFETCH {
-        return Err(ConfigError::DistributedPrefetch { prefetch, most: MAX_PREFETCH });
-    }
-    Ok(whole_nanos(prefetch))
-}
-
 /// Supplies a quota with tokens from its store.
 #[derive(Debug)]
 struct StoreSupplier(Arc<dyn Store>);
@@ -66,9 +52,6 @@ impl Supplier for StoreSupplier {
             QuotaTerms::of(&share, index)?;
         }
         let mut planner = RefillPlanner::new(index, terms, outage);
-        let prefetch = checked_prefetch(&*self.0)?;
-        // Classes share what is minted in a share time. A longer one needs more waiting claims than nodes have.
-        planner.prefetch = if has_classes { 0 } else { prefetch };
         planner.accounts = has_classes.then(Box::default);
         let mut leases = Leases::of(planner);
         leases.store = Some(Arc::clone(&self.0));

@@ -286,11 +286,6 @@ impl Leases {
         }
     }
 
-    /// Tokens that came and found no space, and are not returned yet.
-    pub(crate) fn spares(&self) -> u64 {
-        self.spare
-    }
-
     pub(crate) fn take_spares(&mut self) -> u64 {
         std::mem::take(&mut self.spare)
     }

@@ -37,7 +37,6 @@ pub struct MemoryStore {
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
-    prefetch: Duration,
 }
 
 /// Plays the part of the server.
@@ -67,14 +66,7 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         let server = Server { state: Mutex::default(), began: Instant::now() };
-        Self {
-            server: Arc::new(server),
-            key: "".into(),
-            tally: Arc::default(),
-            outage: Outage::Wait,
-            quota_version: 0,
-            prefetch: Duration::ZERO,
-        }
+        Self { server: Arc::new(server), key: "".into(), tally: Arc::default(), outage: Outage::Wait, quota_version: 0 }
     }
 
     /// Creates another store in the same memory, with the same latency and reachability.
@@ -94,14 +86,6 @@ impl MemoryStore {
     #[must_use = "this returns the changed store"]
     pub fn quota_version(mut self, version: u32) -> Self {
         self.quota_version = version;
-        self
-    }
-
-    /// Sets [how far ahead](Store::prefetch) limiters built with this clone ask for tokens. The default is 0; the last call
-    /// counts. Limiters with classes ignore it.
-    #[must_use = "this returns the changed store"]
-    pub fn prefetch(mut self, prefetch: Duration) -> Self {
-        self.prefetch = prefetch;
         self
     }
 
@@ -241,10 +225,6 @@ impl Store for MemoryStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
-    }
-
-    fn prefetch(&self) -> Duration {
-        self.prefetch
     }
 }
 

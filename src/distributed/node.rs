@@ -6,7 +6,7 @@
 
 use super::cover::Cover;
 use super::node_classes::ClassLimits;
-use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View, Waiting};
+use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
@@ -50,11 +50,7 @@ impl State {
         let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(planner.round_trip());
         let allowed = planner.allowance;
-        let mut waiting = Waiting::default();
-        let claims = |share| {
-            waiting = self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits);
-            waiting
-        };
+        let claims = |share| self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits);
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
             // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
@@ -74,9 +70,7 @@ impl State {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
                 let view = self.view(rovers, quota, now);
-                ask.want -= waiting.want;
-                let share = planner.share();
-                ask.want += self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits).want;
+                ask.want = self.whole_claims(rovers, quota, view.lack, planner.share(), soon, &mut limits);
                 ask.banked = view.banked;
             }
             if let Some(accounts) = &mut planner.accounts {
@@ -93,9 +87,7 @@ impl State {
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
-        let promised = leases.promised();
-        let covered = head.wrapping_add(promised);
-        let lost = leases.spares();
+        let covered = head.wrapping_add(leases.promised());
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
@@ -113,11 +105,9 @@ impl State {
             lack,
             banked: over.max(0) as u64,
             covered,
-            promised,
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),
-            lost,
             stuck: self.stuck_front(rovers, quota),
         }
     }
@@ -132,20 +122,19 @@ impl State {
         share: u64,
         soon: u64,
         limits: &mut ClassLimits,
-    ) -> Waiting {
+    ) -> u64 {
         if self.has_classes() {
             return self.whole_installments(rovers, quota, lack, share, soon, limits);
         }
-        let (mut gaps, mut want, mut largest) = (0_u64, 0_u64, 1);
+        let (mut gaps, mut want) = (0_u64, 0_u64);
         let mut cover = self.cover(quota);
         for waiter in self.queue.iter() {
             let ticket = waiter.ticket.wrapping_sub(gaps);
-            largest = waiter.cost.max(largest);
             let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
-                    return Waiting { want, largest };
+                    return want;
                 }
                 want += need;
                 cover.at = ticket;
@@ -153,7 +142,7 @@ impl State {
             gaps = gaps.wrapping_add(waiter.gap_after);
         }
         // The rest of the lack is debts.
-        Waiting { want: want.max(lack.min(share.max(1))), largest }
+        want.max(lack.min(share.max(1)))
     }
 
     /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be

@@ -5,7 +5,7 @@
 
 use super::accounts::ClassState;
 use super::shares::{OwnClass, Parts, divide};
-use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, Waiting};
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
 use crate::core::rovers::{Rovers, ahead};
@@ -180,14 +180,13 @@ impl State {
         share: u64,
         soon: u64,
         limits: &mut ClassLimits,
-    ) -> Waiting {
+    ) -> u64 {
         limits.values_mut().for_each(|limit| limit.wanted = 0.0);
-        let Some(classes) = self.classes() else { return Waiting::default() };
-        let (mut want, mut largest) = (0_u64, 1);
+        let Some(classes) = self.classes() else { return 0 };
+        let mut want = 0_u64;
         let mut cover = self.cover(quota);
         for next in self.next_installments(rovers) {
             let need = cover.lacks(next.start, next.end);
-            largest = next.end.wrapping_sub(next.start).max(largest);
             if need > 0 {
                 let limit = limits.get_mut(&classes.owner(next.leaf));
                 let is_enough = match &limit {
@@ -195,7 +194,7 @@ impl State {
                     None => want > 0 && want.saturating_add(need) > share,
                 };
                 if is_enough || !next.fits || !self.supply.others_pass(next.end, quota, soon) {
-                    return Waiting { want, largest };
+                    return want;
                 }
                 limit.into_iter().for_each(|limit| limit.wanted += need as f64);
                 want += need;
@@ -205,7 +204,7 @@ impl State {
         // The rest comes after more installments than are looked at.
         let all = want.max(lack.min(share.max(1)));
         limits.values_mut().for_each(|limit| limit.wanted *= all as f64 / want.max(1) as f64);
-        Waiting { want: all, largest }
+        all
     }
 
     /// What [`counted_on`](Self::counted_on) is with classes.

@@ -4,8 +4,7 @@
 //!
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once. If the store is far away or has a `prefetch`, and a request has all that waiters lack, it is also
-//!   for callers to come: see [`AheadBudget`].
+//!   the store at once.
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
@@ -17,7 +16,7 @@
 //! another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Accounts, AheadBudget, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Accounts, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -29,11 +28,10 @@ use std::task::Waker;
 mod bank;
 mod choose;
 mod classes;
-mod far;
 mod sizes;
 mod view;
 
-pub(crate) use view::{Plan, View, Waiting};
+pub(crate) use view::{Plan, View};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 
@@ -79,21 +77,13 @@ pub(crate) struct RefillPlanner {
     /// denied.
     short: bool,
     vain: bool,
-    /// The store owed tokens after the last answer: tokens asked for now come later, at the rate.
-    owes: bool,
     /// A request is under way.
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
-    /// The instant of the last request for waiters.
-    wanted_at: u64,
-    /// How far ahead the node asks for callers to come, near its store too: [`Store::prefetch`](super::Store::prefetch).
-    pub(crate) prefetch: u64,
     /// Tokens per second.
     pace: u64,
-    /// Tokens for callers that are still to come.
-    ahead_budget: AheadBudget,
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The tokens of the last answers: what the store may have lost.
@@ -130,14 +120,10 @@ impl RefillPlanner {
             left: 0,
             short: false,
             vain: false,
-            owes: false,
             is_asking: false,
             total: 0,
             asked_at: 0,
-            wanted_at: 0,
-            prefetch: 0,
             pace: 0,
-            ahead_budget: AheadBudget::new(),
             round_trip: 0,
             grants: Grants::default(),
             accounts: None,
@@ -219,7 +205,6 @@ impl RefillPlanner {
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        self.owes = answer.promised + answer.queued_before > 0;
         // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
         let is_repeated = answer.before == ask.number;
         self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));

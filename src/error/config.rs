@@ -246,14 +246,6 @@ pub enum ConfigError {
         /// The smallest burst of the limiter's quotas.
         least: u64,
     },
-    /// The store of a distributed quota makes limiters ask for tokens too far ahead.
-    #[error("the store's `prefetch` is {prefetch:?}, the most is {most:?}: lower it")]
-    DistributedPrefetch {
-        /// What was set.
-        prefetch: Duration,
-        /// The largest allowed.
-        most: Duration,
-    },
     /// The store of a distributed quota cannot share it among classes.
     #[error(
         "this store cannot share a quota among classes: remove `.classes()`, or use a store for which \

@@ -133,7 +133,6 @@ pub struct PostgresStore {
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
-    prefetch: Duration,
     answer_timeout: Duration,
     sweep_every: Duration,
 }
@@ -180,7 +179,6 @@ impl PostgresStore {
             tally: Arc::default(),
             outage: Outage::Wait,
             quota_version: 0,
-            prefetch: Duration::ZERO,
             answer_timeout: ANSWER_TIMEOUT,
             sweep_every: SWEEP_EVERY,
         })
@@ -209,15 +207,6 @@ impl PostgresStore {
     #[must_use = "this returns the changed store"]
     pub fn quota_version(mut self, version: u32) -> Self {
         self.quota_version = version;
-        self
-    }
-
-    /// Sets [how far ahead](Store::prefetch) limiters built with this store ask for tokens, at most a second: fewer requests,
-    /// and longer waits. The default is 0; the last call counts. All nodes should have the same.
-    /// Limiters with classes ignore it.
-    #[must_use = "this returns the changed store"]
-    pub fn prefetch(mut self, prefetch: Duration) -> Self {
-        self.prefetch = prefetch;
         self
     }
 
@@ -367,10 +356,6 @@ impl Store for PostgresStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
-    }
-
-    fn prefetch(&self) -> Duration {
-        self.prefetch
     }
 
     /// While the server is unreachable, waits until it is back. Otherwise all stores share a budget of repeats.

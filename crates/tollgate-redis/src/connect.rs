@@ -10,7 +10,6 @@ use super::server::Server;
 use super::{ANSWER_TIMEOUT, RedisStore, SCRIPT, check};
 use redis::{Client, IntoConnectionInfo, RedisError, Script};
 use std::sync::Arc;
-use std::time::Duration;
 #[cfg(doc)]
 use tollgate::distributed::StoreSnapshot;
 use tollgate::distributed::{Outage, StoreError};
@@ -131,7 +130,6 @@ impl RedisStore {
             tally: Arc::default(),
             outage: Outage::Wait,
             quota_version: 0,
-            prefetch: Duration::ZERO,
             answer_timeout: ANSWER_TIMEOUT,
         })
     }

@@ -156,7 +156,6 @@ pub struct RedisStore {
     tally: Arc<StoreCounters>,
     outage: Outage,
     quota_version: u32,
-    prefetch: Duration,
     answer_timeout: Duration,
 }
 
@@ -192,15 +191,6 @@ impl RedisStore {
     #[must_use = "this returns the changed store"]
     pub fn quota_version(mut self, version: u32) -> Self {
         self.quota_version = version;
-        self
-    }
-
-    /// Sets [how far ahead](Store::prefetch) limiters built with this store ask for tokens, at most a second: fewer requests,
-    /// and longer waits. The default is 0; the last call counts. All nodes should have the same.
-    /// Limiters with classes ignore it.
-    #[must_use = "this returns the changed store"]
-    pub fn prefetch(mut self, prefetch: Duration) -> Self {
-        self.prefetch = prefetch;
         self
     }
 
@@ -350,10 +340,6 @@ impl Store for RedisStore {
 
     fn quota_version(&self) -> u32 {
         self.quota_version
-    }
-
-    fn prefetch(&self) -> Duration {
-        self.prefetch
     }
 
     /// While the server is unreachable, waits until it is back. Otherwise all stores of a server share a budget of

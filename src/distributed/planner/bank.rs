@@ -1,7 +1,7 @@
 //! The tokens that a node keeps unused: how many, and when to request them.
 
 use super::sizes::{MILLIS, SHARE, scale};
-use super::{RefillPlanner, TTL, View};
+use super::{RefillPlanner, TTL};
 
 /// The planner banks as many tokens as are used in this time.
 const AHEAD: u64 = 250 * MILLIS;
@@ -28,28 +28,15 @@ impl RefillPlanner {
         soon + u64::from(self.left > 0 && !is_idle)
     }
 
-    /// The number of banked tokens, of `target`, at which to request more: some must be used. If the store is far away, that
-    /// is a quarter, because the next request is an answer later.
+    /// The number of banked tokens, of `target`, at which to request more: at least one must be used.
     pub(super) fn low_mark(&self, target: u64, pace: u64) -> u64 {
-        let used = if self.is_far() { target.div_ceil(4) } else { 1 };
-        (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(used))
+        (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1))
     }
 
     /// When to ask for tokens to be kept unused. If the store gave less than wanted, or this node's share is no
     /// whole token, the request is not repeated at once.
-    ///
-    /// While a store owes tokens it gives none. If it is far away, such a request would keep the node from asking for
-    /// waiters for long. If nodes ask ahead, the store owes tokens most of the time. So the request waits until the tokens have
-    /// come that the store owes. But a store that has lost its data owes none, and the node has to notice that before long.
-    pub(super) fn may_bank_at(&self, view: &View) -> u64 {
-        let again = self.asked_at.saturating_add(SHARE);
+    pub(super) fn may_bank_at(&self) -> u64 {
         let is_vain = if self.minimum > 0 { self.vain } else { self.short || self.equal_share() == 0 };
-        let again = if is_vain { again } else { 0 };
-        if self.minimum > 0 || !self.asks_ahead() {
-            return again;
-        }
-        let owes_until = self.horizon.map_or(0, |horizon| horizon.minted(&self.terms, 1)).max(view.ends.unwrap_or(0));
-        let share_time = self.share_time();
-        again.max(owes_until.min(self.asked_at.saturating_add(share_time + share_time / 4)))
+        if is_vain { self.asked_at.saturating_add(SHARE) } else { 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! What the refill task does next: request tokens, or sleep.
 
 use super::view::Needs;
-use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Waiting};
+use super::{LeaseRequest, Plan, RefillPlanner, TTL, View};
 
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -12,7 +12,7 @@ impl RefillPlanner {
     pub(crate) fn next(
         &mut self,
         view: &View,
-        waiting: impl FnOnce(u64) -> Waiting,
+        waiting: impl FnOnce(u64) -> u64,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
         let mut plan = self.choose(view, waiting, counted_on);
@@ -26,7 +26,7 @@ impl RefillPlanner {
         plan
     }
 
-    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Waiting, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
         self.low = None;
         if view.lack > 0 {
             self.choose_for_waiters(view, waiting, counted_on)
@@ -38,7 +38,7 @@ impl RefillPlanner {
     fn choose_for_waiters(
         &mut self,
         view: &View,
-        waiting: impl FnOnce(u64) -> Waiting,
+        waiting: impl FnOnce(u64) -> u64,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
         let pace = self.pace_at(view);
@@ -48,16 +48,13 @@ impl RefillPlanner {
         due = due.max(self.resumes_at());
         if due <= view.now {
             let share = self.share();
-            let Waiting { want, largest } = waiting(share);
+            let want = waiting(share);
             if want > 0 {
                 let all = self.acked > 0 && want >= view.lack;
                 // The parts of classes are for claims that wait: for callers to come, each node would count on the same tokens.
                 let most = share.min(self.equal_share());
                 let ahead = if all { bank.min(most.saturating_sub(want)) } else { 0 };
-                let kept = ahead.min(self.fair_allowance());
-                let soon = if all { self.most_wanted(view.now).saturating_sub(want + kept) } else { 0 };
-                self.wanted_at = view.now;
-                return self.ask(view, pace, Needs { want, soon, largest, ahead, bank }, counted_on);
+                return self.ask(view, pace, Needs { want, ahead, bank }, counted_on);
             }
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
@@ -81,7 +78,7 @@ impl RefillPlanner {
         let target = bank.min(self.allowance).max(self.minimum);
         let low = self.low_mark(target, pace);
         let is_low = target.max(bank) > 0 && view.banked <= low;
-        let again = if is_low { self.may_bank_at(view) } else { u64::MAX };
+        let again = if is_low { self.may_bank_at() } else { u64::MAX };
         if again <= view.now {
             let bank = bank.max(self.minimum);
             // Other nodes count on their shares of what is left.
@@ -123,12 +120,11 @@ impl RefillPlanner {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
-        let soon = self.plan_ahead(view, &needs);
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want: needs.want + soon,
+            want: needs.want,
             ahead: needs.ahead,
             banked: view.banked,
             allowance: wanted,
@@ -142,7 +138,6 @@ impl RefillPlanner {
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.allowance = 0;
-        self.plan_ahead(view, &Needs::default());
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }

@@ -28,7 +28,7 @@ impl RefillPlanner {
     }
 
     pub(crate) fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip).max(self.prefetch)
+        SHARE.max(4 * self.round_trip)
     }
 
     pub(super) fn pace_at(&self, view: &View) -> u64 {

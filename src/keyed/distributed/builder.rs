@@ -2,7 +2,7 @@
 
 use super::config::{Config, terms};
 use super::map::DistributedMap;
-use crate::distributed::{Outage, QuotaTerms, checked_prefetch};
+use crate::distributed::{Outage, QuotaTerms};
 use crate::error::ConfigError;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -29,7 +29,6 @@ where
         share.check(0)?;
         QuotaTerms::of(&share, 0)?;
     }
-    _ = checked_prefetch(&*config.stores)?;
     let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
     Ok(DistributedMap::new(config, host))
 }

@@ -49,10 +49,6 @@ impl Store for Distant {
         })
     }
 
-    fn prefetch(&self) -> Duration {
-        Store::prefetch(&self.store)
-    }
-
     fn tally(&self) -> &StoreCounters {
         self.store.tally()
     }

@@ -35,8 +35,6 @@ pub struct Fleet {
     pub losses: u32,
     /// One claim in so many is given up if it waits for 30 ms.
     pub hasty: u32,
-    /// How far ahead the nodes ask for tokens.
-    pub prefetch: u64,
 }
 
 /// Four nodes next to a store with one hot quota.
@@ -55,7 +53,6 @@ pub const HOT: Fleet = Fleet {
     jitter: 0,
     losses: 0,
     hasty: 0,
-    prefetch: 0,
 };
 /// 100 ms to the store and 100 ms back.
 pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
@@ -92,7 +89,7 @@ struct World {
 impl Fleet {
     /// Runs the fleet. Time must be paused.
     pub async fn run(self) -> Figures {
-        let store = MemoryStore::new().prefetch(millis(self.prefetch));
+        let store = MemoryStore::new();
         let quota = Quota::per_second(self.rate).burst(self.burst);
         let world = Arc::new(World {
             fleet: self,

@@ -78,10 +78,6 @@ impl Store for Link {
         self.store.tally()
     }
 
-    fn prefetch(&self) -> Duration {
-        Store::prefetch(&self.store)
-    }
-
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(sleep(self.pause.unwrap_or_else(|| LeaseRequest::backoff(failures))))
     }
