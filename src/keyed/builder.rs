@@ -39,7 +39,6 @@ pub struct KeyedBuilder<K, S = RandomState> {
     quotas: Quotas,
     quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
-    overflow: Option<Quotas>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
     parent: Option<Parent>,
@@ -64,7 +63,6 @@ impl<K> KeyedBuilder<K> {
             quotas: Quotas::default(),
             quota_by: None,
             max_keys: None,
-            overflow: None,
             max_in_flight: None,
             max_waiting: None,
             parent: None,
@@ -157,9 +155,8 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Keeps at most this many keys in memory. A key is kept while it owes tokens, has waiters, has tokens in flight,
-    /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`, or share a bucket if
-    /// there is an [`overflow`](Self::overflow). The default is 1,000,000 keys;
-    /// [`unbounded_keys`](Self::unbounded_keys) removes the bound.
+    /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`. The default is
+    /// 1,000,000 keys; [`unbounded_keys`](Self::unbounded_keys) removes the bound.
     ///
     /// The call of a new key that finds the map full searches the shards that may contain a key that owes nothing any
     /// more, and forgets such a key. After a change of the common quota, or after many cancelled waits, these may be
@@ -178,15 +175,6 @@ impl<K, S> KeyedBuilder<K, S> {
     /// fill the memory.
     pub fn unbounded_keys(self) -> Self {
         self.max_keys(u64::MAX)
-    }
-
-    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing
-    /// them. Such a key gets a
-    /// bucket of its own once there is space again. One key can therefore use both buckets. All new keys together get
-    /// at most this quota in addition to their own buckets.
-    pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
-        self.set_twice.set("overflow", &mut self.overflow, quotas.into());
-        self
     }
 
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). The
@@ -298,7 +286,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
     /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
     ///
-    /// The settings `overflow`, `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
+    /// The settings `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
     /// supported: they return [`DistributedKeyed`](crate::ConfigError::DistributedKeyed).
     ///
     /// ```
@@ -384,7 +372,6 @@ impl<K, S> KeyedBuilder<K, S> {
             quotas: self.quotas,
             quota_by: self.quota_by,
             max_keys: self.max_keys,
-            overflow: self.overflow,
             max_in_flight: self.max_in_flight,
             max_waiting: self.max_waiting,
             parent: self.parent,
@@ -444,7 +431,6 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("quotas", &self.quotas)
             .field("quota_by", &self.quota_by.is_some())
             .field("max_keys", &self.max_keys)
-            .field("overflow", &self.overflow)
             .field("max_in_flight", &self.max_in_flight)
             .field("max_waiting", &self.max_waiting)
             .field("parent", &self.parent.is_some())

@@ -19,8 +19,8 @@ pub(super) struct Pass<H: KeyRef> {
     hash: u64,
     cost: u64,
     left: Left,
-    /// Set if a core settles and releases the grant, and not the key's level or store: with an in-flight cap, for a
-    /// grant of the overflow bucket, and for a grant by the limiter of a distributed key.
+    /// Set if a core settles and releases the grant, and not the key's level or store: with an in-flight cap, and for a
+    /// grant by the limiter of a distributed key.
     permit: Option<Permit<Arc<Core>>>,
     /// The cost in the parent limiter, in tokens; 0 without a parent.
     parent: u64,

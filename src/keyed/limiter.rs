@@ -57,9 +57,8 @@ where
     /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of
     /// [`builder`](Self::builder).
     ///
-    /// At most 1,000,000 keys can owe tokens at the same time; new keys are refused then. Set another bound, or another
-    /// rule for new keys, with [`max_keys`](KeyedBuilder::max_keys), [`overflow`](KeyedBuilder::overflow) and
-    /// [`unbounded_keys`](KeyedBuilder::unbounded_keys).
+    /// At most 1,000,000 keys can owe tokens at the same time; new keys are refused then. Set another bound with
+    /// [`max_keys`](KeyedBuilder::max_keys), or none with [`unbounded_keys`](KeyedBuilder::unbounded_keys).
     ///
     /// # Errors
     ///
@@ -294,9 +293,7 @@ where
 
     /// Releases `tokens` of grants that were [forgotten](KeyedGrant::forget), and serves the key's queue.
     ///
-    /// The tokens are also released in the [parent limiter](KeyedBuilder::parent), if it has a cap. If `tokens` is more
-    /// than the key owes, they are released from the [overflow](KeyedBuilder::overflow) bucket instead, which does not
-    /// distinguish its keys.
+    /// The tokens are also released in the [parent limiter](KeyedBuilder::parent), if it has a cap.
     ///
     /// # Errors
     ///

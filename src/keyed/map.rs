@@ -21,7 +21,7 @@ mod view;
 
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
-use super::live::{LiveTemplate, ShardSettings};
+use super::live::LiveTemplate;
 #[cfg(feature = "distributed")]
 use super::quotas::NamedQuota;
 use super::quotas::Quotas;
@@ -66,8 +66,6 @@ pub(super) struct Map<K, S> {
     pub(super) quota_by: Option<QuotasBy<K>>,
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
     known: Mutex<Vec<Arc<Rates>>>,
-    /// The bucket that new keys share while the map is full; `None` if they are refused.
-    pub(super) overflow: Option<Arc<Core>>,
     pub(super) pool: Arc<DriverPool>,
     /// The parent of all keys, which has to grant each call too.
     pub(super) parent: Option<Parent>,
@@ -102,8 +100,6 @@ pub(super) struct MapParts<K, S> {
     pub(super) shards: usize,
     pub(super) max_keys: Option<u64>,
     pub(super) template: LiveTemplate,
-    /// The quotas of the overflow bucket, and its levels, if they are not full.
-    pub(super) overflow: Option<(Arc<Rates>, Option<Levels>)>,
     pub(super) pool: Arc<DriverPool>,
     /// The window of the ranks; `None` if there are none.
     pub(super) top: Option<Duration>,
@@ -112,7 +108,7 @@ pub(super) struct MapParts<K, S> {
 /// The result of a call in a shard.
 enum Entered<R> {
     Done(R),
-    /// The key has this live entry, or it is new and uses the overflow bucket.
+    /// The key has this live entry.
     Live(Arc<Core>),
     Full,
 }
@@ -147,11 +143,8 @@ enum Verdict {
 
 impl<K, S> Map<K, S> {
     pub(super) fn new(parts: MapParts<K, S>) -> Self {
-        let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool, top } = parts;
+        let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, pool, top } = parts;
         let by_key = quota_by.is_some();
-        let new = |(rates, levels): (Arc<Rates>, Option<Levels>)| {
-            template.live(&rates, &levels.unwrap_or(rates.full(0)), ShardSettings::default(), 0)
-        };
         let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
         let now = template.time.now();
         let shard = |_| {
@@ -165,7 +158,6 @@ impl<K, S> Map<K, S> {
             hasher,
             shards: (0..shards).map(shard).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
-            overflow: overflow.map(new),
             after_parent: template.parent.as_ref().and_then(|parent| after(&template.time, &parent.time)),
             parent: template.parent.clone(),
             template,
@@ -260,7 +252,7 @@ where
                 Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)),
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
-                Err(Stop::NoSpace) => return self.overflow.clone().map_or(Entered::Full, Entered::Live),
+                Err(Stop::NoSpace) => return Entered::Full,
             }
             request.now = self.now();
         }
@@ -331,9 +323,9 @@ where
     }
 
     fn live_entries(&self) -> Vec<Arc<Core>> {
-        let of_shards = (0..self.shards.len())
-            .flat_map(|number| self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect::<Vec<_>>()));
-        of_shards.chain(self.overflow.clone()).collect()
+        (0..self.shards.len())
+            .flat_map(|number| self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect::<Vec<_>>()))
+            .collect()
     }
 
     fn let_go(&self, hash: u64) {

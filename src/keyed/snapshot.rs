@@ -100,9 +100,6 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             drop(live_entries);
             map.key_limit.idle_now(number);
         }
-        if let Some(overflow) = &map.overflow {
-            snapshot.add(overflow);
-        }
         snapshot
     }
 

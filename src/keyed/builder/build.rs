@@ -89,7 +89,6 @@ where
 
     fn check(&self, common: &Quotas) -> Result<(), ConfigError> {
         common.check()?;
-        self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         let parent = self.parent.as_ref();
         if self.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
@@ -110,10 +109,8 @@ where
     fn into_map(self, quotas: Quotas) -> Result<Arc<Map<K, S>>, ConfigError> {
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
-        // With an overflow bucket, a key must not pass its claims that wait there, and so it needs a place.
-        let stores_no_levels = self.quotas.is_empty() && self.quota_by.is_none() && self.overflow.is_none();
+        let stores_no_levels = self.quotas.is_empty() && self.quota_by.is_none();
         let rates = if stores_no_levels { Rates::without_levels(quotas.clone()) } else { Rates::new(quotas.clone()) };
-        let overflow = self.overflow.map(|quotas| (Arc::new(Rates::new(quotas)), None));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
         let restored = match self.restore {
@@ -150,7 +147,6 @@ where
                 shards,
                 max_keys,
                 template,
-                overflow,
                 pool,
                 top: self.top,
             })
@@ -165,7 +161,6 @@ where
     fn into_config(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<Config<K, S>, ConfigError> {
         let cannot = [
             ("a second quota", self.quotas.len() > 1),
-            ("overflow", self.overflow.is_some()),
             ("max_in_flight", self.max_in_flight.is_some()),
             ("parent", self.parent.is_some()),
             ("weight_by", self.weight_by.is_some()),

@@ -193,8 +193,6 @@ fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, no
     let hash = held.key_hash();
     drop(held);
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
-        // The entry was dropped, or it is the overflow bucket, which is never retired.
-        live.upgrade().inspect(|live| _ = live.stays(number, true));
         return Next::Nothing;
     }
     Next::At(now.saturating_add(LINGER << times), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1)))

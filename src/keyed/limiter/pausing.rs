@@ -75,9 +75,8 @@ where
         }
     }
 
-    /// Pauses all keys for `duration` from now: those in memory, those that come later, and the
-    /// [overflow](crate::KeyedBuilder::overflow) bucket. See [`pause_for`](Self::pause_for).
-    /// [`resume_all`](Self::resume_all) ends the pause early. A distributed limiter pauses the keys on this node.
+    /// Pauses all keys for `duration` from now: those in memory, and those that come later. See
+    /// [`pause_for`](Self::pause_for). [`resume_all`](Self::resume_all) ends the pause early. A distributed limiter pauses the keys on this node.
     ///
     /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
     ///

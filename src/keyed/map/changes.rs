@@ -125,7 +125,7 @@ where
     }
 
     /// Calls `in_shard` under the lock of each shard, and if it returns true, without that lock `on_live` on the shard's live
-    /// entries. Also calls `on_live` on the overflow bucket.
+    /// entries.
     pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>) -> bool, on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
@@ -136,7 +136,6 @@ where
             // A sweep meanwhile may have found the live entries in use.
             self.key_limit.idle_now(number);
         }
-        self.overflow.iter().for_each(on_live);
     }
 
     /// Serves all queues and forgets the keys that may be forgotten: the work of the drivers and of the calls, on the
@@ -152,9 +151,6 @@ where
             drop(live_entries);
             let now = self.now();
             self.in_shard(number, |shard, context, deferred| shard.sweep_at(now, context, deferred));
-        }
-        if let Some(overflow) = &self.overflow {
-            overflow.tick();
         }
     }
 }

@@ -27,7 +27,6 @@ where
                 }
                 Ok(Limiter::from_core(live))
             }
-            // The overflow bucket is shared by many keys, so it cannot be the limiter of this key.
             Entered::Live(_) | Entered::Full => {
                 Err(ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) })
             }

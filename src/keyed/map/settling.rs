@@ -63,7 +63,7 @@ where
         }
         let hash = self.hash(key);
         let request = EntryRequest { key, hash, now: 0, offered: None, forced: false };
-        let result = match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&request)) {
+        match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&request)) {
             Some(live) => {
                 let result = live.release_owed(tokens);
                 self.let_go(hash, live);
@@ -71,11 +71,6 @@ where
             }
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
-        };
-        match &self.overflow {
-            // The tokens may have been granted by the overflow bucket, while the map was full.
-            Some(overflow) if result.is_err() && overflow.release_owed(tokens).is_ok() => Ok(()),
-            _ => result,
         }
     }
 }

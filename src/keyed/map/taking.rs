@@ -238,8 +238,7 @@ where
 
     /// The caller will enter the queue of `live`.
     fn wait_in(&self, live: Arc<Core>, key: &K) -> Arrival {
-        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, &live));
-        if self.weight_by.is_some() && !is_overflow {
+        if self.weight_by.is_some() {
             live.weigh(|| self.weight(key));
         }
         self.pool.notify_live(&live);
@@ -270,12 +269,10 @@ where
         Verdict::Wait
     }
 
-    /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight, or where
-    /// there is no level to settle with (the overflow bucket).
+    /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
     pub(in crate::keyed) fn taken(&self, key: &K, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
         self.rank(Rank::Granted, key, hash, permit.cost);
-        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.core()));
-        if self.template.cap.is_some() || is_overflow {
+        if self.template.cap.is_some() {
             return Taken::Live(permit);
         }
         let left = Left::of_word(permit.word());

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{
-    ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, ReleaseError, TryAcquireError,
-};
+use tollgate::{ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -137,25 +135,6 @@ fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
 }
 
 #[test]
-fn new_keys_share_the_overflow_bucket_if_there_is_one() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).clock(clock.clone());
-    let keyed: KeyedLimiter<u64> = builder.overflow(Quota::per_second(1).burst(3)).build().unwrap();
-    drop(keyed.try_acquire(&1, 2).unwrap());
-    let granted = (2..100).filter(|key| keyed.try_acquire(key, 1).is_ok()).count();
-    assert_eq!(granted, 3, "all new keys together");
-    let mut waiting = task::spawn(keyed.consume(&50, 1));
-    assert!(waiting.poll().is_pending(), "in the queue that they share");
-    clock.advance(SECOND);
-    keyed.tick();
-    let std::task::Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("the claim is due") };
-    grant.settle(0);
-    assert!(keyed.try_acquire(&60, 1).is_ok(), "settled in the bucket that granted it");
-    clock.advance(SECOND);
-    assert_eq!(keyed.try_acquire(&60, 2).map(|grant| grant.remaining()), Ok(0), "a bucket of its own again");
-}
-
-#[test]
 fn a_debt_is_recorded_even_beyond_max_keys() {
     let (keyed, clock) = bounded(1);
     let mut grant = keyed.try_acquire(&1, 1).unwrap();
@@ -208,25 +187,6 @@ fn a_key_with_a_reset_quota_frees_its_entry_at_once() {
     clock.advance(10 * SECOND);
     keyed.reset_quota_for(&1);
     assert!(!is_turned_away(&keyed, 2));
-}
-
-#[test]
-fn forgotten_grants_of_the_overflow_can_be_released() {
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
-    let builder = builder.overflow(Quota::per_second(1).burst(9)).clock(ManualClock::new());
-    let keyed: KeyedLimiter<u64> = builder.build().unwrap();
-    let _held = keyed.try_acquire(&1, 1).unwrap();
-    keyed.try_acquire(&2, 2).unwrap().forget();
-    assert!(keyed.try_acquire(&3, 1).is_err(), "two tokens of the overflow bucket are in flight");
-    assert_eq!(keyed.release(&2, 3), Err(ReleaseError::TooMuch { asked: 3, owed: 0 }), "more than was granted");
-    assert_eq!(keyed.release(&2, 2), Ok(()));
-    assert!(keyed.try_acquire(&3, 1).is_ok());
-    keyed.try_acquire(&1, 1).unwrap().forget();
-    assert_eq!(
-        (keyed.release(&1, 1), keyed.release(&1, 1).is_err()),
-        (Ok(()), true),
-        "the key's own tokens come first"
-    );
 }
 
 #[test]

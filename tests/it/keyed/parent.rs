@@ -95,25 +95,6 @@ fn a_quota_as_large_as_that_of_no_quota_still_refuses() {
 }
 
 #[test]
-fn without_a_quota_no_claim_passes_those_of_its_key_in_the_overflow_bucket() {
-    let clock = ManualClock::new();
-    let global = limiter(&clock, Quota::per_second(10).burst(1));
-    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&global).max_keys(1);
-    let keyed = builder.overflow(Quota::per_second(1).burst(1)).build().unwrap();
-    // This key has the only place.
-    keyed.pause_for(&0, 3_600 * SECOND);
-    drop(global.try_acquire(1).unwrap());
-    let mut first = pending(keyed.consume(&1, 1));
-    clock.advance(100 * MILLI);
-    global.tick();
-    assert!(first.poll().is_ready());
-    let _second = pending(keyed.consume(&1, 1));
-    clock.advance(100 * MILLI);
-    assert!(global.available() > 0);
-    assert!(task::spawn(keyed.consume(&1, 1)).poll().is_pending(), "it passes the second");
-}
-
-#[test]
 fn a_refusal_tells_what_of_the_parent_refused() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(2).clock(clock.clone());
@@ -306,11 +287,6 @@ fn new_keys_refused_by_a_full_map_do_not_affect_the_parent() {
         assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 2 }));
     }
     assert_eq!(global.snapshot().granted, 2, "no token was taken and refunded");
-    let spare = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(1).overflow(Quota::per_hour(1).burst(9));
-    let spare = spare.build().unwrap();
-    // New keys share a bucket, which is under the parent too.
-    let granted = (1..9).filter(|key| spare.try_acquire(key, 1).is_ok()).count();
-    assert_eq!((granted, global.available()), (3, 0));
 }
 
 #[test]

@@ -116,22 +116,20 @@ fn the_end_of_a_pause_asks_no_quota_of_a_key_that_is_not_stored() {
     assert_eq!(keyed.snapshot().keys, 0);
 }
 
-/// A key that is stored as nothing, as packed levels, as a custom entry, as a live entry and in the overflow bucket.
+/// A key that is stored as nothing, as packed levels, as a custom entry and as a live entry.
 #[test]
 fn the_end_of_a_pause_of_all_resumes_keys_of_every_kind() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).overflow(Quota::per_second(3)).max_keys(3);
-    let keyed = builder.clock(clock.clone()).shards(1).build().unwrap();
+    let (keyed, clock) = manual(Quota::per_second(10));
     drop(keyed.try_acquire(&1, 4).unwrap());
     keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
     let mut waiting = pending(keyed.consume(&3, 12));
     keyed.pause_all_for(9 * SECOND);
     clock.advance(SECOND);
-    let mut overflowing = pending(keyed.consume(&4, 1));
+    let mut newcomer = pending(keyed.consume(&4, 1));
     keyed.tick();
-    assert!(!waiting.is_woken() && !overflowing.is_woken());
+    assert!(!waiting.is_woken() && !newcomer.is_woken());
     keyed.resume_all();
-    assert!(assert_ready!(waiting.poll()).is_ok() && assert_ready!(overflowing.poll()).is_ok());
+    assert!(assert_ready!(waiting.poll()).is_ok() && assert_ready!(newcomer.poll()).is_ok());
     assert_eq!([1, 2].map(|key| keyed.available(&key)), [10, 7]);
     assert!(keyed.try_acquire(&5, 2).is_ok());
 }

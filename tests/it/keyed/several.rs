@@ -398,7 +398,6 @@ fn no_builder_overwrites_a_setting_silently() {
     let keyed = || KeyedLimiter::<u8>::builder().quota(quota);
     let errors = [
         ("max_keys", keyed().max_keys(5).max_keys(6).build().err()),
-        ("overflow", keyed().overflow(quota).overflow(quota).build().err()),
         ("max_in_flight", keyed().max_in_flight(5).max_in_flight(5).build().err()),
         ("max_waiting", keyed().max_waiting(5).max_waiting(6).build().err()),
         ("parent", keyed().parent(&parent).parent(&parent).build().err()),

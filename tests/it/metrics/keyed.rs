@@ -196,17 +196,17 @@ fn the_grants_of_all_keys_are_scraped() {
     assert_eq!(turnover(&meter), (18, 4));
 }
 
-/// Grants that a packed level cannot count: in flight, in the overflow, under a parent.
+/// Grants that a packed level cannot count: in flight, and under a parent.
 #[test]
-fn grants_in_flight_in_the_overflow_and_under_a_parent_are_scraped_too() {
-    let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
+fn grants_in_flight_and_under_a_parent_are_scraped_too() {
+    let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(2));
     let meter = Meter::new("api", &users).unwrap();
     let own = users.try_acquire(&1, 2).unwrap();
-    let mut shared = users.try_acquire(&2, 2).unwrap();
+    let mut other = users.try_acquire(&2, 2).unwrap();
     assert!(users.try_acquire(&3, 1).is_err());
-    shared.settle(1);
+    other.settle(1);
     assert_eq!(turnover(&meter), (4, 1));
-    drop((own, shared));
+    drop((own, other));
     clock.advance(100 * MILLI);
     users.tick();
     assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (4, 1)));

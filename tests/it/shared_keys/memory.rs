@@ -259,7 +259,6 @@ async fn unsupported_settings_and_calls_are_errors() {
     let above = Limiter::new(quota).unwrap();
     for (builder, setting) in [
         (builder().quota(quota), "a second quota"),
-        (builder().overflow(quota), "overflow"),
         (builder().max_in_flight(5), "max_in_flight"),
         (builder().parent(&above), "parent"),
         (builder().clock(ManualClock::new()), "clock"),

@@ -104,8 +104,7 @@ impl RateLimits {
         limits
     }
 
-    /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one, even
-    /// while it shares the bucket of the [overflow](tollgate::KeyedBuilder::overflow).
+    /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one.
     #[cfg(feature = "keyed")]
     pub fn of_key<K, S>(users: &tollgate::KeyedLimiter<K, S>, key: &K, terms: &Terms) -> Self
     where
