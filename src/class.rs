@@ -10,7 +10,7 @@ mod share;
 mod snapshot;
 
 pub use share::Share;
-pub use snapshot::{ClassSnapshot, RecentShare};
+pub use snapshot::ClassSnapshot;
 
 use crate::blocking;
 use crate::consume::{Consume, ConsumeOwned};

@@ -7,7 +7,6 @@
 pub(crate) mod alarm;
 pub(crate) mod claims;
 mod class_ops;
-pub(crate) mod class_stats;
 pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;

@@ -251,7 +251,7 @@ pub use {
     as_limiter::AsLimiter,
     bucket::{Bucket, Capped, Ticket, Uncapped},
     builder::Builder,
-    class::{ClassSnapshot, RecentShare, Share},
+    class::{ClassSnapshot, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

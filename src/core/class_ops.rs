@@ -63,7 +63,7 @@ impl Core {
         answer
     }
 
-    /// Adds a class in `parent`, and counts it.
+    /// Adds a class in `parent`, which observers name by `label`.
     pub(crate) fn add_class(
         &self,
         parent: ClassId,
@@ -74,7 +74,7 @@ impl Core {
         self.change_classes(|state| {
             let (class, flags) = state.add_class(parent, name, share)?;
             if let Some(classes) = state.classes_mut() {
-                classes.stats.add(class, parent, share.weight, Arc::clone(label));
+                classes.set_label(class, Arc::clone(label));
             }
             Ok((class, flags))
         })

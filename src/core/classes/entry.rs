@@ -3,10 +3,10 @@
 use super::name::ClassName;
 use super::offer::ClassId;
 use super::retained::Retained;
-use crate::core::class_stats::Counts;
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
+use crate::observe::ClassLabel;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -48,10 +48,7 @@ pub(crate) struct ClassEntry {
 
     /// Tokens of the installments that the class was served.
     pub(crate) served: u64,
-    pub(super) counts: Counts,
     pub(crate) max_waiting: usize,
-    /// What this class is served counts in the statistics of this one: keys have none of their own.
-    pub(super) counted: ClassId,
     pub(crate) is_removed: bool,
     /// Whether there is a joint claim that had its turn: [`RareEntry::reserved`].
     pub(crate) is_reserved: bool,
@@ -65,7 +62,7 @@ pub(crate) struct ClassEntry {
     pub(super) scope: Option<Weak<dyn ClaimScope + Send + Sync>>,
 }
 
-const _: () = assert!(size_of::<ClassEntry>() == 192);
+const _: () = assert!(size_of::<ClassEntry>() == 128);
 
 /// What a wait in a class does not need.
 #[derive(Debug)]
@@ -88,6 +85,8 @@ pub(super) struct RareEntry {
     pub(super) ceiling_name: Name,
     /// As configured. The tree has the weight that is applied.
     pub(super) weight: u64,
+    /// How observers name a class that a user made, until it is removed.
+    pub(super) label: Option<Arc<ClassLabel>>,
     /// For how long claims have waited in the class so far, in nanoseconds, until the last of them left; and since when claims
     /// wait now, if they do. Kept only if the quota is distributed.
     pub(super) waited: u64,
@@ -101,9 +100,7 @@ impl ClassEntry {
             leaf: id,
             owner: id,
             served: 0,
-            counts: Counts::default(),
             max_waiting: usize::MAX,
-            counted: id,
             is_removed: false,
             is_reserved: false,
             has_keys: false,
@@ -126,6 +123,7 @@ impl RareEntry {
             swept: None,
             ceiling_name: Name::NONE,
             weight,
+            label: None,
             waited: 0,
             waits_since: 0,
         }

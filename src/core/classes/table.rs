@@ -8,12 +8,12 @@ use super::entry::{ClassEntry, ClassFlags, RareEntry, unnamed};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::{Pick, Scheduler};
-use crate::core::class_stats::{ClassReading, ClassStats, Window};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::core::wakes::Peer;
 use crate::name::Name;
+use crate::observe::ClassLabel;
 use std::collections::VecDeque;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Weak};
@@ -51,7 +51,6 @@ pub(crate) struct Classes {
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
     pub(crate) awaited: Option<AwaitedChild>,
-    pub(crate) stats: ClassStats,
 }
 
 impl Classes {
@@ -67,7 +66,6 @@ impl Classes {
             closed_before: 0,
             due: u64::MAX,
             awaited: None,
-            stats: ClassStats::default(),
         }
     }
 
@@ -130,22 +128,23 @@ impl Classes {
         self.entry_mut(class).scope = Some(scope);
     }
 
-    /// Counts an installment that a class was served: for the class itself, and for the classes around it.
+    /// Sets how observers name a class that a user made.
+    pub(crate) fn set_label(&mut self, class: ClassId, label: Arc<ClassLabel>) {
+        self.rare_mut(class).label = Some(label);
+    }
+
+    /// The classes that users made and did not remove, in the order of their numbers.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (ClassId, &Arc<ClassLabel>)> {
+        (0..).zip(&self.rare).filter_map(|(class, rare)| Some((class, rare.label.as_ref()?)))
+    }
+
+    /// Counts an installment that a class was served.
     #[inline]
-    pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick, now: u64) {
-        let half = Window::half(now);
+    pub(crate) fn count_served(&mut self, class: ClassId, pick: Pick) {
         let entry = self.entry_mut(class);
         entry.served = entry.served.saturating_add(pick.tokens);
-        let mut counted = entry.counted;
         if pick.by_floor {
             self.count_served_by_floor(class, pick.tokens);
-        }
-        loop {
-            self.entry_mut(counted).counts.recently.add(pick.tokens, half);
-            if counted == ROOT {
-                return;
-            }
-            counted = self.scheduler.tree.parent(counted);
         }
     }
 
@@ -153,19 +152,6 @@ impl Classes {
     fn count_served_by_floor(&mut self, class: ClassId, tokens: u64) {
         let by_floor = &mut self.rare_mut(class).by_floor;
         *by_floor = by_floor.saturating_add(tokens);
-    }
-
-    /// Counts the wait of a claim that was granted in a class, in nanoseconds. Of the claims of a key, that of the front one
-    /// since its key was ready.
-    #[inline]
-    pub(crate) fn count_wait(&mut self, class: ClassId, nanos: u64) {
-        let counted = self.entry(class).counted;
-        self.stats.count_wait(counted, &mut self.entries[counted as usize].counts, nanos);
-    }
-
-    /// Reads what is counted of a class.
-    pub(crate) fn read(&self, class: ClassId, now: u64) -> ClassReading {
-        self.stats.read(class, |class| &self.entry(class).counts, now)
     }
 
     /// The largest claim of a class that its ceilings can let pass at once.
@@ -242,13 +228,12 @@ impl Classes {
             *self.rare_mut(own) = RareEntry::new(unnamed(), 1);
             self.entry_mut(parent).leaf = own;
         }
-        let counted = if name.is_key() { parent } else { id };
         let mut rare = RareEntry::new(name.clone(), weight);
         if let Some(mut retained) = self.rare_mut(parent).retained.remove(&name) {
             rare.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
         }
-        *self.entry_mut(id) = ClassEntry { counted, ..ClassEntry::new(id) };
+        *self.entry_mut(id) = ClassEntry::new(id);
         *self.rare_mut(id) = rare;
         self.rare_mut(parent).children.insert(name, id);
         self.update_flags(id);
@@ -330,7 +315,9 @@ impl Classes {
             siblings.remove(&name);
         }
         self.retain(parent, id, name, now);
-        self.rare(id).flags.set(ClassFlags::REMOVED);
+        let rare = self.rare_mut(id);
+        rare.flags.set(ClassFlags::REMOVED);
+        rare.label = None;
         let entry = self.entry_mut(id);
         (entry.is_removed, entry.scope) = (true, None);
         let leaf = entry.leaf;

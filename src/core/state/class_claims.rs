@@ -40,9 +40,7 @@ impl State {
             true
         };
         let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
-        let now = self.supply.synced();
-        let classes = self.classes_mut()?;
-        classes.count_served(class, pick, now);
+        self.classes_mut()?.count_served(class, pick);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
     }
 

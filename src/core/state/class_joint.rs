@@ -189,7 +189,7 @@ impl State {
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let paid = classes.scheduler.take_turn(now);
-        classes.count_served(class, pick, now);
+        classes.count_served(class, pick);
         classes.reserve(class, Some(number));
         self.supply.shift(waiter.cost - paid);
         self.supply.raise_ceiling(paid);
@@ -211,10 +211,8 @@ impl State {
             self.supply.pass(waiter.span(), self.next_start(rovers));
             self.supply.raise_ceiling(paid.wrapping_neg());
             self.totals.skipped = self.totals.skipped.wrapping_sub(paid);
-            let now = self.supply.synced();
             if let Some(classes) = classes_in(&mut self.rare) {
                 classes.scheduler.grant_reserved(waiter.cost, paid, &self.supply);
-                classes.count_wait(class, now.saturating_sub(part.instant(0)));
             }
             self.let_next_part_in(class);
         } else {

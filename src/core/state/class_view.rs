@@ -1,7 +1,6 @@
 //! Read access to the classes of a limiter, for callers that report them.
 
 use super::State;
-use crate::core::class_stats::ClassReading;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
 use crate::observe::ClassLabel;
@@ -17,11 +16,11 @@ pub(crate) struct ClassTotals {
 }
 
 impl State {
-    /// The classes that are counted.
+    /// What a meter publishes of the classes that users made.
     pub(crate) fn class_totals(&self) -> Vec<ClassTotals> {
         let classes = self.classes().into_iter();
         let totals = classes.flat_map(|classes| {
-            classes.stats.labels().map(|(class, label)| {
+            classes.labels().map(|(class, label)| {
                 let entry = classes.entry(class);
                 let (waiting_tasks, waiting_tokens) = self.waiting_in(class);
                 ClassTotals { label: Arc::clone(label), served: entry.served, waiting_tasks, waiting_tokens }
@@ -37,12 +36,6 @@ impl State {
         let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());
         let reserved = classes.reserved(class).and_then(|number| self.queue.parts()?.part(number));
         reserved.map_or((waiting, tokens), |part| (waiting + 1, tokens + part.whole_cost()))
-    }
-
-    /// What is counted of a class.
-    pub(crate) fn read_class(&self, class: ClassId) -> ClassReading {
-        let now = self.supply.synced();
-        self.classes().map_or_else(ClassReading::default, |classes| classes.read(class, now))
     }
 
     /// The number of tokens that `try_acquire` in a class could get now.

@@ -219,9 +219,8 @@ impl State {
         if completes == Completes::Ticket && !self.commit_ticket(owner) {
             return self.turn_ticket_away(rovers, owner, base);
         }
-        let now = self.supply.synced();
         let Some(classes) = classes_in(&mut self.rare) else { return };
-        classes.count_served(owner, pick, now);
+        classes.count_served(owner, pick);
         if completes == Completes::Nothing {
             classes.scheduler.pay(&mut self.supply, base);
             return;
@@ -230,9 +229,6 @@ impl State {
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_list_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if owner != ROOT {
-            classes.count_wait(owner, now.saturating_sub(waiter.ticket));
-        }
         if let Some(part) = &waiter.part {
             classes.scheduler.pay(&mut self.supply, base);
             self.await_child(owner, part.claim.child(), &waiter);

@@ -113,7 +113,6 @@ impl State {
         if has_external {
             classes.apply_own_weights(now);
         }
-        classes.stats.set_weight(id, share.weight);
         Ok(())
     }
 
@@ -128,7 +127,6 @@ impl State {
         let removed = classes.subtree(class);
         for class in &removed {
             classes.unlist(*class, now);
-            classes.stats.remove(*class);
             classes.closing.push(*class);
         }
         self.close_parts_in(&removed);
@@ -155,7 +153,6 @@ impl State {
     pub(crate) fn free_class(&mut self, class: ClassId) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            classes.stats.remove(class);
             classes.free(class, now);
         }
     }

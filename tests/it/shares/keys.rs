@@ -483,23 +483,3 @@ fn the_ceiling_of_a_class_holds_for_its_keys() {
     assert!(keyed.try_acquire(&9, 1).is_ok());
     claims.clear();
 }
-
-/// What a key waits for once it is ready counts in the class that is its parent, as its tokens do.
-#[test]
-fn waits_of_keys_count_in_the_class_of_their_group() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(100).burst(10).initial(0);
-    let parent = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
-    let tenant = parent.class("tenant", Share::weight(1)).unwrap();
-    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&tenant).build().unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|key| pending(keyed.clone().consume_owned(key, 1))).collect();
-    clock.advance(Duration::from_millis(30));
-    parent.tick();
-    assert!(waiting.iter_mut().all(|claim| claim.is_woken()));
-    let snapshot = tenant.snapshot();
-    let waits = (snapshot.wait_p50.unwrap().as_millis(), snapshot.wait_p99.unwrap().as_millis());
-    assert!(
-        (20..25).contains(&waits.0) && (30..38).contains(&waits.1),
-        "10, 20 and 30 ms, at most a quarter more: {waits:?}"
-    );
-}
