@@ -69,7 +69,7 @@ fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usi
     let now = map.now();
     let cap = map.template.cap();
     let (listed, gate) =
-        map.in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate()));
+        map.in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate(context)));
     let mut has_live = false;
     let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
         Ok(levels) => {

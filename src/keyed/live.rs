@@ -17,7 +17,6 @@ use super::rates::{Levels, Rates};
 use crate::clock::Time;
 use crate::core::classes::KeyName;
 use crate::core::parent::Parent;
-use crate::core::pauses::CommonPause;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::schedule::Schedule;
 use crate::core::state::State;
@@ -35,6 +34,8 @@ pub(super) struct LiveTemplate {
     pub(super) time: Time,
     /// The in-flight cap, which may change but not come or go.
     pub(super) cap: Option<AtomicU64>,
+    /// The end of the pause of all keys, in nanoseconds; 0 if it was ended.
+    pub(super) gate: AtomicU64,
     pub(super) max_waiting: usize,
     pub(super) driver: Arc<dyn QueueDriver>,
     /// The parent of all keys.
@@ -47,19 +48,16 @@ pub(super) struct LiveTemplate {
     pub(super) dry_run: KeyedDryRun,
 }
 
-/// What a new live entry takes over from its shard.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ShardSettings {
-    /// The last quota change that the entry's rates include.
-    pub(super) quota_version: u32,
-    /// The pause of all keys.
-    pub(super) common_pause: Option<CommonPause>,
-}
-
 impl LiveTemplate {
     pub(super) fn cap(&self) -> Option<u64> {
         // Acquire: a call that learns under a shard's lock that a change has visited the shard sees the change.
         self.cap.as_ref().map(|cap| cap.load(Acquire))
+    }
+
+    /// The instant until which all keys are paused.
+    pub(super) fn gate(&self) -> u64 {
+        // Acquire: as for the cap.
+        self.gate.load(Acquire)
     }
 
     /// The name under which the key with this hash has a class in the parent.
@@ -67,8 +65,9 @@ impl LiveTemplate {
         KeyName { limiter: self.number, hash }
     }
 
-    /// Creates a core that continues from `levels`, for the key with this hash.
-    pub(super) fn live(&self, rates: &Rates, levels: &Levels, settings: ShardSettings, hash: u64) -> Arc<Core> {
+    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change that
+    /// `rates` include.
+    pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
         let schedules = rates.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);
             Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
@@ -83,9 +82,10 @@ impl LiveTemplate {
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
-        state.quota_version = settings.quota_version;
-        if let Some(common_pause) = settings.common_pause {
-            state.begin_in_common(common_pause);
+        state.quota_version = quota_version;
+        let gate = self.gate();
+        if levels.at < gate {
+            state.begin_in_common(gate);
         }
         state.name_quotas(Arc::clone(&rates.names));
         let rovers = Rovers::new(0);
@@ -181,14 +181,9 @@ pub(super) fn resume(live: &Core) {
     live.with(|state, rovers, _| state.end_pause(rovers));
 }
 
-/// Pauses `live` with all other keys, for `nanos` from `now`; see [`CommonPause`].
-pub(super) fn pause_in_common(live: &Core, now: u64, nanos: u64, resume_count: u64) {
-    live.with(|state, rovers, _| state.pause_in_common(rovers, now, nanos, resume_count));
-}
-
-/// Ends the pause of all keys for `live`.
-pub(super) fn end_common_pause(live: &Core, resume_count: u64) {
-    live.with(|state, rovers, _| state.end_common_pause(rovers, resume_count));
+/// Gives `live` the pause of all keys that `template` has now, or its end: see [`refresh_cap`].
+pub(super) fn refresh_pause(live: &Core, template: &LiveTemplate) {
+    live.with(|state, rovers, _| state.pause_in_common(rovers, template.gate()));
 }
 
 /// Puts `live` in dry run, or not, as `template` says now: see [`refresh_cap`].

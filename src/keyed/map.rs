@@ -74,8 +74,6 @@ pub(super) struct Map<K, S> {
     weight_by: Option<WeightBy<K>>,
     /// The version of the common quotas: how many times they were set.
     versions: AtomicU64,
-    /// How often a pause of all keys was ended; see [`CommonPause`](crate::core::pauses::CommonPause).
-    resume_count: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
@@ -166,7 +164,6 @@ impl<K, S> Map<K, S> {
             known: Mutex::new(Default::default()),
             pool,
             versions: AtomicU64::new(0),
-            resume_count: AtomicU64::new(0),
             most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
             has_extras,
             is_ranked: top.is_some(),

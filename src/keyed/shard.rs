@@ -61,7 +61,6 @@ use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::top::{self, KeyedTop, Rank, Ranks};
-use crate::core::pauses::CommonPause;
 use crate::core::{Core, drop_quietly};
 use entry_state::EntryState;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,7 +117,6 @@ struct RareFields<K> {
     /// Used instead of `packed_levels` if there are two common quotas.
     packed_pairs: PackedPairs<K>,
     custom_entries: Groups<CustomEntry<K>, CUSTOM_PER_GROUP>,
-    common_pause: CommonPause,
     /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
     /// delivers them.
     quota_version: u32,
@@ -309,7 +307,6 @@ impl<K> Shard<K> {
             Box::new(RareFields {
                 packed_pairs: PackedPairs::new(),
                 custom_entries: Groups::new(),
-                common_pause: CommonPause::default(),
                 quota_version: 0,
                 version: 0,
                 pending: Vec::new(),
@@ -384,7 +381,7 @@ impl<K> Shard<K> {
             self.shrink(context);
         }
         if self.is_fast_path_closed {
-            self.is_fast_path_closed = self.closed || self.synced < self.gate();
+            self.is_fast_path_closed = self.closed || self.gate(context) > 0;
         }
         self.synced
     }

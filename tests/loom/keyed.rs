@@ -367,7 +367,7 @@ fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
 /// All keys are paused while another thread ends a pause: in the end a key with a waiter and one without are both paused, or
 /// neither.
 ///
-/// Plant `pause_of_all_and_its_end_are_applied_in_the_order_of_arrival`.
+/// Plant `pause_of_all_is_read_before_the_lock`: a key with a waiter is paused, and the others are not.
 #[test]
 fn all_keys_are_paused_and_resumed_at_once() {
     explore(|race| {

@@ -1,7 +1,7 @@
 //! Pauses: the limiter's own, and the common one of all keys of a keyed limiter.
 
 use super::State;
-use crate::core::pauses::{CommonPause, Pauses};
+use crate::core::pauses::Pauses;
 use crate::core::rovers::Rovers;
 
 impl State {
@@ -16,21 +16,15 @@ impl State {
         self.change_pauses(rovers, |pauses| pauses.own = 0);
     }
 
-    /// Pauses this key with all others, for `nanos` from `now`; see [`CommonPause`].
-    pub(crate) fn pause_in_common(&mut self, rovers: &Rovers, now: u64, nanos: u64, resume_count: u64) {
-        let gate = self.gate_after(now, nanos);
-        self.change_pauses(rovers, |pauses| _ = pauses.common.pause_until(gate, resume_count));
-    }
-
-    /// Ends the pause of all keys for this one.
-    pub(crate) fn end_common_pause(&mut self, rovers: &Rovers, resume_count: u64) {
-        self.change_pauses(rovers, |pauses| _ = pauses.common.end(resume_count));
+    /// Pauses this key with all others until `gate`, or ends that pause if `gate` is over.
+    pub(crate) fn pause_in_common(&mut self, rovers: &Rovers, gate: u64) {
+        self.change_pauses(rovers, |pauses| pauses.common = gate);
     }
 
     /// Sets the common pause of a queue that no other thread knows yet.
-    pub(crate) fn begin_in_common(&mut self, common: CommonPause) {
+    pub(crate) fn begin_in_common(&mut self, gate: u64) {
         let pauses = &mut self.rare().pauses;
-        pauses.common = common;
+        pauses.common = gate;
         let gate = pauses.gate();
         self.supply.set_gate(gate);
     }

@@ -132,6 +132,7 @@ where
             let template = LiveTemplate {
                 time,
                 cap: self.max_in_flight.map(AtomicU64::new),
+                gate: AtomicU64::new(0),
                 max_waiting: self.max_waiting.unwrap_or(usize::MAX),
                 driver: Arc::new(Arc::clone(&pool)),
                 parent,

@@ -4,7 +4,6 @@ use super::claim::Router;
 use super::map::{DistributedMap, Route};
 use super::route_shard::Found;
 use crate::clock::whole_nanos;
-use crate::core::pauses::CommonPause;
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::keys::{DistributedKeys, Request, Step};
 use crate::keyed::map::Taken;
@@ -133,17 +132,10 @@ where
     }
 
     fn pause_all_for(&self, duration: Duration) {
-        let nanos = whole_nanos(duration);
-        let gate = self.time.now().saturating_add(nanos);
+        let gate = self.time.now().saturating_add(whole_nanos(duration));
         // First, so that a limiter that is created meanwhile is paused too.
-        let resume_count = self.change_common_pause(|pause| {
-            let resume_count = pause.resume_count();
-            pause.pause_until(gate, resume_count);
-            resume_count
-        });
-        self.shards.each_limiter(|limiter| {
-            limiter.core().with(|state, rovers, sample| state.pause_in_common(rovers, sample.now, nanos, resume_count));
-        });
+        self.paused_until.fetch_max(gate, Ordering::AcqRel);
+        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
     }
 
     fn resume(&self, key: &K) {
@@ -153,14 +145,8 @@ where
     }
 
     fn resume_all(&self) {
-        let resume_count = self.change_common_pause(|pause| {
-            let resume_count = pause.resume_count() + 1;
-            pause.end(resume_count);
-            resume_count
-        });
-        self.shards.each_limiter(|limiter| {
-            limiter.core().with(|state, rovers, _| state.end_common_pause(rovers, resume_count));
-        });
+        self.paused_until.store(0, Ordering::Release);
+        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
     }
 
     fn replenish(&self, key: &K, tokens: u64) {
@@ -218,12 +204,14 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Changes the pause of all keys. Returns what `change` returns: the number of the last `resume_all`.
-    fn change_common_pause(&self, change: impl FnOnce(&mut CommonPause) -> u64) -> u64 {
-        let mut pause = self.common_pause.lock();
-        let resume_count = change(&mut pause);
-        self.paused_until.store(pause.gate(), Ordering::Release);
-        resume_count
+    /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so after
+    /// several concurrent changes the limiter has the last one.
+    pub(super) fn refresh_pause(&self, limiter: &Limiter) {
+        let core = limiter.core();
+        core.with(|state, rovers, _| {
+            let gate = core.time.translate(&self.time, self.paused_until.load(Ordering::Acquire));
+            state.pause_in_common(rovers, u64::try_from(gate.max(0)).unwrap_or(u64::MAX));
+        });
     }
 
     /// The limiter that a `try_acquire` of `cost` asks; `None` if nothing is asked for.

@@ -5,14 +5,13 @@ use super::cached_reply::CachedReply;
 use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
-use crate::core::pauses::CommonPause;
 use crate::distributed::{QuotaTerms, Store, StoreError, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
 use crate::keyed::quotas::NamedQuota;
 use crate::name::Name;
 use crate::observe::Observers;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -60,9 +59,7 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
     pub(super) granted: AtomicU64,
     /// How many calls were refused.
     pub(super) refused: AtomicU64,
-    /// The pause of all keys on this node.
-    pub(super) common_pause: Mutex<CommonPause>,
-    /// Its end, for calls that do not take the lock. Written under the lock.
+    /// The end of the pause of all keys on this node, in nanoseconds; 0 if it was ended.
     pub(super) paused_until: AtomicU64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
@@ -167,7 +164,6 @@ where
             spared: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            common_pause: Mutex::new(CommonPause::default()),
             paused_until: AtomicU64::new(0),
             observers: Observers::default(),
         })
@@ -263,12 +259,8 @@ where
             limiter.close();
         }
         // Read after the limiter was put where a call on all keys finds it.
-        let pause = *self.common_pause.lock();
-        if pause.gate() > 0 || pause.resume_count() > 0 {
-            let nanos = pause.gate().saturating_sub(self.time.now());
-            limiter.core().with(|state, rovers, sample| {
-                state.pause_in_common(rovers, sample.now, nanos, pause.resume_count());
-            });
+        if self.paused_until.load(Ordering::Acquire) > 0 {
+            self.refresh_pause(&limiter);
         }
         // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {

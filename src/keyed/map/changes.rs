@@ -112,24 +112,20 @@ where
     /// Puts all keys in dry run, or enforces their quotas again.
     pub(in crate::keyed) fn set_dry_run(&self, is_on: bool) {
         self.template.dry_run.set(is_on);
-        self.visit_all(|_| true, |live| live::refresh_dry_run(live, &self.template));
+        self.visit_all(|_| {}, |live| live::refresh_dry_run(live, &self.template));
     }
 
     pub(in crate::keyed) fn close(&self) {
         // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.
-        let close = |shard: &mut Shard<K>| {
-            shard.close();
-            true
-        };
-        self.visit_all(close, |live| live.close_anyway());
+        self.visit_all(Shard::close, |live| live.close_anyway());
     }
 
-    /// Calls `in_shard` under the lock of each shard, and if it returns true, without that lock `on_live` on the shard's live
-    /// entries.
-    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>) -> bool, on_live: impl Fn(&Arc<Core>)) {
+    /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live entries.
+    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
-                if in_shard(shard) { shard.live_entries().cloned().collect() } else { Vec::new() }
+                in_shard(shard);
+                shard.live_entries().cloned().collect()
             });
             live_entries.iter().for_each(&on_live);
             drop(live_entries);

@@ -3,7 +3,9 @@
 use super::{Entered, Map};
 use crate::error::ConfigError;
 use crate::keyed::live;
+use crate::keyed::shard::Shard;
 use crate::sync::Ordering;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> Map<K, S>
@@ -37,17 +39,24 @@ where
 
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
-        let (now, resume_count) = (self.now(), self.resume_count.load(Ordering::Acquire));
-        self.visit_all(
-            |shard| shard.pause_all(now, nanos, resume_count),
-            |live| live::pause_in_common(live, now, nanos, resume_count),
-        );
+        // The clock may have stepped back: the pause counts from the latest time that any key has seen.
+        let latest = Cell::new(self.now());
+        let see = |synced: u64| latest.set(synced.max(latest.get()));
+        self.visit_all(|shard| see(shard.synced()), |live| see(live.state.lock().supply.synced()));
+        self.template.gate.fetch_max(latest.get().saturating_add(nanos), Ordering::AcqRel);
+        self.refresh_pauses();
     }
 
     /// Ends the pause of all keys.
     pub(in crate::keyed) fn resume_all(&self) {
-        let resume_count = self.resume_count.fetch_add(1, Ordering::AcqRel) + 1;
-        self.visit_all(|shard| shard.resume_all(resume_count), |live| live::end_common_pause(live, resume_count));
+        self.template.gate.store(0, Ordering::Release);
+        self.refresh_pauses();
+    }
+
+    /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of its
+    /// entry, so after several concurrent changes all keys have the last one.
+    fn refresh_pauses(&self) {
+        self.visit_all(Shard::close_fast_path, |live| live::refresh_pause(live, &self.template));
     }
 
     /// Changes the in-flight cap of all keys to a checked number.
@@ -55,7 +64,7 @@ where
         let cap = self.template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
         // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
         cap.store(tokens, Ordering::Release);
-        self.visit_all(|_| true, |live| live::refresh_cap(live, &self.template));
+        self.visit_all(|_| {}, |live| live::refresh_cap(live, &self.template));
         Ok(())
     }
 

@@ -39,7 +39,7 @@ where
     pub(in crate::keyed) fn saved_shard(&self, number: usize) -> SavedShard<K> {
         let now = self.now();
         let (listed, mut at, gate) = self.in_shard(number, |shard, context, deferred| {
-            (shard.list(now, context, deferred), shard.synced(), shard.gate())
+            (shard.list(now, context, deferred), shard.synced(), shard.gate(context))
         });
         let has_live = listed.iter().any(|key| key.levels.is_err());
         let known = |ListedKey { key, rates, levels, pinned }: ListedKey<K>| {

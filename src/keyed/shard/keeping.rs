@@ -2,7 +2,6 @@
 
 use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
 use crate::core::Core;
-use crate::keyed::live::ShardSettings;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -38,11 +37,11 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Core>, Stop> {
         let now = self.advance_to(request.now, context, deferred);
-        let settings = ShardSettings { quota_version: self.quota_version(), common_pause: self.common_pause() };
+        let quota_version = self.quota_version();
         if let Some(live) = self.find_live(request) {
             return Ok(live);
         }
-        let new = |rates: &Rates, levels: Levels| context.template.live(rates, &levels, settings, request.hash);
+        let new = |rates: &Rates, levels: Levels| context.template.live(rates, &levels, quota_version, request.hash);
         if let Some(CustomEntry { key, hash, rates, entry_state, pinned }) = self.take_custom(request) {
             let live = entry_state.levels(&rates, now).map_or_else(Arc::clone, |levels| new(&rates, levels));
             self.push_live(CustomEntry { key, hash, rates, entry_state: EntryState::Live(Arc::clone(&live)), pinned });

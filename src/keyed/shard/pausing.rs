@@ -1,11 +1,10 @@
 //! Pauses: of one key, and of all keys of the shard.
 //!
 //! The pause of a key is a part of its [levels](super::Levels), or of its core. A key that is paused is not full, so it
-//! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast
-//! path. It is independent of the pauses of single keys: the end of one leaves the others.
+//! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, in the map, and closes
+//! the fast path. It is independent of the pauses of single keys: the end of one leaves the others.
 
 use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Shard, ShardContext, Stop};
-use crate::core::pauses::CommonPause;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -82,31 +81,14 @@ impl<K: Clone + Eq> Shard<K> {
 }
 
 impl<K> Shard<K> {
-    /// Pauses all keys for `nanos` from `now`, except those with a live entry. Returns whether the caller has to pause
-    /// those: not if a `resume_all` after number `resume_count` was applied here meanwhile.
-    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64, resume_count: u64) -> bool {
-        // The clock may have stepped back.
-        let gate = now.max(self.synced).saturating_add(nanos);
-        let is_next = self.rare_fields().common_pause.pause_until(gate, resume_count);
+    /// The pause of all keys has changed. The next call looks at it, and opens the fast path again if it is over.
+    pub(in crate::keyed) fn close_fast_path(&mut self) {
         self.is_fast_path_closed = true;
-        is_next
-    }
-
-    /// Ends the pause of all keys, except those with a live entry. Returns whether the caller has to end it for those:
-    /// not if a later call was applied here before.
-    pub(in crate::keyed) fn resume_all(&mut self, resume_count: u64) -> bool {
-        // `advance_to` opens the fast path.
-        self.rare_fields().common_pause.end(resume_count)
-    }
-
-    /// The pause of all keys, if they are paused.
-    pub(super) fn common_pause(&self) -> Option<CommonPause> {
-        let rare_fields = self.rare_fields.as_ref().filter(|_| self.is_fast_path_closed)?;
-        Some(rare_fields.common_pause).filter(|pause| self.synced < pause.gate())
     }
 
     /// The instant until which all keys are paused; 0 if they are not.
-    pub(in crate::keyed) fn gate(&self) -> u64 {
-        self.common_pause().map_or(0, |pause| pause.gate())
+    pub(in crate::keyed) fn gate(&self, context: &ShardContext<'_, K>) -> u64 {
+        let gate = if self.is_fast_path_closed { context.template.gate() } else { 0 };
+        if self.synced < gate { gate } else { 0 }
     }
 }

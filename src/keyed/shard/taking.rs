@@ -125,7 +125,7 @@ impl<K: Clone + Eq> Shard<K> {
         if let Some(live) = self.live_entries.find(request.hash, request.key) {
             return Err(Stop::Live(Arc::clone(live)));
         }
-        let gate = self.gate();
+        let gate = self.gate(context);
         if let Some((rates, mut kept)) = self.find_levels(request) {
             let before = kept.levels(rates, now).map_err(|live| Stop::Live(Arc::clone(live)))?;
             let mut levels = before.paused_until(gate);
