@@ -48,10 +48,11 @@ pub struct Advice {
 impl Advice {
     /// Reads what a response says about quotas that count `unit`, in the first of `formats` that it contains.
     ///
-    /// `Retry-After` counts on refusals and failures (status 400 and above), and takes precedence over the windows of
-    /// all formats. A quota that is used up asks to wait until its window has ended. On a refusal, so does a quota of
-    /// which only the reset was sent. Malformed fields are ignored, and counted. Quota fields of a response from a cache
-    /// (its `Age` is above 0) are ignored, because they do not describe the present.
+    /// `Retry-After` counts on refusals (status 429 and 503) and failures (400 and above), and takes precedence over the
+    /// windows of all formats. A quota that is used up asks to wait until its window has ended. On a refusal, so does a
+    /// quota of which only the reset was sent, and a reset that has passed says nothing. Malformed fields are ignored, and
+    /// counted. Quota fields of a response from a cache (its `Age` is above 0) are ignored, because they do not describe
+    /// the present.
     pub fn read(status: StatusCode, headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
         Self::read_head(is_refusal(status, headers), status, headers, formats, Some(unit))
     }
@@ -122,7 +123,9 @@ impl Advice {
                 // If another quota is used up, too, wait for the later of both resets.
                 let is_refilled = is_counted && !family.is_plain() && self.wait.is_none();
                 self.next_unit = next_unit.filter(|_| is_refilled);
-                self.wait = self.wait.max(limit.reset.or(next_unit));
+                // A refusal shows that a reset that has passed is wrong.
+                let reset = limit.reset.filter(|reset| !is_refusal || !reset.is_zero());
+                self.wait = self.wait.max(reset.or(next_unit));
             }
             if is_counted {
                 is_found = true;

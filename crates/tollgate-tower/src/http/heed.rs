@@ -66,8 +66,10 @@ enum Follower {
 }
 
 /// Tells whether a response is a refusal.
+type IsRefusal = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
+
 #[derive(Clone)]
-struct Refusals(Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>);
+struct Refusals(Arc<IsRefusal>);
 
 impl fmt::Debug for Refusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -62,9 +62,9 @@ fn is_digits(text: &str) -> bool {
 fn unix_time(number: u128) -> Option<SystemTime> {
     let nanos = match number / BILLION {
         ..1_000_000_000 => return None,
-        ..1_000_000_000_000 => number,
-        ..1_000_000_000_000_000 => number / 1_000,
-        ..1_000_000_000_000_000_000 => number / 1_000_000,
+        1_000_000_000..1_000_000_000_000 => number,
+        1_000_000_000_000..1_000_000_000_000_000 => number / 1_000,
+        1_000_000_000_000_000..1_000_000_000_000_000_000 => number / 1_000_000,
         _ => number / BILLION,
     };
     UNIX_EPOCH.checked_add(Duration::from_nanos(u64::try_from(nanos).ok()?))

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep};
+#[cfg(feature = "keyed")]
 use tollgate::KeyedLimiter;
 use tollgate_tower::LimitLayer;
 use tollgate_tower::http::{Heed, HeedLayer};
