@@ -43,6 +43,11 @@ impl Ceiling {
         self.taken = self.taken.wrapping_add(tokens);
     }
 
+    /// Gives tokens of a grant back, as far as the burst.
+    pub(super) fn refund(&mut self, tokens: u64) {
+        self.schedule.add(tokens, self.taken.wrapping_add(self.schedule.burst));
+    }
+
     /// Takes a debt, as far as it fits between the positions: it is not lost, but a ceiling is in debt by 2^62 tokens at
     /// most.
     pub(super) fn take_debt(&mut self, tokens: u64) {
