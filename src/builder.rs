@@ -314,7 +314,8 @@ impl Builder {
         self
     }
 
-    /// Reads the time from `clock` instead of tokio's clock.
+    /// Reads the time from `clock` instead of tokio's clock. [`Clock`] says what the clocks do while the machine is
+    /// suspended, and when the system's clock is set.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self

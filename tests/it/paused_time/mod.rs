@@ -2,6 +2,7 @@
 //! millisecond, and no task and no timer remains.
 
 mod instants;
+mod leaping;
 mod replenisher;
 
 use std::time::Duration;
