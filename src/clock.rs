@@ -16,6 +16,27 @@ use tokio::time::Instant;
 /// If a reading is below an earlier one, the limiter assumes that no time has passed, until the clock is past the earlier
 /// reading again.
 ///
+/// # Paused time
+///
+/// Each runtime with paused time has a clock of its own, which runs ahead of real time. A limiter that was used there, and
+/// is used again on another runtime, waits until the clock of that runtime has caught up: in real time if it is not paused.
+/// This concerns limiters in a `static` that several tests of one process use. The limiter cannot go on from the reading
+/// of the other runtime: it does not know whether the first one, whose clock is ahead, still uses it, and would mint the
+/// difference again at each change between the two.
+///
+/// So give each test a limiter of its own, as an argument or in a `thread_local!`, since each test has its own thread:
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// thread_local! {
+///     static API: Limiter = Limiter::new(Quota::per_second(10)).expect("a valid quota");
+/// }
+/// let api = API.with(Limiter::clone);
+/// assert!(api.try_acquire(1).is_ok());
+/// ```
+///
+/// Under cargo-nextest each test has a process of its own, and a `static` serves as well.
+///
 /// # Suspended machines and clocks that are set
 ///
 /// tokio's clock is [`std::time::Instant`]. Setting the system's date or its time of day does not change it. On Linux it

@@ -4,6 +4,7 @@
 mod instants;
 mod leaping;
 mod replenisher;
+mod two_runtimes;
 
 use std::time::Duration;
 
