@@ -6,6 +6,9 @@
 //!
 //! Under `start_paused`, tokio's clock jumps to the next timer when all tasks wait. The limiter reads that clock, so tests can
 //! compare instants exactly. They need tokio's feature `test-util`.
+//!
+//! Each test here has a limiter of its own. One in a `static` would keep the instants of the first test for the others; the
+//! documentation of `Clock` says what to do then.
 
 use std::time::Duration;
 use tollgate::{ConfigError, ConsumeError, Limiter, Quota};

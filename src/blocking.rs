@@ -87,7 +87,7 @@ where
             continue;
         }
         let is_tied = core.tick_tied();
-        let until = |at: u64| Duration::from_nanos(at.saturating_sub(core.time.now()));
+        let until = |at: u64| core.time.sleep_until(at);
         let wait = if core.time.is_manual() {
             // The code that moves the clock serves the queue, but does not know of deadlines.
             deadline.map(|_| RECHECK_INTERVAL)

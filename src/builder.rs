@@ -123,7 +123,8 @@ impl Builder {
     ///
     /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process, once, however
     /// often it is used. Do not make names from input. Users, hosts or API keys are the keys of a keyed limiter, in
-    /// which the quotas of all keys have the same names.
+    /// which the quotas of all keys have the same names. Once all names take a megabyte, refusals leave out new ones and
+    /// tell the index of the quota alone.
     ///
     /// # Examples
     ///
@@ -313,7 +314,8 @@ impl Builder {
         self
     }
 
-    /// Reads the time from `clock` instead of tokio's clock.
+    /// Reads the time from `clock` instead of tokio's clock. [`Clock`] says what the clocks do while the machine is
+    /// suspended, and when the system's clock is set.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self

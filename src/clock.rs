@@ -13,7 +13,40 @@ use tokio::time::Instant;
 /// By default limiters read tokio's clock, so that tests under `tokio::time::pause` work. Pass a different clock to
 /// [`Builder::clock`](crate::Builder::clock).
 ///
-/// If a reading is below an earlier one, the limiter assumes that no time has passed.
+/// If a reading is below an earlier one, the limiter assumes that no time has passed, until the clock is past the earlier
+/// reading again.
+///
+/// # Paused time
+///
+/// Each runtime with paused time has a clock of its own, which runs ahead of real time. A limiter that was used there, and
+/// is used again on another runtime, waits until the clock of that runtime has caught up: in real time if it is not paused.
+/// This concerns limiters in a `static` that several tests of one process use. The limiter cannot go on from the reading
+/// of the other runtime: it does not know whether the first one, whose clock is ahead, still uses it, and would mint the
+/// difference again at each change between the two.
+///
+/// So give each test a limiter of its own, as an argument or in a `thread_local!`, since each test has its own thread:
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// thread_local! {
+///     static API: Limiter = Limiter::new(Quota::per_second(10)).expect("a valid quota");
+/// }
+/// let api = API.with(Limiter::clone);
+/// assert!(api.try_acquire(1).is_ok());
+/// ```
+///
+/// Under cargo-nextest each test has a process of its own, and a `static` serves as well.
+///
+/// # Suspended machines and clocks that are set
+///
+/// tokio's clock is [`std::time::Instant`]. Setting the system's date or its time of day does not change it. On Linux it
+/// stands still while the machine is suspended: quotas gain no tokens meanwhile, and callers wait for as long as they had
+/// to wait before. So a limiter grants less than its quotas allow by the time of day, and never more.
+///
+/// Under a clock that counts the time of a suspension, such as `BootClock`, quotas gain the tokens of that time. Callers
+/// of `try_acquire` are granted them at once. Callers that wait are served within a minute after the machine resumes,
+/// because a driver reads any clock but tokio's once a minute at least. The same holds for deadlines, and for a clock that
+/// is set forward. A clock that follows the time of day can be set back: then callers wait for the difference, too.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since an origin that the clock chooses. It is called outside of all locks.
     fn now(&self) -> Duration;
@@ -149,6 +182,40 @@ impl Clock for QuantaClock {
     }
 }
 
+/// The time since the machine started, with the time for which it was suspended (`CLOCK_BOOTTIME`). Linux only, feature
+/// `fine-timer`.
+///
+/// See [`Clock`] for what a suspension does to a limiter. This clock does not follow tokio's paused time.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{BootClock, Limiter, Quota};
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::builder().quota(Quota::per_day(10)).clock(BootClock::new()).build()?;
+/// assert!(limiter.try_acquire(10).is_ok());
+/// # Ok(()) }
+/// ```
+#[cfg(all(feature = "fine-timer", target_os = "linux"))]
+#[derive(Clone, Debug, Default)]
+pub struct BootClock(());
+
+#[cfg(all(feature = "fine-timer", target_os = "linux"))]
+impl BootClock {
+    /// Creates a clock.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+#[cfg(all(feature = "fine-timer", target_os = "linux"))]
+impl Clock for BootClock {
+    fn now(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    }
+}
+
 /// A limiter's own time: nanoseconds since it was built.
 #[derive(Clone, Debug)]
 pub(crate) enum Time {
@@ -253,16 +320,29 @@ impl Time {
     /// Returns the instant of `at` on tokio's clock. An instant far away is moved closer: the caller wakes early,
     /// reads the clock and sleeps again.
     pub(crate) fn instant(&self, at: u64) -> Instant {
-        const FAR: Duration = Duration::from_secs(86_400);
         let now = Instant::now();
-        let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
         match self {
             // Computed from the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
-            Self::Tokio { base } => now + wait(nanos_between(*base, now)),
-            Self::Other { .. } => now + wait(self.now()),
+            Self::Tokio { base } => now + self.sleep_between(nanos_between(*base, now), at),
+            Self::Other { .. } => now + self.sleep_until(at),
         }
     }
+
+    /// How long to sleep before the clock is read again, if nothing is to be done before `at`.
+    pub(crate) fn sleep_until(&self, at: u64) -> Duration {
+        self.sleep_between(self.now(), at)
+    }
+
+    fn sleep_between(&self, now: u64, at: u64) -> Duration {
+        let longest = if self.is_tokios() { DAY } else { MINUTE };
+        Duration::from_nanos(at.saturating_sub(now)).min(longest)
+    }
 }
+
+/// The longest sleep under tokio's clock.
+const DAY: Duration = Duration::from_secs(86_400);
+/// The longest sleep under any other clock: it may leap, as after a suspension, while the timer of tokio does not.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// After how long a clock that panics is read again: one tick of tokio's timer.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);

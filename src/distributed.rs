@@ -132,7 +132,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The counters of all nodes that were built from this store and its clones.
     fn tally(&self) -> &StoreCounters;
 
-    /// The behavior of nodes while the store cannot be reached.
+    /// The behavior of nodes while the store cannot be reached, or answers with errors.
     fn outage(&self) -> Outage {
         Outage::Wait
     }
@@ -184,12 +184,12 @@ pub trait Store: Debug + Send + Sync + 'static {
 /// The answer to a [`ClassReport`], when it comes.
 pub type Reporting<'a> = Pin<Box<dyn Future<Output = Result<Vec<ClassDemand>, StoreError>> + Send + 'a>>;
 
-/// The behavior of a limiter while its store cannot be reached. Tokens that the node has, or was promised, are granted
-/// in any case.
+/// The behavior of a limiter while its store cannot be reached, or answers with errors. Tokens that the node has, or was
+/// promised, are granted in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Callers wait until the store is reachable again.
+    /// Callers wait until the store grants tokens again.
     Wait,
     /// Callers for which there are no tokens get `Unreachable`, including those in the queue.
     Fail,
@@ -304,11 +304,11 @@ pub enum StoreError {
     #[error("the request to the store of the distributed quota was not sent: {0}")]
     NotSent(String),
     /// The server answered with an error. Other stores on the same server may still work.
-    #[error("the server of the store answered `{message}`: {kind}")]
+    #[error("the server of the store answered: {message}")]
     Reply {
         /// The kind of error.
         kind: ReplyKind,
-        /// The text of the server's error reply.
+        /// The text of the server's error reply, and what to do.
         message: String,
     },
 }
@@ -317,6 +317,23 @@ impl StoreError {
     /// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they
     /// read a long one. A store with a longer name is [`Misnamed`](Self::Misnamed).
     pub const MAX_NAME: usize = 1_024;
+
+    /// Whether the cause lies in this store, so that it does not affect others on the same server.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_of_one_store(&self) -> bool {
+        use ReplyKind::{Damaged, ForeignField, WrongType};
+        matches!(self, Self::QuotaConflict { .. } | Self::Reply { kind: Damaged | ForeignField | WrongType, .. })
+    }
+
+    /// The name of an outage with this cause, in events.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Reply { kind, .. } => kind.name(),
+            Self::Refused(_) => "refused",
+            _ => "unreachable",
+        }
+    }
 }
 
 /// What a server lacks that a store needs: see [`StoreError::Setup`].

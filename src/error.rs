@@ -82,9 +82,12 @@ pub enum ConsumeError {
          and keep the grant for as long as the work lasts"
     )]
     MustHold,
-    /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
-    /// `Outage` is `Fail`. Feature `distributed`.
-    #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
+    /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this node, and
+    /// the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
+    #[error(
+        "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
+         later, or choose another `Outage`"
+    )]
     Unreachable,
     /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
     /// `distributed`.
@@ -148,9 +151,12 @@ pub enum TryAcquireError {
     /// The limiter was closed.
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
-    /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
-    /// `Outage` is `Fail`. Feature `distributed`.
-    #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
+    /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this node, and
+    /// the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
+    #[error(
+        "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
+         later, or choose another `Outage`"
+    )]
     Unreachable,
     /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
     /// `distributed`.

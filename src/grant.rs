@@ -76,8 +76,8 @@ macro_rules! grant_methods {
         ///
         /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
         ///
-        /// In a [class](crate::Class), a refund goes to the limiter's quotas, not to ceilings. A debt belongs to the
-        /// class: it is paid at the end of the class's queue, in the turns of the class, or at once if no claim waits
+        /// In a [class](crate::Class), a refund goes to the limiter's quotas and to the ceilings of the class and of the
+        /// classes around it, up to their bursts. A debt belongs to the class: it is paid at the end of the class's queue, in the turns of the class, or at once if no claim waits
         /// in the limiter.
         ///
         /// # What a server may see

@@ -125,7 +125,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
-//! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
+//! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late; `BootClock`, which counts suspension; on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter, in any format of serde |
@@ -239,6 +239,8 @@ mod sync;
 mod wait;
 mod which;
 
+#[cfg(all(feature = "fine-timer", target_os = "linux"))]
+pub use clock::BootClock;
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]

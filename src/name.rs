@@ -17,31 +17,38 @@ pub(crate) fn quota_names<'a>(names: impl Iterator<Item = &'a Option<Arc<str>>> 
     names.map(|name| name.as_ref().map(|name| (Arc::clone(name), Name::of(name)))).collect()
 }
 
-/// New paths of classes are kept while there are fewer names than this: a program may have a class for each tenant.
-const PATHS: usize = 4_096;
+/// A new name of a quota is kept while all names take fewer bytes than this, and a new path of a class while they take
+/// fewer than a quarter of it: a program may have a class for each tenant.
+const MOST_BYTES: usize = 1 << 20;
 
-/// Every name that was ever given to a quota, and the paths of the first classes with ceilings. Names are never removed:
+/// The bytes of a name beside its text.
+const OVERHEAD: usize = 64;
+
+/// The names of quotas and the paths of classes with ceilings, as far as there is space for them. They are never removed:
 /// a program has few of them, and a refusal may outlive the limiter that refused.
 #[derive(Default)]
 struct Names {
     texts: Vec<&'static str>,
     /// The position of each text in `texts`.
     positions: HashMap<&'static str, u32>,
+    bytes: usize,
 }
 
 static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(RwLock::default);
 
 impl Names {
-    /// Looks the text up, and keeps a copy of it for the life of the process if it is new and there are fewer names than
-    /// `most`.
+    /// Looks the text up, and keeps a copy of it for the life of the process if it is new and there is space for it in
+    /// `most` bytes.
     fn keep(&mut self, text: &str, most: usize) -> Name {
         if let Some(known) = self.positions.get(text) {
             return Name(known + 1);
         }
-        let Some(position) = u32::try_from(self.texts.len()).ok().filter(|_| self.texts.len() < most) else {
+        let bytes = self.bytes.saturating_add(text.len()).saturating_add(OVERHEAD);
+        let Some(position) = u32::try_from(self.texts.len()).ok().filter(|_| bytes <= most) else {
             return Name::NONE;
         };
         let text: &'static str = Box::leak(text.into());
+        self.bytes = bytes;
         self.texts.push(text);
         self.positions.insert(text, position);
         Name(position + 1)
@@ -51,14 +58,24 @@ impl Names {
 impl Name {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The name of a quota.
+    /// The name of a quota; none if there is no space for it.
     pub(crate) fn of(text: &str) -> Self {
-        NAMES.write().unwrap_or_else(PoisonError::into_inner).keep(text, u32::MAX as usize)
+        Self::within(text, MOST_BYTES)
     }
 
-    /// The name of the ceiling of the class with this path, unless there are many already.
+    /// The name of the ceiling of the class with this path; none if there is no space for it.
     pub(crate) fn of_path(path: &str) -> Self {
-        NAMES.write().unwrap_or_else(PoisonError::into_inner).keep(path, PATHS)
+        Self::within(path, MOST_BYTES / 4)
+    }
+
+    /// A text of which the caller bounds the number.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn of_few(text: &str) -> Self {
+        Self::within(text, usize::MAX)
+    }
+
+    fn within(text: &str, most: usize) -> Self {
+        NAMES.write().unwrap_or_else(PoisonError::into_inner).keep(text, most)
     }
 
     /// A name that was given before; none if it was not kept.
@@ -97,12 +114,23 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_classes_take_a_bounded_memory() {
+    fn any_number_of_names_takes_a_bounded_memory() {
         let mut names = Names::default();
-        for class in 0..2 * PATHS {
-            assert_eq!(names.keep(&format!("tenant {class}"), PATHS) == Name::NONE, class >= PATHS, "{class}");
+        for tenant in 0..200_000 {
+            names.keep(&format!("tenant {tenant}"), MOST_BYTES);
         }
-        assert_ne!(names.keep("tenant 7", PATHS), Name::NONE, "it is known");
-        assert_ne!(names.keep("day", u32::MAX as usize), Name::NONE, "names of quotas are not bounded");
+        let texts: usize = names.texts.iter().map(|text| text.len()).sum();
+        assert!(texts + OVERHEAD * names.texts.len() <= MOST_BYTES, "{} names", names.texts.len());
+        assert_ne!(names.keep("tenant 7", MOST_BYTES), Name::NONE, "it is known");
+        assert_eq!(names.keep("tenant 199999", MOST_BYTES), Name::NONE);
+    }
+
+    #[test]
+    fn paths_of_classes_leave_space_for_the_names_of_quotas() {
+        let mut names = Names::default();
+        while names.keep(&format!("tenant {}", names.texts.len()), MOST_BYTES / 4) != Name::NONE {}
+        assert!(names.bytes <= MOST_BYTES / 4);
+        assert_ne!(names.keep("day", MOST_BYTES), Name::NONE);
+        assert_eq!(names.keep(&"long ".repeat(MOST_BYTES), MOST_BYTES), Name::NONE);
     }
 }

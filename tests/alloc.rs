@@ -305,7 +305,7 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
 
     let (limiter, clock) = by_hand(0);
     let mut items = pin!(futures::stream::repeat(7).pace(&limiter));
-    let mut bytes = pin!(tokio::io::sink().pace_writes(&limiter));
+    let mut bytes = pin!(tokio::io::sink().pace_writes(&limiter).chunk(3));
     let mut round = || {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(futures::Stream::poll_next(items.as_mut(), &mut cx).is_pending());

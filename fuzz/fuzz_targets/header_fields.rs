@@ -8,8 +8,8 @@ mod checks;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// The fields that are read. The last two are no such fields.
-const NAMES: [&str; 18] = [
+/// The fields that are read, and another one.
+const NAMES: [&str; 24] = [
     "retry-after",
     "retry-after-ms",
     "ratelimit",
@@ -28,6 +28,12 @@ const NAMES: [&str; 18] = [
     "date",
     "age",
     "other",
+    "x-ratelimit-reset-after",
+    "x-rate-limit-remaining",
+    "x-rate-limit-reset",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
 ];
 const STATUSES: [StatusCode; 4] =
     [StatusCode::OK, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];

@@ -48,8 +48,8 @@ impl Share {
 
     /// Limits the class, and all classes in it together, to a quota. Refusals by it
     /// [are named](crate::Denied::quota_name) by the path of the class: its name after those of the classes around it,
-    /// with `/` between them. Paths stay in memory for the life of the process, 4,096 of them at most; refusals by later
-    /// ones have no name.
+    /// with `/` between them. Paths stay in memory for the life of the process, up to a quarter of a megabyte; refusals by
+    /// later ones have no name.
     /// Replaces an earlier value.
     pub const fn ceiling(mut self, quota: Quota) -> Self {
         self.plan.ceiling = Some(quota);

@@ -273,15 +273,15 @@ impl Core {
         Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
     }
 
-    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
-    /// caller has not seen.
-    pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
+    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens in `class` that
+    /// the caller has not seen.
+    pub(crate) fn cancel_part(&self, number: u64, class: ClassId, cost: u64) {
         let mut wakes = Wakes::default();
         let sample = self.sample_with_releases(&mut wakes);
         let waker = self.sampled_with(wakes, sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
             let (outcome, waker) = state.remove_part(rovers, number);
             if let Some(Outcome::Granted { .. }) = outcome {
-                state.give_back(rovers, cost);
+                state.give_back(rovers, class, cost);
             }
             waker
         });
@@ -330,7 +330,7 @@ impl Core {
         let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
-                state.with_grant(remaining, |state| state.give_back(rovers, cost));
+                state.with_grant(remaining, |state| state.give_back(rovers, class, cost));
             }
             left
         });

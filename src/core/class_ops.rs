@@ -1,7 +1,7 @@
 //! The operations of a class of a limiter.
 
 use super::Core;
-use crate::core::classes::{ClassFlags, ClassId};
+use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
@@ -26,10 +26,11 @@ impl Core {
         Some(remaining)
     }
 
-    /// Undoes a claim of the fast path: a ceiling was set, or the class was removed, during the claim.
+    /// Undoes a claim of the fast path: a ceiling was set, or the class was removed, during the claim. The ceiling was not
+    /// charged.
     #[cold]
     fn undo_claim(&self, cost: u64) {
-        self.give_back(cost);
+        self.give_back(ROOT, cost);
     }
 
     pub(crate) fn try_acquire_in_class(

@@ -22,9 +22,9 @@ impl Core {
         Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
     }
 
-    /// Returns a grant of `cost` tokens that no caller has seen.
-    pub(crate) fn give_back(&self, cost: u64) {
-        self.leaving(|state, rovers, _| state.give_back(rovers, cost));
+    /// Returns a grant of `cost` tokens in a class that no caller has seen.
+    pub(crate) fn give_back(&self, class: ClassId, cost: u64) {
+        self.leaving(|state, rovers, _| state.give_back(rovers, class, cost));
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -94,7 +94,7 @@ impl Core {
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
-            state.with_grant(word, |state| state.give_back(rovers, cost - actual));
+            state.with_grant(word, |state| state.give_back(rovers, class, cost - actual));
         });
         actual
     }

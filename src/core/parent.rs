@@ -206,7 +206,7 @@ impl Core {
         if tokens > 0
             && let Some(parent_link) = self.parent_link()
         {
-            parent_link.parent.limiter.give_back(tokens);
+            parent_link.parent.limiter.give_back(parent_link.parent.group, tokens);
         }
     }
 

@@ -20,6 +20,6 @@ impl StoreError {
         let has_text =
             texts.contains(&[*stored, *asked]) || texts.len() < MOST_TEXTS && texts.insert([*stored, *asked]);
         let text = if has_text { self.to_string() } else { QuotaConflict::UNNAMED.to_owned() };
-        Some(QuotaConflict { text: Name::of(&text) })
+        Some(QuotaConflict { text: Name::of_few(&text) })
     }
 }

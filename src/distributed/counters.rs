@@ -6,6 +6,7 @@ use crate::observe::{StoreEvent, report};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The counters of a [`Store`](super::Store). The refill tasks of its nodes write them; callers never do.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub struct StoreCounters {
     /// Whether an outage was reported that has not ended.
     is_reported: AtomicBool,
     replies: ReplyCounts,
-    pub(super) error: Mutex<Option<String>>,
+    error: Mutex<Option<(String, Instant)>>,
     losses: AtomicU64,
     excess: AtomicU64,
     warning: Mutex<Option<String>>,
@@ -57,11 +58,12 @@ pub struct StoreSnapshot {
     pub busy: u64,
     /// The duration of a round trip, averaged over the last few.
     pub round_trip: Duration,
-    /// How many times the store became unreachable.
+    /// How many outages have begun: a limiter could not reach the store, or got an error for an answer. Errors that concern
+    /// one key of a keyed limiter count if the key is used often.
     pub outages: u64,
     /// The total duration of all outages. An outage that still lasts is counted up to the last attempt.
     pub outage: Duration,
-    /// True while the store cannot be reached.
+    /// True during an outage; of a keyed limiter, during one of any key.
     pub is_out: bool,
     /// How many times a limiter found that the store had lost its state: it was flushed or restarted empty, the key was
     /// evicted or deleted, or a replica took over without the last writes. Each limiter that was running counts once.
@@ -72,9 +74,12 @@ pub struct StoreSnapshot {
     pub excess_estimate: u64,
     /// See [`error_replies`](Self::error_replies).
     error_replies: ErrorReplies,
-    /// The text of the last error.
+    /// The text of the last error. `None` if the store has answered since then.
     pub error: Option<String>,
-    /// What in the setup of the server puts the quota at risk, such as a `maxmemory-policy` by which the key may be evicted.
+    /// The time since that error.
+    pub error_age: Option<Duration>,
+    /// What on the server puts the quota at risk or makes requests slow, such as a `maxmemory-policy` by which the key may
+    /// be evicted.
     pub warning: Option<String>,
 }
 
@@ -98,6 +103,7 @@ impl StoreSnapshot {
 impl StoreCounters {
     /// Reads all counters.
     pub fn snapshot(&self) -> StoreSnapshot {
+        let (error, failed) = self.error().clone().unzip();
         StoreSnapshot {
             round_trips: self.round_trips.load(Relaxed),
             asked: self.asked.load(Relaxed),
@@ -110,11 +116,12 @@ impl StoreCounters {
             round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
-            is_out: self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed),
+            is_out: self.is_out(),
             losses: self.losses.load(Relaxed),
             excess_estimate: self.excess.load(Relaxed),
             error_replies: self.replies.snapshot(),
-            error: self.error().clone(),
+            error,
+            error_age: failed.map(|failed| failed.elapsed()),
             warning: self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         }
     }
@@ -125,25 +132,33 @@ impl StoreCounters {
         self.replies.count(kind);
     }
 
-    /// Records and reports that something in the setup of `store`'s server puts the quota at risk. Each implementation of
-    /// [`Store`] checks its server itself.
+    /// Records and reports that something on `store`'s server puts the quota at risk, or makes requests slow. Each
+    /// implementation of [`Store`] checks its server itself.
     pub fn warn(&self, store: &dyn Store, warning: String) {
         report(&StoreEvent::Warned { store, warning: &warning });
         *self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(warning);
     }
 
-    /// Records `error` as the last error. Errors that [`Store::ask`](super::Store::ask) returns are recorded without
-    /// this: it is for errors that the store deals with itself.
-    pub fn note_error(&self, error: &StoreError) {
-        *self.error() = Some(error.to_string());
+    /// Records the last error that [`Store::ask`](super::Store::ask) has returned.
+    pub(super) fn note_error(&self, error: &StoreError) {
+        *self.error() = Some((error.to_string(), Instant::now()));
     }
 
-    /// Records the failure of a request that is not repeated. `unanswered` is the nanoseconds it took, if it failed
-    /// without an answer.
+    /// A request was answered after failures: the error is over, unless a limiter is in an outage still.
+    pub(super) fn clear_error(&self) {
+        if !self.is_out() {
+            *self.error() = None;
+        }
+    }
+
+    /// Records the failure of a request that is not repeated and took so many nanoseconds.
     #[cfg(feature = "keyed")]
-    pub(crate) fn lose(&self, store: &dyn Store, error: &StoreError, unanswered: Option<u64>) {
+    pub(crate) fn lose(&self, store: &dyn Store, error: &StoreError, took: u64) {
         self.note_error(error);
-        let Some(took) = unanswered else { return };
+        // Otherwise outages of all keys would begin and end with each claim for one key.
+        if error.is_of_one_store() {
+            return;
+        }
         self.outage_nanos.fetch_add(took, Relaxed);
         if !self.is_lost.swap(true, Relaxed) {
             self.outages.fetch_add(1, Relaxed);
@@ -154,6 +169,7 @@ impl StoreCounters {
     /// A request that is not repeated was answered.
     pub(super) fn end_lost(&self, store: &dyn Store) {
         if self.is_lost.load(Relaxed) && self.is_lost.swap(false, Relaxed) {
+            self.clear_error();
             self.report_return(store);
         }
     }
@@ -180,8 +196,7 @@ impl StoreCounters {
 
     /// Reports the end of an outage, if no limiter is in one any more.
     fn report_return(&self, store: &dyn Store) {
-        let is_out = self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed);
-        if !is_out && self.is_reported.swap(false, Relaxed) {
+        if !self.is_out() && self.is_reported.swap(false, Relaxed) {
             report(&StoreEvent::OutageEnded { store });
         }
     }
@@ -193,7 +208,11 @@ impl StoreCounters {
         report(&StoreEvent::Lost { store, excess });
     }
 
-    pub(crate) fn error(&self) -> MutexGuard<'_, Option<String>> {
+    fn is_out(&self) -> bool {
+        self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed)
+    }
+
+    fn error(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
         self.error.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

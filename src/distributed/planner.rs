@@ -41,7 +41,7 @@ pub(crate) struct RefillPlanner {
     pub(crate) quota: usize,
     terms: QuotaTerms,
     pub(crate) outage: Outage,
-    /// True while the store cannot be reached.
+    /// True while the store cannot be reached, or answers with errors.
     pub(crate) is_out: bool,
     /// Set while the store refuses the quota of this node.
     pub(crate) conflict: Option<QuotaConflict>,

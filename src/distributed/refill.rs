@@ -107,7 +107,7 @@ impl Core {
             && self.look_at(|state, rovers, sample| !state.supply.is_paused() && state.is_at_rest(rovers, sample.now))
     }
 
-    /// The store cannot be reached, or refuses the limiter's quota because of `conflict`.
+    /// The store cannot be reached or answers with an error, or refuses the limiter's quota because of `conflict`.
     pub(crate) fn lose(&self, conflict: Option<QuotaConflict>) {
         self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now, conflict));
     }

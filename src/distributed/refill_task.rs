@@ -197,6 +197,10 @@ async fn persist(
             Ok(answer) => {
                 tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
                 note(store, &ask, &answer);
+                drop(outage);
+                if failures > 0 {
+                    tally.clear_error();
+                }
                 return Persisted::Answered(ask, answer, sent);
             }
             Err(error) => error,
@@ -205,13 +209,12 @@ async fn persist(
         // A conflict changes nothing in the store either.
         is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none();
         failures = failures.saturating_add(1);
-        tally.note_error(&error);
-        if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
+        if conflict.is_none() {
             outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
         } else {
-            // The store is reachable and refuses.
             outage = None;
         }
+        tally.note_error(&error);
         match core.upgrade() {
             Some(core) => core.lose(conflict),
             None => return Persisted::LimiterGone,
@@ -242,7 +245,7 @@ pub(crate) enum Replan {
     Look,
 }
 
-/// The time for which a store cannot be reached, added to the counters as it passes.
+/// The time for which a store cannot be reached, or answers with errors, added to the counters as it passes.
 struct Outage<'a> {
     store: &'a dyn Store,
     counted: Instant,

@@ -16,12 +16,16 @@ pub enum ReplyKind {
     /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key. PostgreSQL: 42501 or class 28.
     NoPermission,
     /// `BUSY`: the server runs a script that does not end. PostgreSQL: the row of the store stays locked (55P03), a
-    /// statement timeout (57014), class 40.
+    /// statement timeout (57014), or conflicts with other transactions in several attempts (class 40).
     Busy,
     /// `NOSCRIPT`: the server had forgotten the script, and it was sent again. This alone is not a failure.
     NoScript,
     /// `READONLY`: the server is a replica. PostgreSQL: 25006.
     ReadOnly,
+    /// `NOREPLICAS`: fewer replicas follow the server than it needs to write.
+    NoReplicas,
+    /// `MISCONF`: the server cannot save its data to the disk.
+    NotSaved,
     /// `LOADING`, `MASTERDOWN`, `CLUSTERDOWN` or `TRYAGAIN`: the server does not serve the key at the moment.
     Unavailable,
     /// The store's hash holds a field that no node wrote. The script removed it.
@@ -35,13 +39,15 @@ pub enum ReplyKind {
 
 impl ReplyKind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::OutOfMemory,
         Self::WrongType,
         Self::NoPermission,
         Self::Busy,
         Self::NoScript,
         Self::ReadOnly,
+        Self::NoReplicas,
+        Self::NotSaved,
         Self::Unavailable,
         Self::ForeignField,
         Self::Damaged,
@@ -49,7 +55,6 @@ impl ReplyKind {
     ];
 
     /// The name in reports and series.
-    #[cfg(any(feature = "serde", feature = "metrics"))]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OutOfMemory => "out_of_memory",
@@ -58,39 +63,20 @@ impl ReplyKind {
             Self::Busy => "busy",
             Self::NoScript => "no_script",
             Self::ReadOnly => "read_only",
+            Self::NoReplicas => "no_replicas",
+            Self::NotSaved => "not_saved",
             Self::Unavailable => "unavailable",
             Self::ForeignField => "foreign_field",
             Self::Damaged => "damaged",
             Self::Other => "other",
         }
     }
-
-    fn advice(self) -> &'static str {
-        match self {
-            Self::OutOfMemory => {
-                "raise `maxmemory`, or allow eviction of other keys (PostgreSQL: give it more memory or disk)"
-            }
-            Self::WrongType => "rename the store, or delete the key that holds something else",
-            Self::NoPermission => {
-                "allow the user EVAL, EVALSHA and the keys `tollgate:*` (PostgreSQL: grant the rights on the table `tollgate`)"
-            }
-            Self::Busy => {
-                "end the running script with SCRIPT KILL (PostgreSQL: end the transaction that locks the store's row)"
-            }
-            Self::NoScript => "the script is sent again",
-            Self::ReadOnly => "point the address to the master",
-            Self::Unavailable => "the request is repeated until the server serves the key",
-            Self::ForeignField => "the field was removed: find the software that wrote it",
-            Self::Damaged => "delete the key, which grants a burst again, and find the software that wrote the field",
-            Self::Other => "see the server's documentation",
-        }
-    }
 }
 
 impl fmt::Display for ReplyKind {
-    /// Writes the advice for this kind of error.
+    /// Writes the name of the kind in reports and series.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.advice())
+        f.write_str(self.name())
     }
 }
 

@@ -6,11 +6,15 @@ use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
 use crate::pacer::Pacer;
 use std::task::{Context, Poll, ready};
+use tokio::task::coop::has_budget_remaining;
 
 /// The default chunk is the burst divided by this number, so that this many connections can start at the same instant.
 const PER_BURST: u64 = 16;
 /// The largest default chunk: about the amount that a socket takes in one call.
 const MOST: u64 = 64 << 10;
+/// A direction that has paid for nothing for this many nanoseconds is idle. That is longer than a caller waits for its
+/// next bytes while it transfers, and short beside the life of a connection.
+const IDLE: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Chunks<L: AsLimiter> {
@@ -21,12 +25,36 @@ pub(super) struct Chunks<L: AsLimiter> {
     size: u64,
     /// True once a claim had to wait. Before that, the chunk size delays no caller.
     waited: bool,
+    /// The chunk that bytes are paid from.
+    chunk: Option<Chunk<L>>,
+    /// When bytes were last paid for, in the limiter's time.
+    paid_at: Option<u64>,
+}
+
+/// A grant whose tokens are used one after the other. Dropping it refunds those that are left.
+#[derive(Debug)]
+struct Chunk<L: AsLimiter> {
+    grant: OwnedGrant<L>,
+    used: u64,
+}
+
+impl<L: AsLimiter> Chunk<L> {
+    fn left(&self) -> usize {
+        usize::try_from(self.grant.cost().saturating_sub(self.used)).unwrap_or(usize::MAX)
+    }
+}
+
+impl<L: AsLimiter> Drop for Chunk<L> {
+    fn drop(&mut self) {
+        // The bytes that used tokens have passed: a panic of the clock here could not undo that.
+        self.grant.settle_anyway(self.used);
+    }
 }
 
 impl<L: AsLimiter> Chunks<L> {
     pub(super) fn new(limiter: &L, fixed: Option<u64>) -> Self {
         let size = fixed.unwrap_or_else(|| derived(limiter));
-        Self { pacer: Pacer::new(limiter), fixed, size, waited: false }
+        Self { pacer: Pacer::new(limiter), fixed, size, waited: false, chunk: None, paid_at: None }
     }
 
     pub(super) fn fix(&mut self, size: u64) {
@@ -34,23 +62,49 @@ impl<L: AsLimiter> Chunks<L> {
         self.size = size;
     }
 
-    /// Returns how many of the `wanted` bytes the next claim is for.
-    pub(super) fn of(&mut self, wanted: usize) -> usize {
+    fn size(&mut self) -> u64 {
         if std::mem::take(&mut self.waited) {
             self.size = self.fixed.unwrap_or_else(|| derived(self.pacer.limiter()));
         }
-        usize::try_from(self.size).map_or(wanted, |size| size.min(wanted))
+        self.size
     }
 
-    /// Continues the current claim, or claims a chunk of `wanted`. The grant's cost is the number of bytes.
-    pub(super) fn poll_claim(
-        &mut self,
-        cx: &mut Context<'_>,
-        wanted: usize,
-    ) -> Poll<Result<OwnedGrant<L>, ConsumeError>> {
+    /// Returns how many of the `wanted` bytes to transfer at once.
+    pub(super) fn of(&mut self, wanted: usize) -> usize {
+        let size = usize::try_from(self.size()).unwrap_or(usize::MAX);
+        self.chunk.as_ref().map_or(size, Chunk::left).min(wanted)
+    }
+
+    /// Pays for `wanted` bytes, at least 1, or for fewer. Returns how many of them may pass now; the caller then reports
+    /// how many [did](Self::spend).
+    ///
+    /// A direction in use claims a whole chunk at a time, whatever the caller's sizes are, so that connections which wait
+    /// in one queue get the same in each turn. After a pause the first claim is for the bytes at hand: an occasional
+    /// message holds no tokens that it does not use.
+    pub(super) fn poll_pay(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, ConsumeError>> {
+        let core = self.pacer.limiter().scope().core();
+        let (now, capped) = (core.time.now(), core.capped);
+        let is_idle = self.paid_at.is_none_or(|at| now.saturating_sub(at) > IDLE);
+        if is_idle {
+            self.refund();
+        }
+        let chunk = match self.chunk.take() {
+            Some(chunk) => chunk,
+            None => {
+                let most = if is_idle || capped { wanted as u64 } else { u64::MAX };
+                Chunk { grant: ready!(self.poll_claim(cx, most))?, used: 0 }
+            }
+        };
+        let paid = chunk.left().min(wanted);
+        (self.chunk, self.paid_at) = (Some(chunk), Some(now));
+        Poll::Ready(Ok(paid))
+    }
+
+    /// Continues the current claim, or claims a chunk of at most `most` tokens.
+    fn poll_claim(&mut self, cx: &mut Context<'_>, most: u64) -> Poll<Result<OwnedGrant<L>, ConsumeError>> {
         loop {
-            let chunk = self.of(wanted) as u64;
-            let answer = self.pacer.poll_claim(cx, || chunk);
+            let cost = self.size().min(most);
+            let answer = self.pacer.poll_claim(cx, || cost);
             self.waited |= answer.is_pending();
             match ready!(answer) {
                 // The in-flight cap was lowered, or is below the chunk size that the user set.
@@ -60,7 +114,32 @@ impl<L: AsLimiter> Chunks<L> {
         }
     }
 
-    /// Leaves the queue, if it waits there.
+    /// `bytes` of those paid for have passed. With an in-flight cap the rest is refunded at once: other callers may wait
+    /// for it.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        if let Some(chunk) = &mut self.chunk {
+            chunk.used += bytes as u64;
+            if chunk.left() == 0 || self.pacer.limiter().scope().core().capped {
+                self.refund();
+            }
+        }
+    }
+
+    /// The inner reader or writer has `ended` or failed, or is not ready: refunds what is left of the chunk. A peer that
+    /// does nothing holds no tokens. An inner type that only gives way to other tasks is polled again at once, and the
+    /// chunk stays.
+    pub(super) fn stall(&mut self, ended: bool) {
+        if ended || has_budget_remaining() {
+            self.refund();
+        }
+    }
+
+    /// Refunds what is left of the chunk.
+    pub(super) fn refund(&mut self) {
+        self.chunk = None;
+    }
+
+    /// Leaves the queue, if a claim waits there or was granted since.
     pub(super) fn cancel(&mut self) {
         self.pacer.cancel();
     }

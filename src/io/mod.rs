@@ -2,7 +2,7 @@
 //!
 //! [`PaceIoExt::pace_bytes`] wraps a connection, a file, or one half of either, so that its bytes pass at the rate of
 //! a limiter, in both directions or in one. Wrappers that share a limiter share its one queue: they take turns, each
-//! for a chunk.
+//! for a chunk, and so get equal shares, whatever sizes they read and write.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,26 +40,36 @@
 //!
 //! * **A read pays for the bytes it got**, never for the bytes it asked for. Bytes are read first, at most a chunk,
 //!   straight into the caller's buffer. If their tokens are not available at once, the bytes move to an internal
-//!   buffer until they are. A silent peer holds no tokens and no place in the queue.
-//! * **A write is paid for before it happens**, a chunk at a time. Tokens for bytes that the inner writer does not
-//!   take are refunded at once, all of them if it takes nothing, so a peer that does not read holds no tokens either.
-//!   The limiter's guarantee therefore holds for the bytes that pass, and not only for the grants.
+//!   buffer until they are.
+//! * **A write is paid for before it happens**. It may take fewer bytes than it was given, as any `AsyncWrite` may.
+//! * **Tokens that are left of a chunk are kept** for the next bytes of this direction. They are refunded when the inner
+//!   reader or writer is not ready, ends or fails, at `shutdown`, and when the wrapper is dropped. So a silent peer, and
+//!   a peer that does not read, hold no tokens. If nothing was paid for during a second, the next read or write first
+//!   refunds them; until then an idle connection holds less than a chunk.
+//! * The limiter's guarantee holds for the grants, less the refunds. The bytes that pass during a window can exceed it by
+//!   what the connections kept when the window began: less than a chunk each.
 //! * Neither `flush` nor `shutdown` waits for tokens: everything that was reported as written has been paid for.
 //! * Futures that read or write can be dropped at any time: the wrapper keeps the bytes that were read, and its place
-//!   in the queue. A write that kept its place leaves the queue at `shutdown`, or when the wrapper is dropped. Until
-//!   then, up to a chunk of tokens may be granted to it and stay unused.
+//!   in the queue, for the next read or write. A write that is given up leaves the queue at `flush`, at `shutdown`, or
+//!   when the wrapper is dropped. A read does not make it leave, because the other half of a connection may wait to
+//!   write. Until then, up to a chunk of tokens may be granted to it and stay unused.
 //! * If the limiter refuses (it is closed, or its queue is full), the call returns an [`io::Error`]. Its
 //!   [`get_ref`](std::io::Error::get_ref) is a [`ConsumeError`]. No byte is lost: bytes that were read and not
 //!   returned are in [`into_parts`](PacedIo::into_parts).
 //!
 //! # Chunks
 //!
-//! The queue is strict, so a small write waits for the chunks that entered before it, one per connection. The chunk
-//! size decides how long that is. By default it is a 16th of the smallest burst (of a quota, or of a
-//! ceiling of the class), but at most 64 KiB and at most the
-//! in-flight cap; [`chunk`](PacedIo::chunk) sets another size. The default follows changes of the quotas. However, a
-//! chunk that waits while the cap is lowered below it blocks the queue until the cap is raised or the wrapper is
-//! dropped.
+//! A direction claims a whole chunk at a time: a large write passes in pieces of a chunk, and small writes share one. After
+//! a second without payment, the first claim is only for the bytes at hand, so occasional messages claim what they use.
+//!
+//! The queue is strict, so a small write waits for the chunks that entered before it, one per connection, and then for its
+//! own chunk. The chunk size decides how long that is. By default it is a 16th of the smallest burst (of a quota, or of a
+//! ceiling of the class), but at most 64 KiB and at most the in-flight cap; [`chunk`](PacedIo::chunk) sets another size.
+//! The default follows changes of the quotas.
+//!
+//! With an in-flight cap, each claim is for the bytes at hand, and nothing is kept, because kept tokens would be in flight:
+//! shares are then as large as the reads and writes, up to a chunk. A chunk that waits while the cap is lowered below it
+//! blocks the queue until the cap is raised or the wrapper is dropped.
 
 mod chunks;
 mod paced;

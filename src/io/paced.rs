@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// # Cancel safety
 ///
 /// Futures that poll it can be dropped at any time: it keeps the bytes that were read, and its place in the queue.
-/// Dropping it leaves the queue, and no token is lost.
+/// Dropping it leaves the queue and refunds the tokens that it has not used.
 ///
 /// # Panics
 ///
@@ -56,8 +56,8 @@ impl<T> PacedIo<T> {
 }
 
 impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
-    /// Paces reads by `limiter`, in place of the limiter that paced them before. Bytes that were read already and still
-    /// wait for that limiter are charged to the new one.
+    /// Paces reads by `limiter`, in place of the limiter that paced them before. Bytes that were read already and not
+    /// returned are charged to the new one.
     #[must_use = "this returns the changed wrapper"]
     pub fn reads<L: AsLimiter>(self, limiter: &L) -> PacedIo<T, L, W> {
         let Self { inner, reading: before, writing, chunk } = self;
@@ -76,10 +76,12 @@ impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
         PacedIo { inner, reading, writing: Some(Writing::new(limiter, chunk)), chunk }
     }
 
-    /// Sets the most bytes that are claimed at once, in each direction; 0 counts as 1. The last call counts.
+    /// Sets how many bytes are claimed at once, in each direction; 0 counts as 1. The last call counts. Connections get
+    /// equal shares if they have equal chunks.
     ///
-    /// Smaller chunks let other callers pass sooner. Larger chunks cost less, because each chunk is a call of the
-    /// inner reader or writer. A chunk above the burst is granted as a whole, once enough tokens are minted for it.
+    /// Smaller chunks let other callers pass sooner. Larger chunks cost less, because a claim and a call of the inner
+    /// reader or writer are for one chunk at most. A chunk above the burst is granted as a whole, once enough tokens are
+    /// minted for it.
     #[must_use = "this returns the changed wrapper"]
     pub fn chunk(mut self, bytes: usize) -> Self {
         let bytes = bytes.max(1) as u64;
@@ -147,16 +149,23 @@ impl<T: AsyncWrite, R: AsLimiter, W: AsLimiter> AsyncWrite for PacedIo<T, R, W> 
         self.inner.is_write_vectored()
     }
 
+    /// Flushes the inner writer. A caller that flushes has given up a write that still waits, so that write leaves the
+    /// queue.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().inner.poll_flush(cx)
+        let this = self.project();
+        if let Some(writing) = this.writing {
+            writing.chunks.cancel();
+        }
+        this.inner.poll_flush(cx)
     }
 
-    /// Shuts the inner writer down. Nothing will be written any more, so a write that was dropped while it waited
-    /// leaves the queue.
+    /// Shuts the inner writer down. Nothing will be written any more, so a write that still waits leaves the queue, and
+    /// tokens that are left are refunded.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         if let Some(writing) = this.writing {
             writing.chunks.cancel();
+            writing.chunks.refund();
         }
         this.inner.poll_shutdown(cx)
     }

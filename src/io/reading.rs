@@ -18,19 +18,17 @@ pub(super) struct Reading<L: AsLimiter> {
     /// The bytes that were read and not returned, beginning at `start`.
     aside: Vec<u8>,
     start: usize,
-    /// How many of these bytes are paid for.
-    paid: usize,
 }
 
 impl<L: AsLimiter> Reading<L> {
     pub(super) fn new(limiter: &L, chunk: Option<u64>) -> Self {
-        Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0, paid: 0 }
+        Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0 }
     }
 
-    /// Takes over the bytes that `before` read, and how many of them are paid for.
+    /// Takes over the bytes that `before` read.
     pub(super) fn continue_from(self, before: Reading<impl AsLimiter>) -> Self {
-        let Reading { aside, start, paid, .. } = before;
-        Self { aside, start, paid, ..self }
+        let Reading { aside, start, .. } = before;
+        Self { aside, start, ..self }
     }
 
     /// The bytes that were read and not returned.
@@ -52,14 +50,16 @@ impl<L: AsLimiter> Reading<L> {
         }
         let most = self.chunks.of(buf.remaining());
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
-        ready!(inner.poll_read(cx, &mut part))?;
+        let answer = inner.poll_read(cx, &mut part);
         let got = part.filled().len();
-        if got == 0 {
-            return Poll::Ready(Ok(()));
+        if got == 0 || !matches!(answer, Poll::Ready(Ok(()))) {
+            self.chunks.stall(answer.is_ready());
+            return answer;
         }
-        match self.chunks.poll_claim(cx, got) {
+        match self.chunks.poll_pay(cx, got) {
             // The chunk may have become smaller than the read.
-            Poll::Ready(Ok(grant)) if grant.cost() >= got as u64 => {
+            Poll::Ready(Ok(paid)) if paid >= got => {
+                self.chunks.spend(got);
                 buf.advance(got);
                 Poll::Ready(Ok(()))
             }
@@ -67,8 +67,7 @@ impl<L: AsLimiter> Reading<L> {
                 self.start = 0;
                 self.aside.clear();
                 self.aside.extend_from_slice(part.filled());
-                let grant = ready!(answer)?;
-                self.paid = grant.cost() as usize;
+                ready!(answer)?;
                 self.poll_hand_out(cx, buf)
             }
         }
@@ -79,14 +78,11 @@ impl<L: AsLimiter> Reading<L> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.paid == 0 {
-            let wanted = self.aside().len();
-            self.paid = ready!(self.chunks.poll_claim(cx, wanted))?.cost() as usize;
-        }
-        let part = self.paid.min(buf.remaining());
+        let paid = ready!(self.chunks.poll_pay(cx, self.aside().len()))?;
+        let part = paid.min(buf.remaining());
         buf.put_slice(&self.aside()[..part]);
         self.start += part;
-        self.paid -= part;
+        self.chunks.spend(part);
         Poll::Ready(Ok(()))
     }
 }

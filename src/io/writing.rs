@@ -1,11 +1,10 @@
-//! The writing direction: pay, write, refund the bytes that were not taken.
+//! The writing direction: pay, write, count the bytes that were taken.
 //!
 //! Writing first and paying later is not possible: bytes that were written must be reported as written, and a caller
 //! that gets `Pending` may come back with other bytes or not at all.
 
 use super::chunks::Chunks;
 use crate::as_limiter::AsLimiter;
-use crate::grant::OwnedGrant;
 use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -34,9 +33,8 @@ impl<L: AsLimiter> Writing<L> {
         if buf.is_empty() {
             return inner.poll_write(cx, buf);
         }
-        let grant = ready!(self.chunks.poll_claim(cx, buf.len()))?;
-        let part = &buf[..paid_of(&grant, buf.len())];
-        settled(grant, inner.poll_write(cx, part))
+        let paid = ready!(self.chunks.poll_pay(cx, buf.len()))?;
+        self.spent(inner.poll_write(cx, &buf[..paid]))
     }
 
     pub(super) fn poll_write_vectored<W: AsyncWrite>(
@@ -54,15 +52,18 @@ impl<L: AsLimiter> Writing<L> {
         if total == 0 {
             return inner.poll_write_vectored(cx, bufs);
         }
-        let grant = ready!(self.chunks.poll_claim(cx, total))?;
-        let parts = cut(bufs, paid_of(&grant, total));
-        settled(grant, inner.poll_write_vectored(cx, &parts))
+        let paid = ready!(self.chunks.poll_pay(cx, total))?;
+        self.spent(inner.poll_write_vectored(cx, &cut(bufs, paid)))
     }
-}
 
-/// Returns how many of `len` bytes may be written: the claim may have been made for another buffer.
-fn paid_of(grant: &OwnedGrant<impl AsLimiter>, len: usize) -> usize {
-    usize::try_from(grant.cost()).map_or(len, |paid| paid.min(len))
+    /// Counts the bytes that the inner writer has taken.
+    fn spent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(taken)) => self.chunks.spend(*taken),
+            other => self.chunks.stall(other.is_ready()),
+        }
+        written
+    }
 }
 
 /// Returns the first `most` bytes of `bufs`, or less if there are more than `MAX_SLICES` buffers.
@@ -74,13 +75,4 @@ fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SL
         (!part.is_empty()).then(|| IoSlice::new(part))
     });
     parts.take(MAX_SLICES).collect()
-}
-
-/// Refunds the tokens of bytes that were not taken. If the wrapper kept the tokens until the peer reads again, many
-/// such wrappers together could exceed the limiter's burst when their peers read at one instant.
-fn settled(mut grant: OwnedGrant<impl AsLimiter>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-    let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
-    // The bytes are written: a panic here could not undo that.
-    grant.settle_anyway(taken as u64);
-    written
 }

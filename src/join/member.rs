@@ -114,9 +114,9 @@ impl<'a, L: Handle> Member<'a, L> {
 
     pub(super) fn cancel(&mut self) {
         if let Some(number) = self.number.take() {
-            self.core().cancel_part(number, self.cost);
+            self.core().cancel_part(number, self.scope.class(), self.cost);
         } else if self.granted.take().is_some() {
-            self.core().give_back(self.cost);
+            self.core().give_back(self.scope.class(), self.cost);
         }
         self.empty_place();
     }

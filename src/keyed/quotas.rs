@@ -39,7 +39,8 @@ impl Quotas {
     /// Adds a quota with a name, by which reports of refusals distinguish the quotas.
     ///
     /// Each distinct name stays in memory for the life of the process, once, however often it is used: name the kind of
-    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key.
+    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key. Once all names take a megabyte,
+    /// refusals leave out new ones and tell the index of the quota alone.
     #[must_use = "this returns the changed quotas"]
     pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.and((Some(name.into()), quota))

@@ -97,11 +97,11 @@ instruments! {
     STORE_NODES: Gauge "rate_limit_store_nodes" = "rate_limit.store.nodes" in "{limiter}",
         "Limiters that share the store, on all machines.";
     STORE_OUT: UpDownCounter "rate_limit_store_out" = "rate_limit.store.out" in "{outage}",
-        "1 while the store cannot be reached.";
+        "1 during an outage: the store cannot be reached, or answers with errors.";
     STORE_OUTAGES: Counter "rate_limit_store_outages_total" = "rate_limit.store.outages" in "{outage}",
-        "How many times a limiter could not reach the store.";
+        "How many outages limiters have met.";
     STORE_OUTAGE: Gauge "rate_limit_store_outage_seconds" = "rate_limit.store.outage" in "s",
-        "For how long the store could not be reached, all outages together.";
+        "For how long limiters were in an outage, all outages together.";
     STORE_LOSSES: Counter "rate_limit_store_losses_total" = "rate_limit.store.losses" in "{loss}",
         "How many times a limiter found that the store had lost its state.";
     STORE_EXCESS: Counter "rate_limit_store_excess_tokens_total" = "rate_limit.store.excess_tokens" in "{token}",

@@ -51,10 +51,14 @@ impl Observer for Spans {
         use super::StoreEvent::{Lost, OutageBegan, OutageEnded, Warned};
         match event {
             OutageBegan { store, error } => {
-                tracing::warn!(target: TARGET, { rate_limit.store.name = ?store }, "store out of reach: {error}");
+                tracing::warn!(
+                    target: TARGET,
+                    { rate_limit.store.name = ?store, error.type = error.name() },
+                    "outage of the store begins: {error}"
+                );
             }
             OutageEnded { store } => {
-                tracing::info!(target: TARGET, { rate_limit.store.name = ?store }, "store answers again");
+                tracing::info!(target: TARGET, { rate_limit.store.name = ?store }, "outage of the store is over");
             }
             Warned { store, warning } => {
                 tracing::warn!(target: TARGET, { rate_limit.store.name = ?store }, "{warning}")

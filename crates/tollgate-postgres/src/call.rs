@@ -1,6 +1,6 @@
 //! A request of a node as a call of the function, and the row that it returns.
 
-use crate::reply::{Failed, chain};
+use crate::reply::{DAMAGED, Failed, chain};
 use crate::server::{ASK, Lent};
 use deadpool_postgres::tokio_postgres::Row;
 use deadpool_postgres::tokio_postgres::types::ToSql;
@@ -53,7 +53,7 @@ pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &At
 pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
     let numbers: Vec<i64> = row.try_get(0).map_err(|error| StoreError::Reply {
         kind: ReplyKind::Damaged,
-        message: format!("a row of the store was overwritten: {}", chain(&error)),
+        message: format!("a row of the store was overwritten, {}: {DAMAGED}", chain(&error)),
     })?;
     let quota = |numbers: &[i64]| -> Option<QuotaTerms> {
         let numbers: [i64; 6] = numbers.try_into().ok()?;
@@ -61,7 +61,7 @@ pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreErr
     };
     let damaged = || StoreError::Reply {
         kind: ReplyKind::Damaged,
-        message: format!("the function returned {numbers:?}, which is no answer"),
+        message: format!("the function returned {numbers:?}, which is no answer: {DAMAGED}"),
     };
     match numbers[..] {
         [-1, owed] => {

@@ -29,6 +29,10 @@
 //! locks the row of the store, reads its clock, moves the bucket and answers. The lock is not held while the network is
 //! waited for.
 //!
+//! Where `default_transaction_isolation` is stricter than `read committed`, requests for one store conflict. Such a request
+//! is repeated in a `read committed` transaction, which takes three round trips more, and
+//! [`connect`](PostgresStore::connect) warns ([`StoreSnapshot::warning`]).
+//!
 //! With `synchronous_commit = on`, the lock is held until the disk has the transaction, and one store answers no more
 //! requests than the disk can flush. `?options=-c%20synchronous_commit=off` at the end of the server's address lifts
 //! that. A crash
@@ -96,8 +100,8 @@ struct Readme;
 ///
 /// Connections come from a pool of deadpool-postgres. A connection that breaks, or does not answer a request within
 /// the time set by [`answer_timeout`](Self::answer_timeout), is closed and replaced. What callers see while the server
-/// cannot be reached is the choice of [`outage`](Self::outage). Errors of the server are typed and counted by
-/// [kind](ReplyKind).
+/// cannot be reached, or answers with errors, is the choice of [`outage`](Self::outage). Errors of the server are typed and
+/// counted by [kind](ReplyKind).
 ///
 /// All stores that were made from one share its connections and a [circuit breaker](tollgate::distributed::Breaker).
 /// If the server does not answer for the answer timeout, or cannot write, the circuit opens: no requests are sent until
@@ -120,7 +124,7 @@ struct Readme;
 /// # Poolers
 ///
 /// Statements are prepared once per connection. A pooler in front of the server must keep them: PgBouncer 1.21 or later
-/// does, with `max_prepared_statements`.
+/// does, with `max_prepared_statements`. Behind an older one requests fail, and the error says why.
 ///
 /// # Paused time
 ///
@@ -159,7 +163,7 @@ impl PostgresStore {
     pub async fn over(pool: Pool, name: &str) -> Result<Self, StoreError> {
         let store = Self::lazy(pool, name)?;
         match timeout(ANSWER_TIMEOUT, probe(&store.database.pool)).await {
-            Ok(probed) => probed?,
+            Ok(probed) => probed?.into_iter().for_each(|warning| store.tally.warn(&store, warning)),
             Err(_) => return Err(silent(ANSWER_TIMEOUT)),
         }
         Ok(store)

@@ -1,7 +1,6 @@
 //! Errors of PostgreSQL, by kind.
 
 use deadpool_postgres::tokio_postgres::Error;
-use deadpool_postgres::tokio_postgres::error::SqlState;
 use tollgate::distributed::{ReplyKind, StoreError};
 
 /// Why an attempt failed.
@@ -15,15 +14,11 @@ pub(super) enum Failed {
 impl Failed {
     pub(super) fn of(error: &Error) -> Self {
         let Some(reply) = error.as_db_error() else { return Self::Broken(chain(error)) };
-        let (code, message) = (reply.code(), format!("{} {}", reply.code().code(), reply.message()));
-        match kind_of(code) {
-            // The server ends this connection: another one may be answered.
-            ReplyKind::Unavailable => Self::Broken(message),
-            kind if is_missing(code) => {
-                Self::Reply(kind, format!("{message}: run the migration, `tollgate_postgres::MIGRATION`"))
-            }
-            kind => Self::Reply(kind, message),
-        }
+        let code = reply.code().code();
+        let (kind, advice) = judge(code);
+        let message = format!("`{code} {}`: {advice}", reply.message());
+        // The server ends this connection: another one may be answered.
+        if kind == ReplyKind::Unavailable { Self::Broken(message) } else { Self::Reply(kind, message) }
     }
 
     pub(super) fn into_error(self) -> StoreError {
@@ -34,28 +29,53 @@ impl Failed {
     }
 }
 
-/// Whether the migration did not run, or not in this schema.
-fn is_missing(code: &SqlState) -> bool {
-    [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME].contains(code)
-}
+/// What to do about rows that no request wrote.
+pub(super) const DAMAGED: &str =
+    "delete the rows of the store, which grants a burst again, and find the software that wrote them";
 
-fn kind_of(code: &SqlState) -> ReplyKind {
-    let code = code.code();
+/// The kind of an error with this code, and what to do.
+fn judge(code: &str) -> (ReplyKind, &'static str) {
     match (code.get(..2).unwrap_or_default(), code) {
         // Read-only transaction: a standby.
-        (_, "25006") => ReplyKind::ReadOnly,
+        (_, "25006") => (
+            ReplyKind::ReadOnly,
+            "list all servers in the address, with `target_session_attrs=read-write`, or let the user write",
+        ),
         // Insufficient privilege; invalid authorization.
-        (_, "42501") | ("28", _) => ReplyKind::NoPermission,
+        (_, "42501") | ("28", _) => {
+            (ReplyKind::NoPermission, "correct the user and the password, or grant the rights of docs/operations.md")
+        }
         // Too many connections; shutdown, crash, start; the session was idle for too long.
-        (_, "53300") | (_, "57P01" | "57P02" | "57P03" | "57P05") | ("08", _) => ReplyKind::Unavailable,
-        // Out of memory or of space on the disk.
-        ("53", _) => ReplyKind::OutOfMemory,
-        // The row stays locked; a statement timeout; a conflict with another transaction.
-        (_, "55P03" | "57014") | ("40", _) => ReplyKind::Busy,
+        (_, "53300") | (_, "57P01" | "57P02" | "57P03" | "57P05") | ("08", _) => {
+            (ReplyKind::Unavailable, "the request is repeated over another connection")
+        }
+        ("53", _) => (ReplyKind::OutOfMemory, "give the server more memory or disk"),
+        (_, "55P03") => {
+            (ReplyKind::Busy, "end the transaction that locks the rows of the store, with `pg_terminate_backend`")
+        }
+        (_, "57014") => (ReplyKind::Busy, "raise the `statement_timeout` of the user"),
+        (CONFLICT, _) => (ReplyKind::Busy, "end the other transactions that write the rows of the store"),
         // Numbers that no request of a node leads to.
-        ("22" | "23", _) => ReplyKind::Damaged,
-        _ => ReplyKind::Other,
+        ("22" | "23", _) => (ReplyKind::Damaged, DAMAGED),
+        // No such table, function, schema.
+        (_, "42P01" | "42883" | "3F000") => {
+            (ReplyKind::Other, "run the migration, `tollgate_postgres::MIGRATION`, in the `search_path` of the user")
+        }
+        // No such prepared statement; there is one already.
+        (_, "26000" | "42P05") => (
+            ReplyKind::Other,
+            "a pooler between loses prepared statements: use PgBouncer 1.21 or later with `max_prepared_statements`, or \
+             `pool_mode=session`, or connect to the server itself",
+        ),
+        _ => (ReplyKind::Other, "see \"PostgreSQL Error Codes\" in its documentation"),
     }
+}
+
+/// The class of serialization failures and deadlocks: the transaction is undone, and may be repeated.
+const CONFLICT: &str = "40";
+
+pub(super) fn is_conflict(error: &Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with(CONFLICT))
 }
 
 /// The error with all its causes: the text of the first alone is "db error".
@@ -92,7 +112,7 @@ mod tests {
             ("", ReplyKind::Other),
             ("5\u{1f600}", ReplyKind::Other),
         ] {
-            assert_eq!(kind_of(&SqlState::from_code(code)), kind, "{code}");
+            assert_eq!(judge(code).0, kind, "{code}");
         }
     }
 }

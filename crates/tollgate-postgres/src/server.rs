@@ -1,8 +1,8 @@
 //! The pool of connections, and what the server must have.
 
-use crate::reply::{Failed, chain};
+use crate::reply::{Failed, chain, is_conflict};
 use deadpool_postgres::tokio_postgres::types::ToSql;
-use deadpool_postgres::tokio_postgres::{Config, NoTls, Row, Statement};
+use deadpool_postgres::tokio_postgres::{Config, Error, IsolationLevel, NoTls, Row, Statement};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use tollgate::distributed::{ReplyKind, StoreError};
 
@@ -15,6 +15,9 @@ pub(super) const ASK: &str = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6, $7, 
 /// The largest number of connections of [`pool`]. One backend of the server answers some thousands of requests a second,
 /// and requests for one store wait for each other in any case.
 const CONNECTIONS: usize = 8;
+
+/// How often a transaction is repeated that conflicts with others.
+const REPEATS: usize = 3;
 
 /// The key of the advisory lock that keeps two migrations apart.
 const MIGRATION_LOCK: i64 = 0x746f_6c6c_6761_7465;
@@ -48,24 +51,35 @@ pub async fn migrate(pool: &Pool) -> Result<(), StoreError> {
     lent.batch(&text).await.map_err(Failed::into_error)
 }
 
-/// Checks what requests need: the migration, the rights, and a server that writes.
-pub(super) async fn probe(pool: &Pool) -> Result<(), StoreError> {
+/// Checks what requests need: the migration, the rights, and a server that writes. Returns a warning about settings that
+/// make them slow.
+pub(super) async fn probe(pool: &Pool) -> Result<Option<String>, StoreError> {
     let lent = Lent::from(pool).await.map_err(Failed::into_error)?;
     lent.prepare(ASK).await.map_err(Failed::into_error)?;
-    let rights = "SELECT pg_is_in_recovery(), array(
+    let asked = "SELECT pg_is_in_recovery(), array(
         SELECT needed FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
-        WHERE NOT has_table_privilege('tollgate', needed))";
-    let row = lent.call(rights, &[]).await.map_err(Failed::into_error)?;
+        WHERE NOT has_table_privilege('tollgate', needed)),
+        current_setting('default_transaction_isolation'), quote_ident(session_user)";
+    let row = lent.call(asked, &[]).await.map_err(Failed::into_error)?;
     let (is_standby, missing): (bool, Vec<String>) = (row.get(0), row.get(1));
+    let (isolation, user): (String, String) = (row.get(2), row.get(3));
     if is_standby {
-        let message = "the server is a standby, which cannot write".to_owned();
+        let message = "it is a standby, which cannot write: connect to the primary".to_owned();
         return Err(StoreError::Reply { kind: ReplyKind::ReadOnly, message });
     }
     if !missing.is_empty() {
-        let message = format!("the user lacks the rights {} on the table `tollgate`", missing.join(", "));
+        let rights = missing.join(", ");
+        let message =
+            format!("{user} lacks {rights} on the table `tollgate`: run `GRANT {rights} ON tollgate TO {user}`");
         return Err(StoreError::Reply { kind: ReplyKind::NoPermission, message });
     }
-    Ok(())
+    let conflicts = ["repeatable read", "serializable"].contains(&&*isolation);
+    Ok(conflicts.then(|| {
+        format!(
+            "`default_transaction_isolation` is `{isolation}`, so requests for one store conflict and are repeated: run \
+             `ALTER ROLE {user} SET default_transaction_isolation = 'read committed'`"
+        )
+    }))
 }
 
 /// A connection of the pool. It goes back if its request was answered. Otherwise it is closed: a request that was not
@@ -105,14 +119,31 @@ impl Lent {
         self.object().prepare_cached(text).await.map_err(|error| Failed::of(&error))
     }
 
-    /// Runs a statement that returns one row, and gives the connection back.
+    /// Runs a statement that returns one row, and gives the connection back. Repeats it if it conflicts with another
+    /// transaction and was undone.
     pub(super) async fn run(
         mut self,
         statement: &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, Failed> {
-        let result = self.object().query_one(statement, parameters).await;
+        let mut result = self.object().query_one(statement, parameters).await;
+        for _ in 0..REPEATS {
+            if !result.as_ref().is_err_and(is_conflict) {
+                break;
+            }
+            result = self.run_committed(statement, parameters).await;
+        }
         self.judge(result)
+    }
+
+    /// Runs the statement in a transaction that waits for others, whatever the default is at this server. It takes two
+    /// round trips more, so it is only the repeat.
+    async fn run_committed(&mut self, statement: &Statement, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
+        let object = self.0.as_mut().expect("the connection is there until it goes back");
+        let transaction = object.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        let row = transaction.query_one(statement, parameters).await?;
+        transaction.commit().await?;
+        Ok(row)
     }
 
     pub(super) async fn call(mut self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row, Failed> {
@@ -128,7 +159,7 @@ impl Lent {
     }
 
     /// Gives the connection back, unless it is broken or leads to a server that cannot write.
-    fn judge<T>(&mut self, result: Result<T, deadpool_postgres::tokio_postgres::Error>) -> Result<T, Failed> {
+    fn judge<T>(&mut self, result: Result<T, Error>) -> Result<T, Failed> {
         let result = result.map_err(|error| Failed::of(&error));
         if !matches!(result, Err(Failed::Broken(_) | Failed::Reply(ReplyKind::ReadOnly, _))) {
             drop(self.0.take());

@@ -1,7 +1,7 @@
 //! The classes of limiters: a key beside that of the store has what they need on all nodes.
 
 use super::RedisStore;
-use super::reply::reply_kind;
+use super::reply::{error_reply, reply_kind};
 use super::server::{is_broken, silent, unreachable};
 use redis::RedisError;
 use std::time::Instant;
@@ -44,7 +44,10 @@ impl RedisStore {
                     self.server.broke(&link);
                 }
                 Err(match reply_kind(&error) {
-                    Some(kind) => StoreError::Reply { kind, message: error.to_string() },
+                    Some(kind) => {
+                        self.tally.count_error_reply(kind);
+                        error_reply(kind, &error)
+                    }
                     None => unreachable(&error),
                 })
             }

@@ -62,7 +62,7 @@ use claim::SCRIPT;
 use connection::Connection;
 use key::{key, key_among};
 use redis::{Cmd, RedisError, Script};
-use reply::{is_of_the_server, reply_kind};
+use reply::{error_reply, is_of_the_server, reply_kind};
 use server::{Server, is_broken, silent, unreachable};
 use shard::Shard;
 use std::fmt;
@@ -273,7 +273,7 @@ impl RedisStore {
             return Err(Failed::For(StoreError::Refused(error.to_string())));
         }
         self.tally.count_error_reply(kind);
-        let error = StoreError::Reply { kind, message: error.to_string() };
+        let error = error_reply(kind, &error);
         if is_of_the_server(kind) {
             if kind == ReplyKind::ReadOnly {
                 self.server.broke(&link);
@@ -281,7 +281,7 @@ impl RedisStore {
             self.server.suspect(shard, &self.key, self.answer_timeout, &error);
         }
         if kind == ReplyKind::ForeignField {
-            self.tally.note_error(&error);
+            self.tally.warn(self, error.to_string());
             return Err(Failed::Again(error));
         }
         Err(Failed::For(error))

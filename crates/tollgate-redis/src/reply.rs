@@ -1,7 +1,7 @@
 //! Error replies of Redis, by kind.
 
 use redis::{ErrorKind, RedisError};
-use tollgate::distributed::ReplyKind;
+use tollgate::distributed::{ReplyKind, StoreError};
 
 /// The kind of error that the server replied with; `None` if the server did not reply.
 pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
@@ -12,6 +12,27 @@ pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
         }
         ErrorKind::AuthenticationFailed => Some(ReplyKind::NoPermission),
         _ => None,
+    }
+}
+
+/// The error for a reply of this kind: what the server said, and what to do.
+pub(super) fn error_reply(kind: ReplyKind, said: &RedisError) -> StoreError {
+    StoreError::Reply { kind, message: format!("`{said}`: {}", advice(kind)) }
+}
+
+fn advice(kind: ReplyKind) -> &'static str {
+    match kind {
+        ReplyKind::OutOfMemory => "raise `maxmemory`, or allow the eviction of other keys",
+        ReplyKind::WrongType => "rename the store, or delete the key that holds something else",
+        ReplyKind::NoPermission => "allow the user the commands and the keys of docs/operations.md",
+        ReplyKind::Busy => "end the running script with SCRIPT KILL",
+        ReplyKind::ReadOnly => "connect to the master",
+        ReplyKind::NoReplicas => "repair the replicas, or lower `min-replicas-to-write`",
+        ReplyKind::NotSaved => "make the disk writable again",
+        ReplyKind::Unavailable | ReplyKind::NoScript => "the request is repeated",
+        ReplyKind::ForeignField => "the field was removed: find the software that wrote it",
+        ReplyKind::Damaged => "delete the key, which grants a burst again, and find the software that wrote the field",
+        _ => "see the documentation of Redis",
     }
 }
 
@@ -31,6 +52,8 @@ fn of_code(code: &str) -> Option<ReplyKind> {
         "BUSY" => ReplyKind::Busy,
         "NOSCRIPT" => ReplyKind::NoScript,
         "READONLY" => ReplyKind::ReadOnly,
+        "NOREPLICAS" => ReplyKind::NoReplicas,
+        "MISCONF" => ReplyKind::NotSaved,
         "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => ReplyKind::Unavailable,
         "TOLLGATEFOREIGN" => ReplyKind::ForeignField,
         "TOLLGATEDAMAGED" => ReplyKind::Damaged,

@@ -6,7 +6,7 @@
 //! curl -X PUT -d '5/s, burst 10' http://127.0.0.1:3000/limit                    # from a machine of your own only
 //! ```
 
-use axum::http::{HeaderName, StatusCode};
+use axum::http::StatusCode;
 use axum::routing::{get, put};
 use axum::{Router, extract::State};
 use std::error::Error;
@@ -20,7 +20,7 @@ type Keys = KeyedLimiter<Option<axum::http::HeaderValue>>;
 fn app(keys: Keys) -> Router {
     // Refuses with 429, Retry-After, RateLimit and RateLimit-Policy. Replace `refuse()` by `within(..)` to let requests
     // wait.
-    let limit = LimitLayer::keyed(&keys, key::header(HeaderName::from_static("x-api-key"))).refuse().respond();
+    let limit = LimitLayer::keyed(&keys, key::header("x-api-key")).refuse().respond();
     let api = Router::new().route("/", get(async || "hello\n")).layer(limit.problem_json());
     Router::new().route("/limit", put(set_limit)).with_state(keys).merge(api)
 }

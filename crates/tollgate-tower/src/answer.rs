@@ -1,5 +1,6 @@
 //! Turns refusals into errors or responses.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,37 @@ pub enum LimitError<E> {
     /// The inner service failed.
     #[error(transparent)]
     Inner(E),
+}
+
+/// What a refusal would have to be where services do not fail with `E`. No type implements this trait: it makes the
+/// compiler say what is missing in front of axum's router, which requires `Infallible: From<LimitError<E>>`.
+///
+/// ```compile_fail,E0277
+/// use axum::{Router, routing::get};
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_tower::LimitLayer;
+/// let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+/// let app: Router = Router::new().route("/", get(async || "hello")).layer(LimitLayer::new(&limiter).refuse());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the refusals of this `LimitLayer` are errors, but it is behind a server that accepts no errors",
+    label = "end the layer with `.respond()` (feature `http` of tollgate-tower) or `.on_refusal(..)`",
+    note = "`.respond()` answers refusals with 429 and `Retry-After`, `.on_refusal(..)` with a response of your own"
+)]
+pub trait Answered<E> {
+    /// Is never called.
+    fn answered(error: LimitError<E>) -> Infallible;
+}
+
+// Never applies, but its bound is what the compiler reports as missing.
+#[doc(hidden)]
+impl<E> From<LimitError<E>> for Infallible
+where
+    Refused: Answered<E>,
+{
+    fn from(error: LimitError<E>) -> Infallible {
+        Refused::answered(error)
+    }
 }
 
 /// Turns refusals and inner errors into the result of the limited service. The only implementations are [`AsError`],

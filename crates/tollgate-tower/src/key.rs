@@ -30,75 +30,21 @@
 //! request is a new client each time. That includes `X-Forwarded-For` without a proxy, and API keys that are not
 //! checked before the limiter is asked.
 
+mod address;
+
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Request};
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-/// The address of a client: an IPv4 address, or the first 64 bits of an IPv6 address.
+pub use address::{ClientAddress, Ipv6Prefix, PrefixTooLong};
+
+/// Reads the client's address from `X-Forwarded-For`, behind `proxies` proxies that are trusted.
 ///
-/// The rest of an IPv6 address is left out because a subscriber has at least all addresses of a /64, and could use a
-/// new one for each request. An IPv4 address that is written as an IPv6 address (`::ffff:192.0.2.1`) is an IPv4
-/// address.
+/// Each proxy appends the address that it was called from. So the client's address is the entry number `proxies`,
+/// counted from the end; what stands before it was written by the client and is not read.
 ///
-/// # Examples
-///
-/// ```
-/// use std::net::IpAddr;
-/// use tollgate_tower::key::ClientAddress;
-/// let client = |text: &str| ClientAddress::from(text.parse::<IpAddr>().unwrap());
-/// assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:2"));
-/// assert_eq!(client("2001:db8::1").to_string(), "2001:db8::/64");
-/// assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientAddress(IpAddr);
-
-impl From<IpAddr> for ClientAddress {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
-            address => Self(address),
-        }
-    }
-}
-
-impl From<SocketAddr> for ClientAddress {
-    fn from(address: SocketAddr) -> Self {
-        address.ip().into()
-    }
-}
-
-impl fmt::Display for ClientAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            IpAddr::V4(address) => address.fmt(f),
-            IpAddr::V6(prefix) => write!(f, "{prefix}/64"),
-        }
-    }
-}
-
-/// The address, of IPv6 the first one of the network.
-impl From<ClientAddress> for IpAddr {
-    fn from(client: ClientAddress) -> Self {
-        client.0
-    }
-}
-
-impl ClientAddress {
-    /// Reads the client's address from `X-Forwarded-For`, behind `proxies` proxies that are trusted.
-    ///
-    /// Each proxy appends the address that it was called from. So the client's address is the entry number `proxies`,
-    /// counted from the end; what stands before it was written by the client and is not read.
-    ///
-    /// `None` if there is no such entry, which means that the request has not passed all the proxies, or if the entry
-    /// is no address. With `proxies` 0 there is no entry to trust.
-    pub fn forwarded_for(headers: &HeaderMap, proxies: usize) -> Option<Self> {
-        forwarded_address(headers, proxies).map(Self::from)
-    }
-}
-
-/// The whole address that [`ClientAddress::forwarded_for`] takes the client's network from.
+/// `None` if there is no such entry, which means that the request has not passed all the proxies, or if the entry
+/// is no address. With `proxies` 0 there is no entry to trust.
 pub fn forwarded_address(headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
     address(std::str::from_utf8(forwarded_entry(headers, proxies)?).ok()?)
 }
@@ -121,7 +67,8 @@ fn address(entry: &str) -> Option<IpAddr> {
     bare.parse().ok().or_else(|| unquoted.parse().ok().map(|address: SocketAddr| address.ip()))
 }
 
-/// Keys requests by the client's address in `X-Forwarded-For`; see [`ClientAddress::forwarded_for`].
+/// Keys requests by the client's address in `X-Forwarded-For`; see [`forwarded_address`]. [`Ipv6Prefix`] sets how much
+/// of an IPv6 address counts.
 ///
 /// All requests without such an address, which have not come through `proxies` proxies, share a bucket.
 ///
@@ -143,10 +90,7 @@ fn address(entry: &str) -> Option<IpAddr> {
 pub fn forwarded_for<B>(
     proxies: usize,
 ) -> Result<impl Fn(&Request<B>) -> (Option<ClientAddress>, u64) + Clone + Send + Sync + 'static, NoTrustedProxies> {
-    if proxies == 0 {
-        return Err(NoTrustedProxies);
-    }
-    Ok(move |request: &Request<B>| (ClientAddress::forwarded_for(request.headers(), proxies), 1))
+    Ipv6Prefix::default().forwarded_for(proxies)
 }
 
 /// [`forwarded_for`] was called with 0 trusted proxies: no entry of the field is to be trusted then.
@@ -158,7 +102,7 @@ pub fn forwarded_for<B>(
 pub struct NoTrustedProxies;
 
 /// Keys requests by the address from which the client connected, as axum's
-/// [`ConnectInfo`](axum::extract::ConnectInfo) has it.
+/// [`ConnectInfo`](axum::extract::ConnectInfo) has it. [`Ipv6Prefix`] sets how much of an IPv6 address counts.
 ///
 /// # Panics
 ///
@@ -167,15 +111,44 @@ pub struct NoTrustedProxies;
 /// client into one of all clients.)
 #[cfg(feature = "axum")]
 pub fn peer_address<B>() -> impl Fn(&Request<B>) -> (ClientAddress, u64) + Clone + Send + Sync + 'static {
-    extension(|extensions: &Extensions| {
-        let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>().unwrap_or_else(|| {
-            panic!(
-                "requests have no ConnectInfo<SocketAddr>: serve the router with \
-                 `into_make_service_with_connect_info::<SocketAddr>()`"
-            )
-        });
-        ClientAddress::from(info.0)
-    })
+    Ipv6Prefix::default().peer_address()
+}
+
+impl Ipv6Prefix {
+    /// Keys requests as [`forwarded_for`] does, by networks of this prefix.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NoTrustedProxies`] if `proxies` is 0: all requests would share a bucket.
+    pub fn forwarded_for<B>(
+        self,
+        proxies: usize,
+    ) -> Result<impl Fn(&Request<B>) -> (Option<ClientAddress>, u64) + Clone + Send + Sync + 'static, NoTrustedProxies>
+    {
+        if proxies == 0 {
+            return Err(NoTrustedProxies);
+        }
+        let client = move |headers: &HeaderMap| Some(self.client(forwarded_address(headers, proxies)?));
+        Ok(move |request: &Request<B>| (client(request.headers()), 1))
+    }
+
+    /// Keys requests as [`peer_address`] does, by networks of this prefix.
+    ///
+    /// # Panics
+    ///
+    /// The closure panics if a request has no `ConnectInfo<SocketAddr>`.
+    #[cfg(feature = "axum")]
+    pub fn peer_address<B>(self) -> impl Fn(&Request<B>) -> (ClientAddress, u64) + Clone + Send + Sync + 'static {
+        extension(move |extensions: &Extensions| {
+            let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>().unwrap_or_else(|| {
+                panic!(
+                    "requests have no ConnectInfo<SocketAddr>: serve the router with \
+                     `into_make_service_with_connect_info::<SocketAddr>()`"
+                )
+            });
+            self.client(info.0.ip())
+        })
+    }
 }
 
 /// Keys requests by what `key` finds in their extensions: the address that a server put there, or the user that an
@@ -200,10 +173,68 @@ pub fn extension<B, K>(
 
 /// Keys requests by the value of a header field, such as an API key that was checked before. All requests without the
 /// field share a bucket.
+///
+/// # Panics
+///
+/// Panics if `name` is a literal and no name of a header field. Upper and lower case are the same.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_tower::key;
+/// let by_key = key::header("X-Api-Key");
+/// let call = http::Request::builder().header("x-api-key", "ann").body(()).unwrap();
+/// assert_eq!(by_key(&call).0.unwrap(), "ann");
+/// ```
+///
+/// A name that is known only at run time must be checked first:
+///
+/// ```compile_fail,E0277
+/// use tollgate_tower::key;
+/// let from_file = String::from("x-api-key");
+/// let by_key = key::header::<()>(from_file);
+/// ```
+///
+/// ```
+/// use http::HeaderName;
+/// use tollgate_tower::key;
+/// # fn main() -> Result<(), http::header::InvalidHeaderName> {
+/// let from_file = String::from("x-api-key");
+/// let by_key = key::header::<()>(HeaderName::try_from(from_file)?);
+/// # let _ = by_key; Ok(()) }
+/// ```
+#[track_caller]
 pub fn header<B>(
-    name: HeaderName,
+    name: impl FieldName,
 ) -> impl Fn(&Request<B>) -> (Option<HeaderValue>, u64) + Clone + Send + Sync + 'static {
+    let name = name.into_name();
     move |request| (request.headers().get(&name).cloned(), 1)
+}
+
+/// The name of a header field, for [`header`]: a [`HeaderName`], or a literal.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the name of a header field",
+    label = "write a literal such as `\"x-api-key\"`, or a `HeaderName`",
+    note = "a name that is known only at run time may be wrong: `HeaderName::try_from(name)?` checks it"
+)]
+pub trait FieldName {
+    /// Returns the name. A literal that is no name panics.
+    fn into_name(self) -> HeaderName;
+}
+
+impl FieldName for HeaderName {
+    fn into_name(self) -> HeaderName {
+        self
+    }
+}
+
+impl FieldName for &'static str {
+    #[track_caller]
+    fn into_name(self) -> HeaderName {
+        HeaderName::try_from(self).unwrap_or_else(|_| {
+            panic!("`{self}` is not the name of a header field: write letters, digits and hyphens, such as `x-api-key`")
+        })
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +246,7 @@ mod tests {
         for line in lines {
             headers.append("x-forwarded-for", HeaderValue::from_bytes(line.as_ref()).unwrap());
         }
-        ClientAddress::forwarded_for(&headers, proxies).map(|client| client.to_string())
+        forwarded_address(&headers, proxies).map(|address| ClientAddress::from(address).to_string())
     }
 
     #[test]
@@ -261,6 +292,23 @@ mod tests {
             assert_eq!(client(&[&format!("{lie}, 203.0.113.9")], 1).unwrap(), "203.0.113.9");
         }
     }
+    #[test]
+    fn a_field_is_named_by_a_literal_in_any_case_or_by_a_header_name() {
+        let mut call = Request::new(());
+        call.headers_mut().insert("x-api-key", HeaderValue::from_static("ann"));
+        let ann = (Some(HeaderValue::from_static("ann")), 1);
+        assert_eq!(header("x-api-key")(&call), ann);
+        assert_eq!(header("X-API-Key")(&call), ann);
+        assert_eq!(header(HeaderName::from_static("x-api-key"))(&call), ann);
+        assert_eq!(header("x-user")(&call), (None, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "`x api key` is not the name of a header field: write letters, digits and hyphens")]
+    fn a_literal_that_is_no_name_panics_at_construction() {
+        let _ = header::<()>("x api key");
+    }
+
     #[test]
     fn no_byte_of_the_client_hides_the_address_that_a_proxy_appended() {
         assert_eq!(client(&[b"\xff, 192.0.2.1"], 1).unwrap(), "192.0.2.1");

@@ -163,6 +163,23 @@ impl<G, H> LimitLayer<G, H> {
         crate::http::HttpLimitLayer::new(self.gate, self.max_wait, self.hold)
     }
 
+    /// Does not compile, and says why.
+    ///
+    /// ```compile_fail,E0277
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_tower::LimitLayer;
+    /// let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+    /// let layer = LimitLayer::new(&limiter).refuse().respond();
+    /// ```
+    #[cfg(not(feature = "http"))]
+    #[doc(hidden)]
+    pub fn respond(self) -> LimitLayer<G, H, AsGrpc>
+    where
+        Self: NeedsFeatureHttp,
+    {
+        self.grpc()
+    }
+
     /// Turns refusals into gRPC statuses, for tonic. The error type stays that of the inner service.
     ///
     /// The status is `ResourceExhausted`, or `Unavailable` if the limiter is closed. If it is known when to retry, the
@@ -197,6 +214,16 @@ impl<G, H> LimitLayer<G, H> {
         LimitLayer { gate, max_wait, hold, answer: AsBoxError }
     }
 }
+
+/// No type implements this trait: the compiler names the feature that is missing.
+#[cfg(not(feature = "http"))]
+#[diagnostic::on_unimplemented(
+    message = "`LimitLayer::respond` needs the feature `http` of tollgate-tower",
+    label = "add the feature, or answer refusals with `.on_refusal(..)`",
+    note = "cargo add tollgate-tower --features http"
+)]
+#[doc(hidden)]
+pub trait NeedsFeatureHttp {}
 
 impl<S, G: Clone, H: Clone, A: Clone> Layer<S> for LimitLayer<G, H, A> {
     type Service = Limit<S, G, H, A>;

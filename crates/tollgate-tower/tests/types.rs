@@ -19,7 +19,7 @@ use tollgate_tower::http::{
     ProblemType, QuotaPolicy, RateLimits, Refusal, ReportStatus, ResourceLimit, ResourceLimits, ServiceLimit, Terms,
     Unit, Unreported, View,
 };
-use tollgate_tower::key::{self, ClientAddress, NoTrustedProxies};
+use tollgate_tower::key::{self, ClientAddress, FieldName, Ipv6Prefix, NoTrustedProxies, PrefixTooLong};
 use tollgate_tower::{
     Admission, Answer, AnyLimiter, AsBoxError, AsError, AsGrpc, AsResponse, By, Gate, HeldBody, Hold, Limit,
     LimitError, LimitFuture, LimitLayer, MaxWait, ToBody, ToHead,
@@ -223,11 +223,16 @@ fn ready_made_keys() {
     assert_eq!(key::forwarded_for(1).unwrap()(&call).0.unwrap().to_string(), "2001:db8::/64");
     let refused: Option<NoTrustedProxies> = key::forwarded_for::<String>(0).err();
     assert_eq!(refused, Some(NoTrustedProxies));
+    let refused: Option<PrefixTooLong> = Ipv6Prefix::new(129).err();
+    assert_eq!(refused, Some(PrefixTooLong { bits: 129 }));
     assert_eq!(key::header(header::AUTHORIZATION)(&call), (None, 1));
+    assert_eq!(key::header("authorization")(&call), (None, 1));
+    assert_eq!(FieldName::into_name("Authorization"), header::AUTHORIZATION);
     assert_eq!(key::extension(|found| found.get::<u8>().copied())(&call), (None, 1));
     let peer = axum::extract::ConnectInfo::<std::net::SocketAddr>("[2001:db8::9]:80".parse().unwrap());
     call.extensions_mut().insert(peer);
     assert_eq!(key::peer_address()(&call).0.to_string(), "2001:db8::/64");
+    assert_eq!(Ipv6Prefix::new(32).unwrap().peer_address()(&call).0.to_string(), "2001:db8::/32");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::read::Format;
 use crate::replay::{Candidate, Setting};
 use crate::share::Share;
 use clap::{Parser, value_parser};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate::Quota;
@@ -32,6 +33,10 @@ pub struct Options {
     /// The unit of instants that are numbers
     #[arg(long, value_enum, default_value = "s")]
     pub unit: Unit,
+    /// The column of an access log that is the client, from 1; what is between quotes or brackets is one column [default:
+    /// the only one with an address]
+    #[arg(long)]
+    pub key_column: Option<NonZeroUsize>,
     /// Do not spread the calls of an access log over their seconds: keep them at the whole second that the log gives
     #[arg(long)]
     pub no_spread: bool,

@@ -12,7 +12,9 @@ use crate::malformed::Malformed;
 use crate::trace::Trace;
 use clap::ValueEnum;
 use collector::Collector;
+use log::Log;
 use std::io::BufRead;
+use std::num::NonZeroUsize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -20,23 +22,33 @@ pub enum Format {
     Csv,
     /// An object with the fields instant, key and cost on each line; cost and key may be missing
     Json,
-    /// An access log in Common or Combined Log Format: the host is the key, the cost is 1
+    /// An access log in Common or Combined Log Format, or with more columns: the client is the key, the cost is 1
     Log,
 }
 
 /// Reads a trace and the lines that are malformed. The format is taken from the first line if it is not given.
-pub fn read(input: &mut dyn BufRead, format: Option<Format>, unit: Unit) -> Result<(Collected, Format), Failure> {
+/// `key_column` is the client's column of an access log, from 1.
+pub fn read(
+    input: &mut dyn BufRead,
+    format: Option<Format>,
+    unit: Unit,
+    key_column: Option<NonZeroUsize>,
+) -> Result<(Collected, Format), Failure> {
     let format = match format {
         Some(format) => format,
         None => Format::of_first_line(input.fill_buf()?),
     };
+    if key_column.is_some() && format != Format::Log {
+        return Err("--key-column is for access logs: in CSV and JSON lines, give the name `key` to the column".into());
+    }
     let mut collector = Collector::default();
+    let mut log = Log::new(key_column.map(|column| column.get() - 1));
     match format {
         Format::Csv => csv::read(input, unit, &mut collector)?,
         Format::Json => lines::read(input, &mut collector, |line| json::record(line, unit))?,
-        Format::Log => lines::read(input, &mut collector, log::record)?,
+        Format::Log => lines::read(input, &mut collector, |line| log.record(line))?,
     }
-    Ok((collector.finish()?, format))
+    Ok((collector.finish(log.doubt())?, format))
 }
 
 /// What was read.
@@ -44,6 +56,8 @@ pub fn read(input: &mut dyn BufRead, format: Option<Format>, unit: Unit) -> Resu
 pub struct Collected {
     pub trace: Trace,
     pub malformed: Malformed,
+    /// Why the calls have no keys, if that is not because the trace names none.
+    pub doubt: Option<String>,
 }
 
 impl Format {
@@ -51,10 +65,16 @@ impl Format {
         let first = start.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
         if first.trim_ascii().starts_with(b"{") {
             Self::Json
-        } else if first.windows(2).any(|pair| pair == b" [") {
+        } else if first.windows(2).any(|pair| pair == b" [") || has_timestamp(first) {
             Self::Log
         } else {
             Self::Csv
         }
     }
+}
+
+/// Whether one of several fields between spaces is a timestamp. The first line of a CSV file has none.
+fn has_timestamp(line: &[u8]) -> bool {
+    let Ok(line) = str::from_utf8(line.trim_ascii()) else { return false };
+    line.contains(' ') && line.split(' ').any(|field| log::rfc_3339(field).is_some())
 }

@@ -10,7 +10,7 @@ use crate::search::{Search, TradeOff};
 use crate::table;
 use crate::trace::Trace;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write, stdin};
+use std::io::{BufRead, BufReader, BufWriter, Write, stdin};
 use std::path::Path;
 
 /// The outcome of the program; [`Options`] lists the exit codes.
@@ -44,17 +44,21 @@ fn load(options: &Options, remarks: &mut dyn Write) -> Result<Option<Trace>, Fai
         return demo.trace().map(Some);
     }
     let path = options.trace.as_deref().unwrap_or(Path::new("-"));
-    let (Collected { mut trace, malformed }, format) = if path == Path::new("-") {
-        read::read(&mut stdin().lock(), options.format, options.unit)?
+    let read = |input: &mut dyn BufRead| read::read(input, options.format, options.unit, options.key_column);
+    let (Collected { mut trace, malformed, doubt }, format) = if path == Path::new("-") {
+        read(&mut stdin().lock())?
     } else {
         let file = File::open(path).map_err(|error| format!("cannot open the trace `{}`: {error}", path.display()))?;
-        read::read(&mut BufReader::new(file), options.format, options.unit)?
+        read(&mut BufReader::new(file))?
     };
+    if let Some(doubt) = doubt.filter(|_| options.per_key) {
+        return Err(format!("--per-key needs the client of each call: {doubt}").into());
+    }
     if malformed.count > 0 {
         let rest = if options.strict { "fix them, or leave out --strict" } else { "they are left out" };
         writeln!(remarks, "{malformed}\n{rest}")?;
     }
-    if format == Format::Log && !options.no_spread {
+    if format == Format::Log && !options.no_spread && trace.has_whole_seconds() {
         trace.spread_over_seconds();
         writeln!(
             remarks,

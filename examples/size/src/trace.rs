@@ -37,6 +37,10 @@ impl Trace {
         Ok(Self { events, keys, disordered })
     }
 
+    pub fn has_whole_seconds(&self) -> bool {
+        self.events.iter().all(|event| event.at % SECOND == 0)
+    }
+
     /// Distributes the calls of each second evenly over that second. For traces that have instants in whole seconds.
     pub fn spread_over_seconds(&mut self) {
         for second in self.events.chunk_by_mut(|one, next| one.at == next.at) {

@@ -78,6 +78,67 @@ fn access_logs_are_spread_over_their_seconds() {
     assert!(remarks.contains("1 times a call stands behind a later one"), "{remarks}");
 }
 
+/// Three calls of one client and one of another, in formats with more columns than the Combined Log Format has.
+#[test]
+fn the_client_of_an_access_log_is_recognised_or_named() {
+    let folder = Folder::new("columns");
+    let log = |line: fn(&str) -> String| ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.1"].map(line).concat();
+    const REST: &str = r#"[17/May/2015:10:00:03 +0000] "GET /a?b=[1] HTTP/1.1" 200 1015 "-" "a \"b\" 1.2.3.4""#;
+    folder.write("common.log", log(|client| format!("{client} - - {REST}\n")));
+    folder.write("names.log", log(|client| format!("{client}.example.com - ann {REST}\n")));
+    folder.write("vhost.log", log(|client| format!("www.example.net:443 {client} - - {REST}\n")));
+    folder.write("vhost_names.log", log(|client| format!("www.example.net:443 {client}.example.com - - {REST}\n")));
+    folder.write("balancer.log", log(|client| format!("{client} - 172.31.0.100 - - {REST}\n")));
+    folder.write(
+        "forwarded.log",
+        log(|client| format!("10.0.0.9 - - {REST} \"198.51.100.{}, {client}\"\n", client.len())),
+    );
+    folder.write("names_forwarded.log", log(|client| format!("proxy - - {REST} \"{client}\"\n")));
+    folder.write(
+        "alb.log",
+        [1, 2, 3, 4].map(|call| {
+            let client = if call == 3 { "[2001:db8::2]:80".to_owned() } else { format!("192.0.2.1:{call}") };
+            format!("http 2018-07-02T22:23:00.18664{call}Z app/lb/0 {client} 10.0.0.1:80 0.000 \"GET http://a:80/\" \"curl\" -\n")
+        }).concat(),
+    );
+    let run = |name: &str, more: &[&str]| {
+        folder.run(&[&[name, "--per-key", "--quota", "1/h, burst 2", "--max-wait", "0s"], more].concat())
+    };
+    let of_clients = |output: &Output| {
+        assert!(printed(output).starts_with("trace: 4 calls, 2 keys, 4 tokens"), "{output:?}");
+        assert_eq!(last_line(output), "size: rate=1/h burst=2 wait_p99_ms=0.000 refused=1", "{output:?}");
+    };
+    for name in ["common.log", "names.log", "vhost.log"] {
+        of_clients(&run(name, &[]));
+    }
+    for (name, column, doubt) in [
+        ("vhost_names.log", "2", "column 1 (`www.example.net:443`) or column 2 (`192.0.2.1.example.com`)"),
+        ("balancer.log", "1", "column 1 (`192.0.2.1`) or column 3 (`172.31.0.100`)"),
+        ("forwarded.log", "10", "column 1 (`10.0.0.9`) or column 10 (`198.51.100.9, 192.0.2.1`)"),
+        ("names_forwarded.log", "10", "column 1 (`proxy`) or column 10 (`192.0.2.1`)"),
+        ("alb.log", "4", "column 4 (`192.0.2.1:1`) or column 5 (`10.0.0.1:80`)"),
+    ] {
+        let refused = run(name, &[]);
+        let text = format!(
+            "size: --per-key needs the client of each call: {doubt} may be the client: name it with --key-column\n"
+        );
+        assert_eq!((refused.status.code(), printed(&refused).as_str()), (Some(2), ""), "{refused:?}");
+        assert!(error(&refused).ends_with(&text), "{refused:?}");
+        of_clients(&run(name, &["--key-column", column]));
+        let output = folder.run(&[&[name], &QUOTA[..]].concat());
+        assert!(
+            printed(&output).starts_with("trace: 4 calls, 1 key, "),
+            "one quota for all needs no client: {output:?}"
+        );
+    }
+    assert!(!error(&run("alb.log", &["--key-column", "4"])).contains("spread"), "its times are not whole seconds");
+    assert!(
+        error(&run("common.log", &["--key-column", "77"])).contains("column 77 is missing: the line has 9 columns")
+    );
+    folder.write("a.csv", "instant\n1\n");
+    assert!(error(&run("a.csv", &["--key-column", "1"])).contains("--key-column is for access logs"));
+}
+
 #[test]
 fn malformed_lines_are_counted_and_shown() {
     let folder = Folder::new("malformed");
@@ -124,11 +185,13 @@ fn bad_input_is_named_with_what_to_write() {
     let folder = Folder::new("bad_input");
     folder.write("nothing.csv", "");
     folder.write("empty.csv", "instant,key\n");
+    folder.write("headless.csv", "2026-11-23T07:00:10Z\n2026-11-23T07:00:11Z\n");
     folder.write("odd.csv", "time,user\n1,ann\n");
     folder.write("keyless.csv", "instant\n1\n");
     folder.write("millis.csv", "instant\n1700000000123\n");
     folder.write("keys.csv", "instant,key\n1,ann\n");
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 16] = [
+        (&["headless.csv", "--wait-p99", "1s"], "`2026-11-23T07:00:10Z`, names no column `instant`"),
         (&["keys.csv", "--per-key", "--quota", "9/s, initial 0"], "initial"),
         (&["gone.csv", "--wait-p99", "1s"], "cannot open the trace `gone.csv`: No such file"),
         (&["nothing.csv", "--wait-p99", "1s"], "the trace is empty: write a header"),

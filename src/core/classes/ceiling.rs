@@ -18,6 +18,18 @@ impl Ceiling {
         Self { schedule: Schedule::new(quota, 0, now), taken: 0 }
     }
 
+    /// Creates a ceiling that is not full before `full`: all that it mints until then is missing, rounded up.
+    pub(super) fn full_at(full: u64, quota: Quota, now: u64) -> Self {
+        let mut ceiling = Self::new(quota, now);
+        if full > now {
+            let started = if quota.is_stepped() { quota.period_nanos() - 1 } else { 0 };
+            let mut then = ceiling.schedule.clone();
+            then.mint(full.saturating_add(started), then.head.wrapping_add(MAX_SPAN as u64));
+            ceiling.take_debt(ahead(then.head, ceiling.schedule.head) as u64 + u64::from(then.fraction() > 0));
+        }
+        ceiling
+    }
+
     pub(super) fn quota(&self) -> Quota {
         self.schedule.quota
     }
@@ -35,12 +47,18 @@ impl Ceiling {
         ahead(self.schedule.head, self.taken)
     }
 
-    pub(super) fn is_full_by(&self, now: u64) -> bool {
-        self.has(self.burst()) <= now
+    /// The instant at which it is full; `u64::MAX` if that is beyond the end of time.
+    pub(super) fn full(&self) -> u64 {
+        self.has(self.burst())
     }
 
     pub(super) fn take(&mut self, tokens: u64) {
         self.taken = self.taken.wrapping_add(tokens);
+    }
+
+    /// Gives tokens of a grant back, as far as the burst.
+    pub(super) fn refund(&mut self, tokens: u64) {
+        self.schedule.add(tokens, self.taken.wrapping_add(self.schedule.burst));
     }
 
     /// Takes a debt, as far as it fits between the positions: it is not lost, but a ceiling is in debt by 2^62 tokens at
@@ -60,5 +78,25 @@ impl Ceiling {
         self.mint(now);
         self.schedule.become_quota(quota, now);
         self.schedule.cut(self.taken.wrapping_add(self.schedule.burst));
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_ceiling_by_the_instant_at_which_another_is_full_has_no_more_tokens_than_it() {
+        let second = Duration::from_secs(1);
+        for (quota, step) in [(Quota::new(7, second).burst(20), 1), (Quota::new(7, second).burst(20).stepped(), 7)] {
+            for (used, now) in (0..40).flat_map(|used| (0..30).map(move |tenth| (used, tenth * 100_000_001))) {
+                let mut known = Ceiling::new(quota, 0);
+                known.take_debt(used);
+                known.mint(now);
+                let level = Ceiling::full_at(known.full(), quota, now).level();
+                assert!((known.level() - step..=known.level()).contains(&level), "{used}, {now}: {level}, {known:?}");
+            }
+        }
     }
 }

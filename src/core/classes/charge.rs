@@ -129,4 +129,19 @@ impl Tree {
             id = self.parent(id);
         }
     }
+
+    /// Tokens of a grant made in a class come back: raises the ceilings above it, and lets the classes go that these held
+    /// back and hold back no more.
+    pub(crate) fn refund_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+        let (mut id, mut lowest) = (leaf, ROOT);
+        while id != ROOT {
+            if let Some(ceiling) = &mut self.rare_mut(id).ceiling {
+                ceiling.mint(now);
+                ceiling.refund(tokens);
+                lowest = if lowest == ROOT { id } else { lowest };
+            }
+            id = self.parent(id);
+        }
+        self.refresh(lowest, now);
+    }
 }

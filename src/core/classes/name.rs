@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ClassName {
     /// Given by the user.
     Text(Arc<str>),
@@ -12,7 +12,7 @@ pub(crate) enum ClassName {
 }
 
 /// A key of a keyed limiter, by its hash. Keys of one hash share a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyName {
     /// The number of the keyed limiter.
     pub(crate) limiter: u64,

@@ -72,6 +72,8 @@ pub(super) struct RareNode {
     pub(super) idle_start: Option<StartTag>,
     /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
     pub(super) former_ceiling: Option<Box<Ceiling>>,
+    /// A new ceiling is not full before this instant: a former class of the same name may have been forgotten.
+    pub(super) former_full: u64,
     /// The same for the floor: the instant of its next installment.
     pub(super) former_next: FloorTime,
     /// The sum of the floors of the class and of all classes below it.
@@ -147,6 +149,7 @@ impl RareNode {
             previous: NO_CLASS,
             idle_start: None,
             former_ceiling: None,
+            former_full: 0,
             former_next: 0,
             floors: 0,
         }

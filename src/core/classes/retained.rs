@@ -8,6 +8,7 @@ use super::offer::ClassId;
 use super::tags::Tag;
 use super::tree::Tree;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 
 /// What a removed class leaves for another class of the same name.
 #[derive(Clone, Debug)]
@@ -21,9 +22,53 @@ pub(crate) struct Retained {
 }
 
 impl Retained {
+    /// How many classes it tells of.
+    pub(super) fn count(&self) -> usize {
+        1 + self.children.values().map(Self::count).sum::<usize>()
+    }
+
     /// The class around it is gone too, and its virtual time begins anew: there the tag means nothing.
     pub(super) fn without_tag(self) -> Self {
         Self { tag: 0, ..self }
+    }
+}
+
+/// When the ceilings of removed classes are full, for more names than are kept: each slot belongs to several names, and has
+/// the latest instant of them. So none gains tokens, and some miss what another name used.
+#[derive(Debug, Default)]
+pub(super) struct Forgotten {
+    hasher: RandomState,
+    /// Empty until the first class is forgotten.
+    full: Vec<u64>,
+}
+
+impl Forgotten {
+    const SLOTS: usize = 1 << 16;
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.full.is_empty()
+    }
+
+    /// The hash of the path of a class, by that of the class around it.
+    pub(super) fn hash(&self, around: u64, name: &ClassName) -> u64 {
+        self.hasher.hash_one((around, name))
+    }
+
+    /// Forgets what a class has left, and the classes in it.
+    pub(super) fn add(&mut self, path: u64, retained: &Retained) {
+        self.full.resize(Self::SLOTS, 0);
+        if let Some(ceiling) = &retained.ceiling {
+            let slot = &mut self.full[path as usize % Self::SLOTS];
+            *slot = ceiling.full().max(*slot);
+        }
+        for (name, child) in &retained.children {
+            self.add(self.hash(path, name), child);
+        }
+    }
+
+    /// The instant before which a new ceiling of this class is not full.
+    pub(super) fn full(&self, path: u64) -> u64 {
+        self.full.get(path as usize % Self::SLOTS).copied().unwrap_or(0)
     }
 }
 
@@ -53,7 +98,7 @@ impl Tree {
         let RareNode { virtual_time, largest, .. } = *self.rare(parent);
         retained.tag.min(largest) <= virtual_time
             && retained.next <= units(now)
-            && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now))
+            && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.full() <= now)
             && retained.children.values().all(|child| self.is_forgettable(parent, child, now))
     }
 
@@ -65,5 +110,10 @@ impl Tree {
         self.node_mut(id).start.raise(tag);
         let rare = self.rare_mut(id);
         (rare.former_ceiling, rare.former_next) = (retained.ceiling, retained.next);
+    }
+
+    /// A class of the same name may have been removed, with a ceiling that is full at this instant.
+    pub(crate) fn restore_forgotten(&mut self, id: ClassId, full: u64) {
+        self.rare_mut(id).former_full = full;
     }
 }

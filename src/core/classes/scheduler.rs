@@ -385,11 +385,12 @@ impl Scheduler {
         sum
     }
 
-    /// Tokens of a grant come back.
-    pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
+    /// Tokens of a grant made in `leaf` come back.
+    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         if let Some(shadow) = &mut self.shadow {
             shadow.refund(tokens, now);
         }
+        self.tree.refund_ceilings(leaf, tokens, now);
     }
 
     /// Tokens are added by hand.

@@ -7,6 +7,7 @@
 use super::entry::{ClassEntry, ClassFlags, RareEntry, unnamed};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
+use super::retained::{Forgotten, Retained};
 use super::{Pick, Scheduler};
 use crate::core::limiter_ref::ClaimScope;
 use crate::core::state::SharePlan;
@@ -17,6 +18,9 @@ use crate::observe::ClassLabel;
 use std::collections::VecDeque;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Weak};
+
+/// The most removed classes of which a limiter keeps what they owe, each by itself.
+pub(super) const MOST_RETAINED: usize = 16_384;
 
 /// The deepest class: the limiter's own classes have depth 1.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -42,6 +46,10 @@ pub(crate) struct Classes {
     pub(crate) waiting: u64,
     /// Classes without handles that still owed a debt when it was looked for last.
     indebted: VecDeque<ClassId>,
+    /// How many removed classes are `retained` by all classes.
+    retained: usize,
+    /// What is known of those beyond [`MOST_RETAINED`].
+    forgotten: Forgotten,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
     /// Joint claims that had their turn in a class that was removed since, and are not turned away yet.
@@ -61,6 +69,8 @@ impl Classes {
             rare: vec![RareEntry::new(unnamed(), 1)],
             waiting: 0,
             indebted: VecDeque::new(),
+            retained: 0,
+            forgotten: Forgotten::default(),
             closing: Vec::new(),
             closing_parts: Vec::new(),
             closed_before: 0,
@@ -230,8 +240,12 @@ impl Classes {
         }
         let mut rare = RareEntry::new(name.clone(), weight);
         if let Some(mut retained) = self.rare_mut(parent).retained.remove(&name) {
+            self.retained -= 1;
             rare.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
+        } else if !self.forgotten.is_empty() {
+            let path = self.forgotten.hash(self.path_hash(parent), &name);
+            self.scheduler.tree.restore_forgotten(id, self.forgotten.full(path));
         }
         *self.entry_mut(id) = ClassEntry::new(id);
         *self.rare_mut(id) = rare;
@@ -246,8 +260,10 @@ impl Classes {
     }
 
     #[cfg(all(test, not(tollgate_loom)))]
-    pub(super) fn retained(&self, parent: ClassId) -> usize {
-        self.rare(parent).retained.len()
+    pub(super) fn retained(&self) -> usize {
+        let found = self.rare.iter().flat_map(|rare| rare.retained.values()).map(Retained::count).sum();
+        assert_eq!(self.retained, found);
+        found
     }
 
     pub(crate) fn name(&self, id: ClassId) -> String {
@@ -263,6 +279,14 @@ impl Classes {
             around = self.scheduler.tree.parent(around);
         }
         path
+    }
+
+    /// The hash of the path of a class, for [`Forgotten`].
+    fn path_hash(&self, id: ClassId) -> u64 {
+        if id == ROOT {
+            return 0;
+        }
+        self.forgotten.hash(self.path_hash(self.scheduler.tree.parent(id)), &self.rare(id).name)
     }
 
     /// The name of the ceiling of a class, which is the path of the class.
@@ -327,20 +351,28 @@ impl Classes {
     /// Keeps what a removed class still owes, for a class of the same name.
     fn retain(&mut self, parent: ClassId, id: ClassId, name: ClassName, now: u64) {
         let (leaf, children) = (self.entry(id).leaf, std::mem::take(&mut self.rare_mut(id).retained));
+        let known: usize = children.values().map(Retained::count).sum();
         let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
-        let Some(retained) = self.scheduler.tree.retained(id, leaf, children, now) else { return };
-        let tree = &self.scheduler.tree;
-        let entry = &mut self.rare[parent as usize];
-        entry.retained.insert(name, retained);
-        // Two for each that is added, so that they cannot pile up.
+        let Some(retained) = self.scheduler.tree.retained(id, leaf, children, now) else {
+            self.retained -= known;
+            return;
+        };
+        let replaced = self.rare_mut(parent).retained.insert(name, retained);
+        self.retained = self.retained + 1 - replaced.as_ref().map_or(0, Retained::count);
+        // Two for each that is added, so that they cannot pile up. Where that is not enough, those that still owe go, too.
         for _ in 0..2 {
+            let (tree, entry) = (&self.scheduler.tree, &mut self.rare[parent as usize]);
             let after = entry.swept.take().map_or(Unbounded, Excluded);
             let Some((name, retained)) = entry.retained.range((after, Unbounded)).next() else { continue };
             let (name, is_over) = (name.clone(), tree.is_forgettable(parent, retained, now));
-            if is_over {
-                entry.retained.remove(&name);
+            let removed = if is_over || self.retained > MOST_RETAINED { entry.retained.remove(&name) } else { None };
+            entry.swept = Some(name.clone());
+            if let Some(removed) = removed {
+                self.retained -= removed.count();
+                if !is_over {
+                    self.forgotten.add(self.forgotten.hash(self.path_hash(parent), &name), &removed);
+                }
             }
-            entry.swept = Some(name);
         }
     }
 

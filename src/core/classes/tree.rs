@@ -372,7 +372,7 @@ impl Tree {
                         known.change(quota, now);
                         known
                     }
-                    None => Box::new(Ceiling::new(quota, now)),
+                    None => Box::new(Ceiling::full_at(node.former_full, quota, now)),
                 });
             }
             None => node.former_ceiling = known,

@@ -89,9 +89,9 @@ impl State {
     }
 
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
-    pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) {
         self.adding_tokens(|state| state.supply.refund(tokens));
-        self.note_refund(tokens);
+        self.note_refund(class, tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
             // The return value is ignored: this caller holds the lock, and the release counts at the instant up to

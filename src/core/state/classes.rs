@@ -288,11 +288,12 @@ impl State {
         level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
-    /// Tokens of a grant came back.
-    pub(super) fn note_refund(&mut self, tokens: u64) {
+    /// Tokens of a grant made in a class came back.
+    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            classes.scheduler.refund(tokens, now);
+            let leaf = classes.entry(class).leaf;
+            classes.scheduler.refund(leaf, tokens, now);
         }
     }
 

@@ -11,6 +11,7 @@
 //! effect once the queue has been served up to their instants.
 
 use super::State;
+use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
 
 /// A caller's action while the queue was behind.
@@ -28,7 +29,9 @@ pub(super) struct DeferredCall {
 enum Act {
     /// A claim joined the queue.
     Arrive,
-    Refund(u64),
+    /// Tokens of a grant made in this class came back. The class may be gone by now, but no other has its number: a class is
+    /// added only to a queue that is not behind.
+    Refund(ClassId, u64),
     Replenish(u64),
 }
 
@@ -68,18 +71,18 @@ impl State {
         let Some(first) = self.rare().deferred.pop_front() else { return };
         match first.act {
             Act::Arrive => {}
-            Act::Refund(tokens) => self.give_back_now(rovers, tokens),
+            Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens),
             Act::Replenish(tokens) => self.replenish_now(tokens, Some(first.from)),
         }
     }
 
-    /// Returns `tokens` of a grant that were not used and are no longer in flight.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
+    /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight.
+    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.refund(tokens, now);
         }
-        if !self.defer(rovers, Act::Refund(tokens)) {
-            self.give_back_now(rovers, tokens);
+        if !self.defer(rovers, Act::Refund(class, tokens)) {
+            self.give_back_now(rovers, class, tokens);
         }
     }
 

@@ -101,12 +101,10 @@ where
                 if let (StoreError::Unreachable(_), Some(pause)) = (&error, pause) {
                     pause.store(now.saturating_add(PAUSE), Ordering::Release);
                 }
-                let is_not_sent = matches!(error, StoreError::NotSent(_));
-                let is_away = is_not_sent || matches!(error, StoreError::Unreachable(_));
-                store.tally().lose(store, &error, is_away.then_some(took));
+                store.tally().lose(store, &error, took);
                 match error.conflict() {
                     Some(conflict) => StoreReply::QuotaConflict(conflict),
-                    None if is_not_sent => StoreReply::NotSent,
+                    None if matches!(error, StoreError::NotSent(_)) => StoreReply::NotSent,
                     None => StoreReply::Failed,
                 }
             }

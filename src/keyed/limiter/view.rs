@@ -76,16 +76,18 @@ where
     /// is possible.
     ///
     /// It is the same as [`quota_snapshots`](Self::quota_snapshots) for several quotas. For a single quota,
-    /// [`available`](QuotaSnapshot::available) and [`more_in`](QuotaSnapshot::more_in) also take a pause, the in-flight
-    /// cap and the [parent limiter](crate::KeyedBuilder::parent) into account: they are those of
-    /// [`available`](Self::available) and [`estimate`](Self::estimate).
+    /// [`available`](QuotaSnapshot::available) and [`more_in`](QuotaSnapshot::more_in) also take a pause and the
+    /// in-flight cap into account.
+    ///
+    /// The [parent limiter](crate::KeyedBuilder::parent) is left out: its state would disclose to the caller how much
+    /// the other keys use.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let all = Limiter::new(Quota::per_second(4))?;
     /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).parent(&all).build()?;
-    /// assert_eq!((users.quota_snapshots(&"ann")[0].available, users.reported_quotas(&"ann")[0].available), (10, 4));
+    /// assert_eq!((users.available(&"ann"), users.reported_quotas(&"ann")[0].available), (4, 10));
     /// # Ok(()) }
     /// ```
     pub fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {

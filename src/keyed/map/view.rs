@@ -55,11 +55,15 @@ where
     }
 
     pub(in crate::keyed) fn available(&self, key: &K) -> u64 {
+        self.own_available(key).min(self.parent.as_ref().map_or(u64::MAX, Parent::available))
+    }
+
+    /// What the key could get without the parent.
+    fn own_available(&self, key: &K) -> u64 {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
         let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now));
-        let own = self.look(key, at_levels, at_live, Some(0));
-        own.min(self.parent.as_ref().map_or(u64::MAX, Parent::available))
+        self.look(key, at_levels, at_live, Some(0))
     }
 
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
@@ -99,7 +103,7 @@ where
                 let one_more = rates.reached(levels, only.available.saturating_add(1));
                 only.more_in = one_more.map(|at| wait(at, levels, now));
             }
-            (quotas, self.parent.is_none() && self.template.cap.is_none())
+            (quotas, self.template.cap.is_none())
         };
         let at_live =
             |live: &Core| (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false);
@@ -111,13 +115,19 @@ where
         if let [only] = &mut quotas[..]
             && !is_all
         {
-            only.available = self.available(key);
-            only.more_in = self.estimate(key, only.available.saturating_add(1));
+            only.available = self.own_available(key);
+            only.more_in = self.own_estimate(key, only.available.saturating_add(1));
         }
         quotas
     }
 
     pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+        let own = self.own_estimate(key, cost)?;
+        self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
+    }
+
+    /// How long a claim would wait without the parent.
+    fn own_estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, now| {
             if cost > most_claimable(rates, levels).min(cap) {
@@ -130,8 +140,7 @@ where
         };
         let at_live =
             |live: &Core| live.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now));
-        let own = self.look(key, at_levels, at_live, Some(None))?;
-        self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
+        self.look(key, at_levels, at_live, Some(None))
     }
 }
 

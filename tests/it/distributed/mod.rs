@@ -8,6 +8,8 @@ mod class_requests;
 mod classes;
 mod damaged;
 mod distant;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub(crate) mod failing;
 mod fleet;
 mod fleets;
 mod keeper;

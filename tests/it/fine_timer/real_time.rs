@@ -143,3 +143,16 @@ async fn a_thread_that_waits_for_the_fine_timer_sleeps() {
     // Polling for 20 ms of each wait would take some hundred thousand readings.
     assert!(clock.0.load(SeqCst) < 1_000, "{clock:?}");
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn waiters_are_served_under_the_clock_that_counts_suspension() {
+    use tollgate::BootClock;
+    let quota = Quota::per_second(1_000).burst(1).initial(0);
+    let limiter = Limiter::builder().quota(quota).clock(BootClock::new()).build().unwrap();
+    let before = BootClock::new().now();
+    for _ in 0..5 {
+        let _grant = limiter.consume(1).await.unwrap();
+    }
+    assert!(BootClock::new().now() - before >= Duration::from_millis(4));
+}

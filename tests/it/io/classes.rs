@@ -98,7 +98,24 @@ async fn bytes_that_are_not_taken_are_refunded() {
     let class = limiter.class("a", Share::weight(1)).unwrap();
     let mut writer = Sip.pace_writes(&class);
     assert_eq!(writer.write(&[7; 500]).await.unwrap(), 3);
+    writer.shutdown().await.unwrap();
     assert_eq!(paid(&limiter), 3);
     assert_eq!(copy(&mut repeat(7).take(3_000), &mut writer).await.unwrap(), 3_000);
+    drop(writer);
     assert_eq!(paid(&limiter), 3_003);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ceiling_is_charged_for_the_bytes_that_pass() {
+    let limiter = divided(16_000);
+    let ceiling = Quota::new(100, MILLI).burst(1_600);
+    let class = limiter.class("a", Share::weight(1).ceiling(ceiling)).unwrap();
+    tokio::time::advance(16 * MILLI).await;
+    let start = Instant::now();
+    for _ in 0..1_000 {
+        // A new connection each time, which claims a chunk of 100 bytes and gives 97 back.
+        assert_eq!(Sip.pace_writes(&class).write(&[7; 100]).await.unwrap(), 3);
+    }
+    // 3,000 bytes: 1,600 from the burst, the others and one chunk at the rate.
+    assert_eq!((Instant::now() - start, paid(&limiter)), (15 * MILLI, 3_000));
 }

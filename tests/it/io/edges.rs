@@ -32,7 +32,7 @@ fn a_read_pays_for_its_bytes_and_nothing_for_silence_or_the_end() {
     assert_pending!(spawn(paced.read(&mut buffer)).poll());
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 5);
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 0);
-    assert_eq!((paid(&limiter), limiter.snapshot().refunded, &buffer[..5]), (8, 0, &[3, 4, 5, 6, 7][..]));
+    assert_eq!((paid(&limiter), limiter.available(), &buffer[..5]), (8, 15_992, &[3, 4, 5, 6, 7][..]));
 }
 
 #[test]
@@ -56,27 +56,29 @@ fn a_read_does_not_fill_the_buffer_before_it_is_paid_for() {
     }
     assert_eq!(paid(&limiter), 10);
     assert_pending!(spawn(paced.read(&mut small)).poll());
-    assert_eq!((limiter.snapshot().waiting_tokens, paced.into_parts().1), (4, vec![10, 11, 12, 13]));
+    // Four bytes were read, and a whole chunk is claimed.
+    assert_eq!((limiter.snapshot().waiting_tokens, paced.into_parts().1), (10, vec![10, 11, 12, 13]));
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 
 #[test]
 fn another_limiter_continues_with_the_bytes_read() {
-    let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 8));
+    let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 160));
     let mut paced = source([Bytes(15)]).pace_reads(&limiter);
     assert_pending!(spawn(paced.read(&mut [0; 100])).poll());
     clock.advance(10 * MILLI);
     limiter.tick();
     let mut buffer = [0; 4];
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 4);
-    // Six bytes are paid for, and five of them are not read yet.
+    // Six more bytes were read and are paid for. The first limiter gets their tokens back.
     let mut paced = paced.reads(&other);
     let mut rest = Vec::new();
     while rest.len() < 11 {
         let got = assert_ready_ok!(spawn(paced.read(&mut buffer)).poll());
         rest.extend_from_slice(&buffer[..got]);
     }
-    assert_eq!((rest, paid(&limiter), paid(&other)), ((4..15).collect(), 10, 5));
+    drop(paced);
+    assert_eq!((rest, paid(&limiter), paid(&other)), ((4..15).collect(), 4, 11));
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_write_is_reported_when_paid_for_and_pays_for_the_written_bytes() {
     assert!(write.is_woken());
     assert_eq!(assert_ready_ok!(write.poll()), 4);
     drop(write);
-    assert_eq!((paid(&limiter), limiter.available()), (4, 6));
+    assert_eq!((paid(&limiter), limiter.available()), (10, 0));
     assert_eq!(assert_ready_err!(spawn(paced.write(&[7; 5])).poll()).kind(), ErrorKind::BrokenPipe);
     assert_eq!((paid(&limiter), limiter.available()), (4, 6));
 }
@@ -117,7 +119,7 @@ fn a_peer_that_does_not_read_holds_no_tokens() {
 }
 
 #[test]
-fn a_write_that_was_dropped_keeps_its_place_until_shutdown() {
+fn a_write_that_was_dropped_keeps_its_place_until_flush_or_shutdown() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = drain([]).pace_writes(&limiter);
     assert_pending!(spawn(paced.write(&[7; 8])).poll());
@@ -125,13 +127,59 @@ fn a_write_that_was_dropped_keeps_its_place_until_shutdown() {
     assert!(behind);
     clock.advance(8 * MILLI);
     limiter.tick();
-    // The next write uses the same claim. Tokens it does not need are refunded.
+    // The next writes use the same claim.
     assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 3])).poll()), 3);
-    assert_eq!((paid(&limiter), limiter.available()), (3, 5));
+    assert_eq!((paid(&limiter), limiter.available()), (8, 0));
+    assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 10])).poll()), 5);
+    for is_granted in [false, true] {
+        assert_pending!(spawn(paced.write(&[9; 10])).poll());
+        if is_granted {
+            clock.advance(10 * MILLI);
+            limiter.tick();
+            assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 0));
+        }
+        assert_ready_ok!(spawn(paced.flush()).poll());
+        assert_eq!((limiter.snapshot().waiting_tasks, paid(&limiter)), (0, 8));
+    }
+    drop(limiter.try_acquire(10).unwrap());
     assert_pending!(spawn(paced.write(&[9; 10])).poll());
     assert_ready_ok!(spawn(paced.shutdown()).poll());
-    assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 5));
-    assert_eq!((paced.get_ref().is_shut, paced.get_ref().taken.clone()), (true, vec![8; 3]));
+    assert_eq!((limiter.snapshot().waiting_tasks, paid(&limiter)), (0, 18));
+    assert_eq!((paced.get_ref().is_shut, paced.get_ref().taken.clone()), (true, vec![8; 8]));
+}
+
+#[test]
+fn small_writes_share_a_chunk_until_the_connection_is_idle() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let (limiter, clock) = by_hand(160, 160);
+    let mut paced = drain([]).pace_writes(&limiter);
+    let mut write = |len: usize, expected: usize, granted: u64| {
+        assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 20][..len])).poll()), expected);
+        assert_eq!(paid(&limiter), granted);
+    };
+    write(4, 4, 4); // after a pause, for the bytes at hand
+    write(4, 4, 14); // then a whole chunk
+    write(4, 4, 14);
+    write(4, 2, 14);
+    write(4, 4, 24);
+    clock.advance(SECOND);
+    write(4, 4, 24);
+    clock.advance(SECOND + Duration::from_nanos(1));
+    write(1, 1, 23); // two tokens were left, and came back
+    write(20, 10, 33);
+    write(3, 3, 43);
+    drop(paced);
+    assert_eq!(paid(&limiter), 36);
+}
+
+#[test]
+fn an_in_flight_cap_is_not_held_between_writes() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(160)).max_in_flight(10));
+    let mut paced = drain([Bytes(2), Bytes(9)]).pace_writes(&limiter);
+    for (len, taken, granted) in [(9, 2, 2), (3, 3, 5), (20, 10, 15)] {
+        assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 20][..len])).poll()), taken);
+        assert_eq!((paid(&limiter), limiter.snapshot().in_flight), (granted, Some(0)));
+    }
 }
 
 #[test]
@@ -175,6 +223,7 @@ fn several_buffers_are_cut_where_the_chunk_ends() {
     let mut paced = Drain { vectored: true, ..drain([]) }.pace_writes(&limiter).chunk(100);
     let took = assert_ready_ok!(spawn(paced.write_vectored(&many)).poll());
     assert!((1..100).contains(&took));
+    drop(paced);
     assert_eq!(paid(&limiter), 10 + took as u64);
 
     // A writer without vectored writes is given one buffer at a time.
@@ -264,8 +313,7 @@ fn a_wrapper_dropped_at_any_poll_loses_no_byte_and_no_token() {
         let (drain, _) = writer.into_parts();
         assert!(drain.taken.iter().copied().eq(0..sent), "dropped at {dropped_at}");
         let (source, aside) = reader.into_parts();
-        let paid_aside = paid(&limiter) - got.len() as u64 - u64::from(sent);
-        assert!(paid_aside <= aside.len() as u64, "{paid_aside} of {} buffered bytes", aside.len());
+        assert_eq!(paid(&limiter), got.len() as u64 + u64::from(sent), "dropped at {dropped_at}");
         got.extend(aside);
         assert!(got.iter().copied().eq(0..source.next), "dropped at {dropped_at}");
         assert_eq!(limiter.snapshot().waiting_tasks, 0);

@@ -17,6 +17,8 @@ use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Answer, Id, Int, Oracle};
 
 const CHUNK: usize = 7;
+/// A second, in nanoseconds.
+const IDLE: Int = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -25,6 +27,7 @@ enum Op {
     Write(usize, usize),
     /// The wrapper is dropped, and a new one continues.
     DropReader(usize),
+    Flush(usize),
     Shutdown(usize),
     Pass(u64),
     Close,
@@ -35,8 +38,10 @@ fn op() -> impl Strategy<Value = Op> {
         20 => (0..3_usize, 0..12_usize).prop_map(|(index, len)| Op::Read(index, len)),
         20 => (0..3_usize, 0..12_usize).prop_map(|(index, len)| Op::Write(index, len)),
         3 => (0..3_usize).prop_map(Op::DropReader),
+        3 => (0..3_usize).prop_map(Op::Flush),
         3 => (0..3_usize).prop_map(Op::Shutdown),
         20 => (1..500_u64).prop_map(Op::Pass),
+        1 => (IDLE as u64..=IDLE as u64 + 1).prop_map(Op::Pass),
         1 => Just(Op::Close),
     ]
 }
@@ -58,9 +63,22 @@ struct Direction {
     script: VecDeque<Step>,
     /// The claim that waits, and its number of bytes.
     claim: Option<(Id, usize)>,
-    /// Reading: buffered bytes, and how many of them are paid for.
+    /// The tokens of the last claim, and how many of them are used.
+    chunk: Option<(usize, usize)>,
+    /// When bytes were last paid for.
+    paid_at: Option<Int>,
+    /// Reading: buffered bytes.
     aside: usize,
-    paid: usize,
+}
+
+impl Direction {
+    fn left(&self) -> Option<usize> {
+        self.chunk.map(|(cost, used)| cost - used)
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.chunk = self.chunk.map(|(cost, used)| (cost, used + bytes)).filter(|(cost, used)| used < cost);
+    }
 }
 
 struct Model {
@@ -73,10 +91,34 @@ struct Model {
 }
 
 impl Model {
-    fn claim(&mut self, claim: &mut Option<(Id, usize)>, wanted: usize) -> Poll<Result<usize, Option<ConsumeError>>> {
+    /// Pays for up to `wanted` bytes from the chunk, or claims one: for the bytes at hand after a second without payment,
+    /// else a whole one.
+    fn pay(&mut self, direction: &mut Direction, wanted: usize) -> Observed {
+        let is_idle = direction.paid_at.is_none_or(|at| self.now - at > IDLE);
+        if is_idle {
+            self.refund(direction);
+        }
+        if direction.chunk.is_none() {
+            let cost = if is_idle { wanted.min(CHUNK) } else { CHUNK };
+            match self.claim(&mut direction.claim, cost) {
+                Poll::Ready(Ok(cost)) => direction.chunk = Some((cost, 0)),
+                other => return other,
+            }
+        }
+        direction.paid_at = Some(self.now);
+        Poll::Ready(Ok(direction.left().unwrap_or(0).min(wanted)))
+    }
+
+    fn refund(&mut self, direction: &mut Direction) {
+        if let Some((cost, used)) = direction.chunk.take() {
+            self.oracle.settle(self.now, cost as Int, used as Int);
+        }
+    }
+
+    fn claim(&mut self, claim: &mut Option<(Id, usize)>, cost: usize) -> Observed {
         let answer = match *claim {
             None => {
-                let (id, cost) = (self.next, wanted.min(CHUNK));
+                let id = self.next;
                 self.next += 1;
                 match self.oracle.consume(self.now, id, cost as Int) {
                     Answer::Granted => Ok(cost),
@@ -97,8 +139,8 @@ impl Model {
         Poll::Ready(answer)
     }
 
-    fn leave(&mut self, claim: &mut Option<(Id, usize)>) {
-        if let Some((id, _)) = claim.take().filter(|(id, _)| !self.closed.contains(id)) {
+    fn leave(&mut self, direction: &mut Direction) {
+        if let Some((id, _)) = direction.claim.take().filter(|(id, _)| !self.closed.contains(id)) {
             self.oracle.cancel(self.now, id);
         }
     }
@@ -116,45 +158,57 @@ impl Model {
         }
         if reader.aside == 0 {
             match reader.script.pop_front() {
-                None => return Poll::Ready(Ok(0)),
-                Some(Step::Pending) => return Poll::Pending,
-                Some(Step::Fails) => return Poll::Ready(Err(None)),
                 Some(Step::Bytes(there)) => {
-                    reader.aside = there.min(len).min(CHUNK);
+                    reader.aside = there.min(len).min(reader.left().unwrap_or(CHUNK));
                     if there > reader.aside {
                         reader.script.push_front(Step::Bytes(there - reader.aside));
                     }
                 }
+                other => {
+                    self.refund(reader);
+                    return match other {
+                        Some(Step::Pending) => Poll::Pending,
+                        Some(_) => Poll::Ready(Err(None)),
+                        None => Poll::Ready(Ok(0)),
+                    };
+                }
             }
         }
-        if reader.paid == 0 {
-            match self.claim(&mut reader.claim, reader.aside) {
-                Poll::Ready(Ok(paid)) => reader.paid = paid,
-                other => return other,
-            }
-        }
-        let part = reader.paid.min(len);
-        reader.paid -= part;
+        let answer = self.pay(reader, reader.aside);
+        let Poll::Ready(Ok(paid)) = answer else { return answer };
+        let part = paid.min(len);
+        reader.spend(part);
         reader.aside -= part;
         Poll::Ready(Ok(part))
     }
 
     fn write(&mut self, index: usize, len: usize) -> Observed {
+        let mut writer = std::mem::take(&mut self.writers[index]);
+        let observed = self.write_by(&mut writer, len);
+        self.writers[index] = writer;
+        observed
+    }
+
+    fn write_by(&mut self, writer: &mut Direction, len: usize) -> Observed {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        let mut claim = self.writers[index].claim;
-        let answer = self.claim(&mut claim, len);
-        self.writers[index].claim = claim;
-        let Poll::Ready(Ok(cost)) = answer else { return answer };
-        let part = cost.min(len);
-        let (taken, observed) = match self.writers[index].script.pop_front().unwrap_or(Step::Bytes(part)) {
-            Step::Bytes(space) => (part.min(space), Poll::Ready(Ok(part.min(space)))),
-            Step::Pending => (0, Poll::Pending),
-            Step::Fails => (0, Poll::Ready(Err(None))),
-        };
-        self.oracle.settle(self.now, cost as Int, taken as Int);
-        observed
+        let answer = self.pay(writer, len);
+        let Poll::Ready(Ok(part)) = answer else { return answer };
+        match writer.script.pop_front().unwrap_or(Step::Bytes(part)) {
+            Step::Bytes(space) => {
+                writer.spend(part.min(space));
+                Poll::Ready(Ok(part.min(space)))
+            }
+            Step::Pending => {
+                self.refund(writer);
+                Poll::Pending
+            }
+            Step::Fails => {
+                self.refund(writer);
+                Poll::Ready(Err(None))
+            }
+        }
     }
 }
 
@@ -241,13 +295,20 @@ proptest! {
                 Op::DropReader(index) => {
                     world.drop_reader(index);
                     let mut reader = std::mem::take(&mut model.readers[index]);
-                    model.leave(&mut reader.claim);
+                    model.leave(&mut reader);
+                    model.refund(&mut reader);
                     model.readers[index].script = reader.script;
                 }
-                Op::Shutdown(index) => {
-                    prop_assert!(spawn(world.writers[index].shutdown()).poll().is_ready());
-                    let mut claim = model.writers[index].claim.take();
-                    model.leave(&mut claim);
+                Op::Flush(index) | Op::Shutdown(index) => {
+                    let mut writer = std::mem::take(&mut model.writers[index]);
+                    model.leave(&mut writer);
+                    if matches!(op, Op::Flush(_)) {
+                        prop_assert!(spawn(world.writers[index].flush()).poll().is_ready());
+                    } else {
+                        prop_assert!(spawn(world.writers[index].shutdown()).poll().is_ready());
+                        model.refund(&mut writer);
+                    }
+                    model.writers[index] = writer;
                 }
                 Op::Pass(nanos) => {
                     world.clock.advance(Duration::from_nanos(nanos));

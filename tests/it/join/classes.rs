@@ -352,7 +352,7 @@ fn tokens_that_are_there_are_granted_at_once() {
     let [request, mut spent] = try_join([(&requests_any, 1), (&capped_any, 3)]).unwrap();
     assert_eq!((request.cost(), spent.cost(), tokens.available(), capped.available()), (1, 3, 7, 1));
     spent.settle(1);
-    assert_eq!((tokens.available(), capped.available()), (9, 1), "a refund goes to the quotas, not to ceilings");
+    assert_eq!((tokens.available(), capped.available()), (9, 3), "a refund goes to the quotas and to ceilings");
     let grants: [Grant<'_, Class>; 1] = assert_ready_ok!(spawn(join([(&capped, 1)])).poll());
     assert_eq!(grants[0].cost(), 1);
     let b = class(&tokens, "b", 1);

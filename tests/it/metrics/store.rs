@@ -1,12 +1,13 @@
 //! The series of a distributed quota's store.
 
 use super::{TestRecorder, Values};
+use crate::distributed::failing::Failing;
 use metrics::with_local_recorder;
 use std::time::Duration;
 use tokio::time::sleep;
-use tollgate::distributed::MemoryStore;
+use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError};
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, Quota};
+use tollgate::{ConsumeError, Limiter, Quota};
 
 fn scrape(publish: impl FnOnce()) -> Values {
     let recorder = TestRecorder::new();
@@ -47,6 +48,40 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
     assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_losses_total{key=api}")), (0.0, 1));
     assert_eq!(values.counter("store_excess_tokens_total{key=api}"), store.snapshot().excess_estimate);
     assert!(store.snapshot().excess_estimate > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_the_figures_too() {
+    let refused = StoreError::Refused("it owes too much".to_owned());
+    let replies = ReplyKind::ALL.map(|kind| StoreError::Reply { kind, message: "no".to_owned() });
+    for error in replies.into_iter().chain([refused]) {
+        let store = Failing::over(MemoryStore::new().outage(Outage::Fail));
+        let limiter = Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();
+        let meter = Meter::new("api", &limiter).unwrap();
+        drop(limiter.consume(1).await.unwrap());
+        store.fail(error.clone());
+        assert!(matches!(limiter.consume(30).await, Err(ConsumeError::Unreachable)), "{error}");
+        sleep(Duration::from_secs(2)).await;
+        let values = scrape(|| meter.publish());
+        assert_eq!(
+            (values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")),
+            (1.0, 1),
+            "{error}"
+        );
+        assert!(values.gauge("store_outage_seconds{key=api}") > 1.0, "{error}");
+        if let StoreError::Reply { kind, .. } = error {
+            assert!(values.counter(&format!("store_errors_total{{key=api,kind={kind}}}")) > 0);
+        }
+        let snapshot = store.store.snapshot();
+        assert_eq!(snapshot.error, Some(error.to_string()));
+        assert!(snapshot.error_age.unwrap() < Duration::from_secs(1), "of the last attempt: {snapshot:?}");
+        store.fail(None);
+        sleep(Duration::from_secs(2)).await;
+        drop(limiter.consume(1).await.unwrap());
+        assert_eq!(scrape(|| meter.publish()).gauge("store_out{key=api}"), 0.0, "{error}");
+        let snapshot = store.store.snapshot();
+        assert_eq!((snapshot.error, snapshot.error_age), (None, None), "the store has recovered");
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! millisecond, and no task and no timer remains.
 
 mod instants;
+mod leaping;
 mod replenisher;
+mod two_runtimes;
 
 use std::time::Duration;
 

@@ -78,6 +78,7 @@ pub(crate) struct Served {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) id: Id,
+    pub(crate) leaf: ClassId,
     pub(crate) at: Int,
     pub(crate) cost: Int,
 }
@@ -410,7 +411,7 @@ impl Model {
             self.merge_debts(leaf);
             if !front.debt {
                 self.in_flight += front.cost;
-                self.log.push(Granted { id: front.id, at, cost: front.cost });
+                self.log.push(Granted { id: front.id, leaf, at, cost: front.cost });
             }
         }
         self.tidy();

@@ -1,10 +1,11 @@
 //! The events of a distributed quota's store.
 
 use super::RecordingSubscriber;
+use crate::distributed::failing::Failing;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
-use tollgate::distributed::MemoryStore;
+use tollgate::distributed::{MemoryStore, ReplyKind, StoreError};
 use tollgate::{KeyedLimiter, Limiter, Quota};
 
 fn in_paused_time(act: impl Future<Output = ()>) {
@@ -33,15 +34,38 @@ fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_to
                 sleep(Duration::from_secs(5)).await;
                 let events_so_far = events(&subscriber);
                 let [begun] = &events_so_far[..] else { panic!("one event: {events_so_far:?}") };
-                assert!(begun.contains("WARN") && begun.contains("store out of reach"), "{begun}");
+                assert!(begun.contains("WARN") && begun.contains("outage of the store begins"), "{begun}");
+                assert!(begun.contains(".type=unreachable"), "{begun}");
                 store.set_reachable(true);
                 sleep(Duration::from_secs(5)).await;
                 let [ended] = &events(&subscriber)[..] else { panic!("one event") };
-                assert!(ended.contains("INFO") && ended.contains("store answers again"), "{ended}");
+                assert!(ended.contains("INFO") && ended.contains("outage of the store is over"), "{ended}");
                 for waiter in waiters {
                     waiter.await.unwrap().unwrap();
                 }
             }
+        });
+    });
+}
+
+#[test]
+fn an_outage_by_error_replies_is_an_event_with_the_kind() {
+    let subscriber = RecordingSubscriber::default();
+    subscriber.listen(|| {
+        in_paused_time(async {
+            let store = Failing::over(MemoryStore::new());
+            let limiter = Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();
+            let message = "`MISCONF unable to persist`: make the disk writable again".to_owned();
+            store.fail(StoreError::Reply { kind: ReplyKind::NotSaved, message });
+            let waiter = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
+            sleep(Duration::from_secs(5)).await;
+            let [begun] = &events(&subscriber)[..] else { panic!("one event") };
+            assert!(begun.contains("WARN") && begun.contains(".type=not_saved"), "{begun}");
+            assert!(begun.contains("outage of the store begins") && begun.contains("MISCONF"), "{begun}");
+            store.fail(None);
+            waiter.await.unwrap().unwrap();
+            let [ended] = &events(&subscriber)[..] else { panic!("one event") };
+            assert!(ended.contains("INFO") && ended.contains("outage of the store is over"), "{ended}");
         });
     });
 }
@@ -63,7 +87,7 @@ fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
             store.set_reachable(true);
             drop(users.consume(&7, 1).await.unwrap());
             let [ended] = &events(&subscriber)[..] else { panic!("one event") };
-            assert!(ended.contains("answers again"), "{ended}");
+            assert!(ended.contains("outage of the store is over"), "{ended}");
         });
     });
 }

@@ -230,11 +230,40 @@ async fn a_locked_store_is_a_typed_error_and_leaks_no_connection() {
     assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Busy, .. }), "{error:?}");
     // Other stores are served.
     store.beside("free").unwrap().ask(ask(1, 1, 1)).await.unwrap();
+    // A limiter's callers are in an outage.
+    let limiter = limiter(&store.clone().outage(Outage::Fail), Quota::per_day(100));
+    let error = timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").map(drop).unwrap_err();
+    assert!(matches!(error, ConsumeError::Unreachable), "{error:?}");
+    let snapshot = store.snapshot();
+    assert!(snapshot.is_out && snapshot.outages == 1, "{snapshot:?}");
+    let error = snapshot.error.unwrap();
+    assert!(error.contains("`55P03 ") && error.contains("pg_terminate_backend"), "{error}");
+    assert!(!error.contains("SCRIPT"), "a command of Redis: {error}");
     drop(lock);
     drop(holder);
+    let again = async {
+        while limiter.consume(1).await.is_err() {
+            sleep(Duration::from_millis(5)).await
+        }
+    };
+    timeout(FOR_EVER, again).await.expect("the outage does not end");
+    assert_eq!((store.snapshot().is_out, store.snapshot().error), (false, None));
     assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
     let connections = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT tollgate_ask_1%'";
     assert!(server.count(connections).await <= 2);
+}
+
+/// As behind a pooler that gives each transaction another connection of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_is_not_prepared_is_blamed_on_the_pooler() {
+    let Some(server) = Server::start().await else { return };
+    let pool = pool(&server.address()).unwrap();
+    let store = PostgresStore::over(pool.clone(), "pooled").await.unwrap().answer_timeout(FOR_EVER);
+    pool.get().await.unwrap().batch_execute("DEALLOCATE ALL").await.unwrap();
+    let error = store.ask(ask(1, 1, 1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Other, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("`26000 ") && text.contains("PgBouncer 1.21") && text.contains("pool_mode"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

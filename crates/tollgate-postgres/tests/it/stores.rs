@@ -4,8 +4,9 @@ use super::nodes::limiter;
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{LeaseRequest, QuotaTerms, Store};
-use tollgate::{KeyedLimiter, Limiter, Quota};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreSnapshot};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, Share};
+use tollgate_postgres::{PostgresStore, pool};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_one_burst_and_one_rate_to_the_token() {
@@ -34,6 +35,79 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let granted: Vec<u64> = granted().collect();
     assert!(granted.iter().sum::<u64>() <= most, "{granted:?} of {most}");
     assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
+}
+
+/// Transactions of the isolation that the database has by default fail where others would wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stricter_isolation_refuses_no_call() {
+    let Some(server) = Server::start().await else { return };
+    for isolation in ["repeatable read", "serializable"] {
+        server.say(&format!("ALTER DATABASE postgres SET default_transaction_isolation = '{isolation}'")).await;
+        let connect = async |name: &str| {
+            let store = PostgresStore::over(pool(&server.address()).unwrap(), name).await.unwrap();
+            store.answer_timeout(FOR_EVER).outage(Outage::Fail)
+        };
+        let calm = |snapshot: StoreSnapshot| {
+            assert_eq!((snapshot.outages, &snapshot.error), (0, &None), "{isolation}: {snapshot:?}")
+        };
+        let quota = Quota::per_second(3_000).burst(50);
+        let mut nodes = Vec::new();
+        for _ in 0..6 {
+            let store = connect(isolation).await;
+            let warning = store.snapshot().warning.unwrap();
+            let sets = "run `ALTER ROLE owner SET default_transaction_isolation = 'read committed'`";
+            assert!(warning.contains(isolation) && warning.contains(sets), "{warning}");
+            let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
+            let class = limiter.class("pages", Share::weight(1)).unwrap();
+            nodes.push((store, limiter, class));
+        }
+        let began = Instant::now();
+        let mut callers = Vec::new();
+        for (.., class) in nodes.iter().cycle().take(24) {
+            let class = class.clone();
+            callers.push(tokio::spawn(async move {
+                loop {
+                    match class.consume(1).await {
+                        Ok(_) => {}
+                        Err(ConsumeError::Closed) => return,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }));
+        }
+        let granted = || nodes.iter().map(|(_, limiter, _)| limiter.snapshot().granted).sum::<u64>();
+        while granted() < 4_000 && callers.iter().all(|caller| !caller.is_finished()) {
+            assert!(began.elapsed() < FOR_EVER, "{}", granted());
+            sleep(Duration::from_millis(1)).await;
+        }
+        nodes.iter().for_each(|(_, limiter, _)| limiter.close());
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        let most = 50 + (began.elapsed().as_nanos() * 3_000 / 1_000_000_000) as u64;
+        assert!(granted() <= most, "{} of {most}", granted());
+        nodes.iter().for_each(|(store, ..)| calm(store.snapshot()));
+
+        // Claims for one key at the same time, from two nodes.
+        let store = connect(&format!("{isolation} keys")).await;
+        let keyed = || KeyedLimiter::builder().quota(Quota::per_day(100)).distributed(store.clone()).build().unwrap();
+        let users: [KeyedLimiter<u64>; 2] = [keyed(), keyed()];
+        let claims = (0..120).map(|number| {
+            let users = users[number % 2].clone();
+            tokio::spawn(async move { users.consume(&1, 1).within(Duration::ZERO).await.map(drop) })
+        });
+        let mut granted = 0;
+        for claim in claims.collect::<Vec<_>>() {
+            match claim.await.unwrap() {
+                Ok(()) => granted += 1,
+                Err(ConsumeError::TooLate { .. } | ConsumeError::TimedOut { .. }) => {}
+                Err(error) => panic!("{error}: {:?}", store.snapshot()),
+            }
+        }
+        assert!((1..=100).contains(&granted), "{granted}");
+        calm(store.snapshot());
+        while store.sweep(10).await.unwrap() > 0 {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

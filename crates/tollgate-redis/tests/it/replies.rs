@@ -5,7 +5,7 @@ use super::server::{FOR_EVER, Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
-use tollgate::{Limiter, Quota};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
 const QUOTA: Quota = Quota::per_hour(1_000);
@@ -125,8 +125,8 @@ async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
         sleep(Duration::from_millis(50)).await;
     }
     let snapshot = store.snapshot();
-    assert_eq!(snapshot.error_replies(ReplyKind::ForeignField), 1);
-    let error = snapshot.error.unwrap();
+    assert_eq!((snapshot.error_replies(ReplyKind::ForeignField), snapshot.error), (1, None));
+    let error = snapshot.warning.unwrap();
     assert!(error.contains("\"visitor\"") || error.contains(&node), "{error}");
     assert!(error.contains(store.key()) && error.contains("2 such fields"), "{error}");
     // The field of the requesting node.
@@ -163,6 +163,9 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
     let (here, beside) = (limiter(&store), limiter(&store.beside("well").unwrap()));
     assert!(timeout(FOR_EVER, here.consume(1)).await.expect("the claim hangs").is_err());
     drop(timeout(FOR_EVER, beside.consume(1)).await.expect("the claim hangs").unwrap());
+    let [one, other] = [store.snapshot(), store.beside("well").unwrap().snapshot()];
+    assert!(one.is_out && one.error.as_ref().unwrap().contains("rename the store"), "{one:?}");
+    assert!(!other.is_out, "{other:?}");
     server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", store.key()]);
     let again = async {
         while here.consume(1).await.is_err() {
@@ -170,7 +173,73 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
         }
     };
     timeout(FOR_EVER, again).await.expect("no grants after the key was removed");
-    assert_eq!(made(&store), 1);
+    assert_eq!((made(&store), store.snapshot().is_out, store.snapshot().error), (1, false, None));
+}
+
+/// Makes the server refuse writes because it cannot save.
+async fn break_the_disk(server: &Server) {
+    let (_, folder): (String, String) = redis::cmd("CONFIG").arg("GET").arg("dir").query(&mut server.client()).unwrap();
+    server.say(&["CONFIG", "SET", "save", "3600 1"]);
+    std::fs::create_dir(format!("{folder}/dump.rdb")).unwrap();
+    server.say(&["BGSAVE"]);
+    let began = Instant::now();
+    while !server.say(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err") {
+        assert!(began.elapsed() < FOR_EVER, "the server saves");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The servers answer, with errors: this is an outage in the figures of the store, as it is for callers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
+    let causes: [(ReplyKind, &[&str], &[&str]); 4] = [
+        (ReplyKind::OutOfMemory, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            ReplyKind::NoPermission,
+            &["ACL", "SETUSER", "default", "resetkeys"],
+            &["ACL", "SETUSER", "default", "allkeys"],
+        ),
+        (
+            ReplyKind::NoReplicas,
+            &["CONFIG", "SET", "min-replicas-to-write", "1"],
+            &["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
+        // The first words are those that end a failed save.
+        (ReplyKind::NotSaved, &[], &["CONFIG", "SET", "save", ""]),
+    ];
+    let Some(server) = Server::start() else { return };
+    for (kind, cause, remedy) in causes {
+        let store = open_store(&server.url(), &kind.to_string()).await.outage(Outage::Fail);
+        let users = KeyedLimiter::<u64>::builder().quota(QUOTA).distributed(store.beside("users").unwrap());
+        let users = users.build().unwrap();
+        let limiter = Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
+        if cause.is_empty() {
+            break_the_disk(&server).await
+        } else {
+            drop(server.say(cause))
+        }
+        for error in [
+            timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").map(drop).unwrap_err(),
+            timeout(FOR_EVER, users.consume(&1, 1)).await.expect("the claim hangs").map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, ConsumeError::Unreachable), "{kind}: {error:?}");
+        }
+        for snapshot in [store.snapshot(), users.snapshot().store.unwrap()] {
+            assert!(snapshot.is_out && snapshot.outages == 1, "{kind}: {snapshot:?}");
+            assert!(snapshot.error_replies(kind) > 0, "{kind}: {snapshot:?}");
+            assert!(snapshot.error.is_some() && snapshot.error_age.is_some(), "{kind}: {snapshot:?}");
+        }
+        server.say(remedy);
+        let again = async {
+            while limiter.consume(1).await.is_err() || users.consume(&1, 1).await.is_err() {
+                sleep(Duration::from_millis(5)).await
+            }
+        };
+        timeout(FOR_EVER, again).await.expect("the outage does not end");
+        for snapshot in [store.snapshot(), users.snapshot().store.unwrap()] {
+            assert_eq!((snapshot.is_out, snapshot.error), (false, None), "{kind}");
+        }
+    }
 }
 
 /// Each number of the record in turn, where the script writes none below 0.

@@ -1,7 +1,7 @@
 //! Requests through an adaptive limiter, which learns from the status of their responses.
 
-use super::advice::Advice;
-use super::format::{Format, Unit};
+use super::advice::{self, Advice};
+use super::format::Format;
 use crate::{AsError, Gate, Hold, LimitLayer, MaxWait};
 use http::{Response, StatusCode};
 use pin_project::pin_project;
@@ -143,8 +143,8 @@ impl<T: Target> fmt::Debug for Unreported<T> {
 /// | everything else | [`succeeded`](AdaptiveGrant::succeeded) |
 /// | none, because the request was cancelled or failed | nothing |
 ///
-/// The time to wait is that of `Retry-After`, `retry-after-ms`, or the reset of a limit on requests that is used up, in
-/// any [`Format`].
+/// The time to wait is that of `Retry-After`, `retry-after-ms`, or the reset of a limit that is used up, in any
+/// [`Format`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportStatus;
 
@@ -153,9 +153,11 @@ impl<B, T: Target> Hold<Response<B>, Unreported<T>> for ReportStatus {
 
     fn hold(&self, response: Response<B>, pass: Option<Unreported<T>>) -> Response<B> {
         if let Some(grant) = pass.map(Unreported::into_grant) {
-            let advice = Advice::read(response.status(), response.headers(), &Format::ALL, &Unit::Requests);
-            match response.status() {
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => grant.throttled(advice.wait),
+            let (status, headers) = (response.status(), response.headers());
+            let is_refusal = advice::is_refusal(status, headers);
+            let advice = Advice::read_head(is_refusal, status, headers, &Format::ALL, None);
+            match status {
+                _ if is_refusal => grant.throttled(advice.wait),
                 StatusCode::FORBIDDEN if advice.wait.is_some() => grant.throttled(advice.wait),
                 status if status.is_server_error() => grant.ignored(),
                 _ => grant.succeeded(),

@@ -2,10 +2,9 @@
 
 use super::format::Format;
 use super::limits::RateLimits;
-use super::resources::Family;
 #[cfg(doc)]
 use super::resources::ResourceLimits;
-use super::{refilled, structured, x_rate_limit};
+use super::{quotas, structured, x_rate_limit};
 use http::HeaderMap;
 
 impl RateLimits {
@@ -23,19 +22,12 @@ impl RateLimits {
 
     /// Reads the fields of `format`. Malformed fields are ignored, and so is all after 32 quotas.
     ///
-    /// In [`Format::OpenAi`] and [`Format::Anthropic`] each resource is read as a quota with the name and the unit of
-    /// the resource. [`ResourceLimits`] has the values as they are in the fields.
+    /// In all formats but [`Format::Draft11`] each resource is read as a quota with the name of the resource.
+    /// [`ResourceLimits`] has the values as they are in the fields.
     pub fn read(format: Format, headers: &HeaderMap) -> Self {
-        Self::read_counted(format, headers).0
-    }
-
-    /// Also returns how many values were ignored.
-    pub(super) fn read_counted(format: Format, headers: &HeaderMap) -> (Self, u64) {
         match format {
-            Format::Draft11 => structured::read(headers),
-            Format::XRateLimit => x_rate_limit::read(headers),
-            Format::OpenAi => refilled::read(headers, Family::OpenAi),
-            Format::Anthropic => refilled::read(headers, Family::Anthropic),
+            Format::Draft11 => structured::read(headers).0,
+            _ => quotas::read(headers, format.families()),
         }
     }
 }

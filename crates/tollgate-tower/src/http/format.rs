@@ -1,5 +1,6 @@
 //! The header fields in which limits are written and read.
 
+use super::resources::Family;
 use std::sync::Arc;
 
 /// A set of response header fields, in one version. More variants will be added, because the draft still changes.
@@ -10,11 +11,11 @@ pub enum Format {
     /// fields.
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: only the quota that is closest to its
-    /// end.
+    /// end. Also read, and not written: `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` (GitLab, Docker
+    /// Hub), `X-Rate-Limit-Limit`, `-Remaining` and `-Reset` (Okta, Twitter), and `-Reset-After` (Discord) of each.
     ///
-    /// These fields have no specification. tollgate writes `Reset` in seconds from now. It reads `Reset` also as a
-    /// Unix time in seconds or milliseconds, as GitHub and other servers send it: a number of ten digits or more cannot
-    /// mean seconds from now.
+    /// These fields have no specification. tollgate writes `Reset` in seconds from now. It reads `Reset` in each form
+    /// that [`ResourceLimits`](super::ResourceLimits) names: a number beyond a year of seconds is a Unix time.
     ///
     /// GitHub counts several resources (`core`, `search`, `graphql`), and names in `X-RateLimit-Resource` the one that
     /// a response is about. Give each a limiter of its own with [`HeedLayer::by`](super::HeedLayer::by).
@@ -33,6 +34,16 @@ pub enum Format {
 impl Format {
     /// All formats, in the order in which they are tried: those that contain most information first.
     pub(super) const ALL: [Self; 4] = [Self::Draft11, Self::OpenAi, Self::Anthropic, Self::XRateLimit];
+
+    /// The sets of fields of this format, except those of [`Draft11`](Self::Draft11), which are structured.
+    pub(super) fn families(self) -> &'static [Family] {
+        match self {
+            Self::Draft11 => &[],
+            Self::XRateLimit => &Family::PLAIN,
+            Self::OpenAi => &[Family::OpenAi],
+            Self::Anthropic => &[Family::Anthropic],
+        }
+    }
 }
 
 /// The unit that a quota counts.

@@ -1,10 +1,12 @@
 //! Makes a client's limiter follow what the server says, within bounds.
 
-use super::advice::Advice;
+use super::advice::{Advice, is_refusal};
+use super::backoff::Backoff;
 use super::format::{Format, Unit};
 use super::heed_target::HeedTarget;
 use super::items::QuotaPolicy;
 use http::{HeaderMap, StatusCode};
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +15,23 @@ use tollgate::{AsLimiter, Quota, Which};
 
 /// The draft for `RateLimit` fields names this as an example of a window that is too long to be plausible.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+/// The first pause after a refusal that names no time.
+const FALLBACK: Duration = Duration::from_secs(1);
 
 /// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
 /// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`](tollgate::Limiter::pause_for), for [at most](Self::at_most) ten
 ///   minutes. A response says so with `Retry-After` if its status is 400 or above. Any response says so if it reports a
 ///   quota that is used up, and the time of its reset.
+/// * If a [refusal](Self::refusals) names no time, the limiter pauses for a second. While refusals go on, the pause
+///   doubles up to a minute: see [`fallback`](Self::fallback).
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
-///   granted.)
+///   granted.) A refusal by itself takes no tokens.
 /// * Each quota for which [`follow`](Self::follow) was called runs at the server's rate, if that is slower.
 ///
 /// A server that counts several resources, such as requests, input tokens and output tokens, needs a limiter for each, and
-/// a `Heed` for each limiter: see [`unit`](Self::unit).
+/// a `Heed` for each limiter: see [`unit`](Self::unit). A single limiter counts requests, and pauses if any of the
+/// resources is used up.
 ///
 /// Implausible values are ignored, and [counted](Self::ignored).
 ///
@@ -36,9 +43,15 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug)]
 pub struct Heed {
     formats: Vec<Format>,
-    unit: Unit,
+    /// `None`: requests, and a pause if any other unit is used up.
+    unit: Option<Unit>,
     at_most: Duration,
     jitter: Duration,
+    refusals: Refusals,
+    /// The first pause after a refusal that names no time.
+    fallback: Duration,
+    backoff: Backoff,
+    learns: bool,
     /// The quotas that follow the server, each with its fastest value.
     follows: Vec<(Follower, Quota)>,
     /// Clones count together.
@@ -52,13 +65,29 @@ enum Follower {
     Name(Arc<str>),
 }
 
+/// Tells whether a response is a refusal.
+type IsRefusal = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
+
+#[derive(Clone)]
+struct Refusals(Arc<IsRefusal>);
+
+impl fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Refusals").finish_non_exhaustive()
+    }
+}
+
 impl Default for Heed {
     fn default() -> Self {
         Self {
             formats: Format::ALL.to_vec(),
-            unit: Unit::Requests,
+            unit: None,
             at_most: TEN_MINUTES,
             jitter: Duration::ZERO,
+            refusals: Refusals(Arc::new(is_refusal)),
+            fallback: FALLBACK,
+            backoff: Backoff::default(),
+            learns: false,
             follows: Vec::new(),
             ignored: Arc::default(),
         }
@@ -67,13 +96,15 @@ impl Default for Heed {
 
 impl Heed {
     /// Follows `Retry-After` and the first of these formats in which a response says anything about the
-    /// [unit](Self::unit). The default is all formats.
+    /// [unit](Self::unit), by default about requests. The default is all formats.
     #[must_use = "this returns the changed settings"]
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
         Self { formats: formats.into_iter().collect(), ..self }
     }
 
-    /// Follows quotas that count this unit. The default is requests.
+    /// Follows quotas that count this unit, and no others: for a client with a limiter for each unit.
+    ///
+    /// By default, the limiter follows quotas that count requests, and also pauses while any other quota is used up.
     ///
     /// # Examples
     ///
@@ -86,7 +117,7 @@ impl Heed {
     /// use tollgate_tower::http::Heed;
     /// let requests = Limiter::new(Quota::per_minute(60).burst(1))?;
     /// let tokens = Limiter::new(Quota::per_minute(1_000).burst(100))?;
-    /// let heed = Heed::default().follow(0, Quota::per_minute(10_000).burst(5));
+    /// let heed = Heed::default().unit("requests").follow(0, Quota::per_minute(10_000).burst(5));
     /// let heed_tokens = Heed::default().unit("tokens").follow(0, Quota::per_minute(10_000_000).burst(20_000));
     ///
     /// let response = http::Response::builder()
@@ -105,7 +136,7 @@ impl Heed {
     /// ```
     #[must_use = "this returns the changed settings"]
     pub fn unit(self, unit: impl Into<Unit>) -> Self {
-        Self { unit: unit.into(), ..self }
+        Self { unit: Some(unit.into()), ..self }
     }
 
     /// Pauses for no longer than this at a time, whatever the server says. The [jitter](Self::jitter) comes on top. The
@@ -120,6 +151,80 @@ impl Heed {
     #[must_use = "this returns the changed settings"]
     pub fn jitter(self, most: Duration) -> Self {
         Self { jitter: most, ..self }
+    }
+
+    /// Sets the pause after a refusal that names no time. While refusals go on, each pause is twice as long as the one
+    /// before, up to a minute, or up to `first` if that is longer. A response that is no refusal ends the series. Zero
+    /// makes no pause. The default is a second.
+    ///
+    /// Refusals that arrive during such a pause, of requests that were sent before, do not lengthen it. Each limiter and
+    /// each key has a series of its own, which clones share, and which tokio's clock measures.
+    ///
+    /// # Examples
+    ///
+    /// See [`refusals`](Self::refusals).
+    #[must_use = "this returns the changed settings"]
+    pub fn fallback(self, first: Duration) -> Self {
+        Self { fallback: first, ..self }
+    }
+
+    /// Sets which responses are refusals, in place of the default: those with status 429 and 503.
+    ///
+    /// # Examples
+    ///
+    /// GitHub's secondary limit refuses with status 403, while units of the primary limit are left, and names no time:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, ManualClock, Quota};
+    /// use tollgate_tower::http::Heed;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().quota(Quota::per_hour(5_000)).clock(ManualClock::new()).build()?;
+    /// let heed = Heed::default().fallback(Duration::from_secs(60)).refusals(|status, headers| {
+    ///     matches!(status.as_u16(), 429 | 503) || status == 403 && headers.contains_key("x-ratelimit-limit")
+    /// });
+    /// let response = http::Response::builder()
+    ///     .status(403)
+    ///     .header("x-ratelimit-limit", "5000")
+    ///     .header("x-ratelimit-remaining", "4290")
+    ///     .body(())?;
+    /// heed.heed(&limiter, response.status(), response.headers());
+    /// assert_eq!(limiter.snapshot().paused_for, Some(Duration::from_secs(60)));
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "this returns the changed settings"]
+    pub fn refusals(self, is_refusal: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+        Self { refusals: Refusals(Arc::new(is_refusal)), ..self }
+    }
+
+    /// Lets the quotas that [`follow`](Self::follow) learn the rate of a server that sends no window: from its limit,
+    /// what remains of it, and the reset. The default is not to.
+    ///
+    /// Such a server begins a new window at the reset. The quota takes the rate at which the remaining units last until
+    /// then, written as the limit in a window, within the bounds of [`follow`](Self::follow). If the client uses its
+    /// units evenly, this is the server's quota. [`Format::Draft11`], [`Format::OpenAi`], [`Format::Anthropic`] and limits
+    /// with a window (`100;w=21600`) are followed anyway.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_tower::http::Heed;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fastest = Quota::per_second(50);
+    /// let limiter = Limiter::new(fastest)?;
+    /// let response = http::Response::builder()
+    ///     .header("x-ratelimit-limit", "120")
+    ///     .header("x-ratelimit-remaining", "100")
+    ///     .header("x-ratelimit-reset-after", "50.000")
+    ///     .body(())?;
+    /// Heed::default().follow(0, fastest).learn().heed(&limiter, response.status(), response.headers());
+    /// assert_eq!(limiter.snapshot().quotas[0].quota, Quota::per_minute(120).burst(50));
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "this returns the changed settings"]
+    pub fn learn(self) -> Self {
+        Self { learns: true, ..self }
     }
 
     /// Makes one quota of the limiter, by index or by name, follow the server. Several calls make several quotas follow. A
@@ -211,16 +316,24 @@ impl Heed {
     }
 
     pub(super) fn heed_target(&self, limiter: &impl HeedTarget, status: StatusCode, headers: &HeaderMap) -> Advice {
-        let advice = Advice::read(status, headers, &self.formats, &self.unit);
-        if let Some(policy) = &advice.policy {
+        let is_refusal = (self.refusals.0)(status, headers);
+        let advice = Advice::read_head(is_refusal, status, headers, &self.formats, self.unit.as_ref());
+        if let Some(policy) = advice.policy.as_ref().or(advice.spread.as_ref().filter(|_| self.learns)) {
             self.follows.iter().for_each(|(follower, fastest)| follow(limiter, follower, self.pace(policy, *fastest)));
         }
         if let Some(available) = advice.available {
             give_up(limiter, available);
         }
         self.ignored.fetch_add(advice.ignored, Ordering::Relaxed);
+        let id = limiter.id(&self.backoff.hasher);
+        let mut wait = self.wait(&advice);
+        if !is_refusal {
+            self.backoff.reset(id);
+        } else if wait.is_none() {
+            wait = Some(self.backoff.after_refusal(id, self.fallback, self.at_most));
+        }
         // Pause last: a paused limiter has no tokens that it could give up.
-        if let Some(wait) = self.wait(&advice).filter(|wait| !wait.is_zero()) {
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
         }
         advice

@@ -99,7 +99,7 @@ where
 /// # use tower::{ServiceBuilder, service_fn};
 /// let (requests, tokens) = (Limiter::new(Quota::per_minute(500))?, Limiter::new(Quota::per_minute(30_000))?);
 /// let client = ServiceBuilder::new()
-///     .layer(HeedLayer::new(&requests).follow(0)?)
+///     .layer(HeedLayer::new(&requests).with(Heed::default().unit("requests")).follow(0)?)
 ///     .layer(HeedLayer::new(&tokens).with(Heed::default().unit("tokens")).follow(0)?)
 ///     .service(service_fn(async |_: http::Request<String>| {
 ///         // ... a server that says:

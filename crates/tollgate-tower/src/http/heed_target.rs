@@ -1,7 +1,8 @@
 //! What can follow the responses of a server: a limiter, or one key of a keyed limiter.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
-use tollgate::{Limiter, Quota, QuotaSnapshot, Which};
+use tollgate::{AsLimiter, Limiter, Quota, QuotaSnapshot, Which};
 
 pub(super) mod sealed {
     pub trait Sealed {}
@@ -21,6 +22,9 @@ pub trait HeedTarget: sealed::Sealed {
     fn take(&self, tokens: u64);
     #[doc(hidden)]
     fn pause_for(&self, pause: Duration);
+    /// Returns a number that tells this limiter or key from others.
+    #[doc(hidden)]
+    fn id(&self, hasher: &RandomState) -> u64;
 }
 
 impl sealed::Sealed for Limiter {}
@@ -45,13 +49,22 @@ impl HeedTarget for Limiter {
     fn pause_for(&self, pause: Duration) {
         self.pause_for(pause);
     }
+
+    fn id(&self, hasher: &RandomState) -> u64 {
+        hasher.hash_one(address(self))
+    }
+}
+
+/// The clones of a limiter have one address.
+fn address(limiter: &impl AsLimiter) -> *const () {
+    std::ptr::from_ref(limiter.scope()).cast()
 }
 
 #[cfg(feature = "keyed")]
 mod keyed {
     use super::*;
     use std::fmt;
-    use std::hash::{BuildHasher, Hash, RandomState};
+    use std::hash::Hash;
     use tollgate::KeyedLimiter;
 
     /// One key of a keyed limiter, which follows the response to a request; see
@@ -96,6 +109,10 @@ mod keyed {
 
         fn pause_for(&self, pause: Duration) {
             self.limiter.pause_for(&self.key, pause);
+        }
+
+        fn id(&self, hasher: &RandomState) -> u64 {
+            hasher.hash_one(&self.key)
         }
     }
 }

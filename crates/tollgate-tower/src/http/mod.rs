@@ -64,8 +64,9 @@
 //! # The client side
 //!
 //! [`HeedLayer`] reads `Retry-After` and the same fields from responses, and pauses and corrects the client's own
-//! limiter. [`Heed`] has the settings, and does the same for clients without tower. It also reads the fields of OpenAI,
-//! Anthropic and GitHub, with a limiter for each resource; [`ResourceLimits`] returns what they say.
+//! limiter. [`Heed`] has the settings, and does the same for clients without tower. It also reads the fields of OpenAI
+//! and Anthropic, with a limiter for each resource, and those of GitHub, GitLab, Docker Hub, Discord, Okta and many others;
+//! [`ResourceLimits`] lists them, and returns what they say.
 //!
 //! For a server that says nothing, [`LimitLayer::adaptive`](crate::LimitLayer::adaptive) learns the rate from the
 //! responses with status 429 and 503.
@@ -82,8 +83,8 @@
 
 mod adaptive;
 mod advice;
+mod backoff;
 mod body;
-mod dates;
 mod fields;
 mod format;
 mod heed;
@@ -92,11 +93,11 @@ mod heed_target;
 mod items;
 mod layer;
 mod limits;
-mod refilled;
+mod quotas;
 mod refusal;
-mod reset;
 mod resources;
 mod structured;
+mod times;
 mod view;
 mod x_rate_limit;
 

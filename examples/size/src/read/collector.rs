@@ -44,13 +44,18 @@ impl Collector {
         number
     }
 
-    pub(super) fn finish(self) -> Result<Collected, Failure> {
+    /// If there is a `doubt` about the keys, the calls get none.
+    pub(super) fn finish(mut self, doubt: Option<String>) -> Result<Collected, Failure> {
         if self.events.is_empty() && self.malformed.count > 0 {
             return Err(format!("no line of the trace can be read: {}", self.malformed).into());
+        }
+        if doubt.is_some() {
+            self.events.iter_mut().for_each(|event| event.key = 0);
+            self.keys = HashMap::from([(Box::default(), 0)]);
         }
         let mut keys: Vec<_> = self.keys.into_iter().collect();
         keys.sort_by_key(|(_, number)| *number);
         let keys = keys.into_iter().map(|(key, _)| key).collect();
-        Ok(Collected { trace: Trace::new(self.events, keys)?, malformed: self.malformed })
+        Ok(Collected { trace: Trace::new(self.events, keys)?, malformed: self.malformed, doubt })
     }
 }

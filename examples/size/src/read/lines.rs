@@ -8,7 +8,7 @@ use std::io::BufRead;
 pub(super) fn read(
     input: &mut dyn BufRead,
     collector: &mut Collector,
-    record: impl Fn(&str) -> Result<Record<'_>, String>,
+    mut record: impl FnMut(&str) -> Result<Record<'_>, String>,
 ) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     for line in 1.. {

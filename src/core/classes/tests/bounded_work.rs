@@ -2,6 +2,7 @@
 
 use crate::core::classes::limits::Limits;
 use crate::core::classes::simulation::MAX_STEPS;
+use crate::core::classes::table::MOST_RETAINED;
 use crate::core::classes::tree::Tree;
 use crate::core::classes::{ROOT, steps, tags};
 use crate::core::state::ServeResult;
@@ -146,7 +147,7 @@ fn a_removed_class_turns_its_waiters_away_in_batches() {
 fn what_removed_classes_leave_does_not_pile_up() {
     let (limiter, clock) = limiter(Quota::per_second(1_000));
     let share = Share::weight(1).ceiling(Quota::per_second(20).burst(1));
-    let retained = || limiter.core().state.lock().classes().map(|classes| classes.retained(ROOT));
+    let retained = || limiter.core().state.lock().classes().map(|classes| classes.retained());
     for name in 0..1_000 {
         let class = limiter.class(name.to_string(), share).expect("free");
         assert!(class.try_acquire(1).is_ok());
@@ -155,6 +156,37 @@ fn what_removed_classes_leave_does_not_pile_up() {
         clock.advance(Duration::from_millis(10));
     }
     assert!(retained() < Some(30), "{:?}, although after 50 ms a ceiling is full again", retained());
+}
+
+const NAMES: u64 = 200_000;
+
+#[test]
+fn any_number_of_names_of_removed_classes_takes_a_bounded_memory_and_none_gains_by_it() {
+    let (limiter, clock) = limiter(Quota::per_second(1_000_000).burst(1_000_000));
+    let tenants = limiter.class("tenants", Share::weight(1)).expect("free");
+    let share = Share::weight(1).ceiling(Quota::per_hour(3_600).burst(100));
+    let class = |name: u64| tenants.class(format!("tenant {name}"), share).expect("free");
+    let retained = || limiter.core().state.lock().classes().map_or(0, |classes| classes.retained());
+    for name in 0..NAMES {
+        assert!(class(name).try_acquire(2).is_ok(), "{name}");
+    }
+    assert!(retained() <= MOST_RETAINED, "{}", retained());
+    // None has gained tokens, although most are forgotten.
+    for name in (0..NAMES).step_by(NAMES as usize / 100) {
+        assert!(class(name).try_acquire(99).is_err() && class(name).try_acquire(50).is_ok(), "{name}");
+    }
+    clock.advance(Duration::from_secs(200));
+    for name in (0..2 * NAMES).step_by(NAMES as usize / 100) {
+        assert!(class(name).try_acquire(100).is_ok(), "{name}: all ceilings are full again");
+    }
+    let before = retained();
+    drop(tenants);
+    assert!(before <= MOST_RETAINED && retained() <= MOST_RETAINED, "{before}, {}", retained());
+    // The names within a class that is removed are forgotten with it.
+    let others = limiter.class("others", Share::weight(1)).expect("free");
+    let other = |name: u64| others.class(format!("tenant {name}"), share).expect("free");
+    (0..NAMES / 10).for_each(|name| assert!(other(name).try_acquire(2).is_ok(), "{name}"));
+    assert!(retained() <= MOST_RETAINED, "{}", retained());
 }
 
 /// Tags are set back before they overflow, and the shares stay.
@@ -218,6 +250,6 @@ fn keys_that_leave_without_a_grant_leave_nothing() {
         assert!(spawn(keyed.consume(&key, 1)).poll().is_pending());
     }
     drop(keyed);
-    let retained = limiter.core().state.lock().classes().map(|classes| classes.retained(ROOT));
+    let retained = limiter.core().state.lock().classes().map(|classes| classes.retained());
     assert_eq!(retained, Some(0));
 }

@@ -11,7 +11,7 @@ impl Model {
         if self.passes_fast(leaf, cost) {
             self.quotas.iter_mut().for_each(|quota| quota.level -= cost);
             self.in_flight += cost;
-            self.log.push(Granted { id, at: self.synced, cost });
+            self.log.push(Granted { id, leaf, at: self.synced, cost });
             return id;
         }
         self.enter(leaf, Claim { id, cost, paid: 0, debt: false });
@@ -70,7 +70,7 @@ impl Model {
         self.serve(now);
         let Some((leaf, index)) = self.find(id) else {
             if let Some(granted) = self.log.iter().copied().find(|granted| granted.id == id) {
-                self.refund(now, granted.cost);
+                self.refund(now, granted.leaf, granted.cost);
             }
             return;
         };
@@ -102,10 +102,15 @@ impl Model {
     }
 
     /// Tokens of a grant come back unused and are not in flight any more.
-    pub(crate) fn refund(&mut self, now: Int, tokens: Int) {
+    pub(crate) fn refund(&mut self, now: Int, leaf: ClassId, tokens: Int) {
         self.serve(now);
         for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
             bucket.add(tokens, bucket.rule.burst);
+        }
+        for class in self.path(leaf) {
+            if let Some(ceiling) = &mut self.classes[class].ceiling {
+                ceiling.add(tokens, ceiling.rule.burst);
+            }
         }
         self.in_flight -= tokens;
         self.given.push((self.synced, tokens));

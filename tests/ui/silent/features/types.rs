@@ -175,6 +175,8 @@ fn metered(limiter: &Limiter, adaptive: &Adaptive) -> Result<(), AlreadyMetered>
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let builder = Limiter::builder().quota(Quota::per_second(10_000)).fine_timer();
+    #[cfg(target_os = "linux")]
+    let builder = if std::env::args().len() > 1 { builder.clock(tollgate::BootClock::new()) } else { builder };
     let limiter = builder.clock(QuantaClock::new()).build()?;
     saved(&limiter)?;
     assert!(counters() > 0);

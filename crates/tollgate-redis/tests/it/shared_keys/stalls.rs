@@ -80,25 +80,31 @@ async fn a_stall_of_redis_costs_few_connections_and_every_call_is_granted() {
     assert!(asked <= all + all / 2, "{asked} requests for {all} calls");
 }
 
-/// One key of the wrong type, and one that another node uses with another quota.
+/// Keys of the wrong type: many that are seldom used, and one that is used often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "users").await.outage(Outage::Fail);
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
+    for number in 10..30 {
+        server.say(&["SET", &format!("tollgate:{{users:rare{number}}}:15"), "text"]);
+        let key = format!("rare{number}");
+        let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("the claim hangs");
+        assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
+        drop(timeout(FOR_EVER, users.consume(&format!("well{number}"), 1)).await.expect("the claim hangs").unwrap());
+    }
+    let snapshot = users.snapshot().store.unwrap();
+    assert_eq!((snapshot.error_replies(ReplyKind::WrongType), snapshot.outages), (20, 0), "{snapshot:?}");
     for number in 0..100 {
         let key = "bad".to_owned();
         let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("the claim hangs");
         assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
         drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("the claim hangs").unwrap());
     }
-    let snapshot = users.snapshot();
-    assert!(
-        snapshot.store.as_ref().unwrap().error_replies(ReplyKind::WrongType) > 0
-            && !snapshot.store.as_ref().unwrap().is_out,
-        "{snapshot:?}"
-    );
+    // The limiter of this key is in an outage.
+    let snapshot = users.snapshot().store.unwrap();
+    assert!(snapshot.error_replies(ReplyKind::WrongType) > 20 && snapshot.is_out, "{snapshot:?}");
     assert_eq!(store.servers()[0].connections, 1);
 }
 

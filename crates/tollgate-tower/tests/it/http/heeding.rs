@@ -34,8 +34,8 @@ fn retry_after_is_in_seconds_or_a_date_of_the_server_s_clock() {
     assert_eq!(after("120"), Some(120 * SECOND));
     assert_eq!(after(" 007 "), Some(7 * SECOND));
     assert_eq!(after("0"), Some(Duration::ZERO));
-    assert_eq!(after("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
-    for malformed in ["", "-1", "1.5", "+3", "soon", "3 seconds", "Mon, 32 Aug 2019 09:27:05 GMT", "１２"] {
+    for malformed in ["", "+3", "soon", "3 seconds", "99999999999999999999999", "Mon, 32 Aug 2019 09:27:05 GMT", "１２"]
+    {
         assert_eq!(after(malformed), None, "{malformed}");
     }
 
@@ -77,8 +77,8 @@ fn an_exhausted_policy_causes_a_wait_and_others_do_not() {
     assert_eq!(advice, Advice::default());
     let advice = read(OK, &[("ratelimit", r#""b";r=3;t=60, "d";r=2"#)]);
     assert_eq!((advice.wait, advice.available), (None, Some(2)));
-    // A refusal without details means that nothing is left.
-    assert_eq!((read(TOO_MANY, &[]).wait, read(TOO_MANY, &[]).available), (None, Some(0)));
+    // A refusal without details says nothing about what is left.
+    assert_eq!(read(TOO_MANY, &[]), Advice::default());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn x_fields_are_read_whatever_their_reset_means() {
     assert_eq!(x("0", "30", date), (Some(30 * SECOND), Some(0)));
     assert_eq!(x("7", "30", date), (None, Some(7)));
     assert_eq!(x("0", &(now.as_secs() + 30).to_string(), date), (Some(30 * SECOND), Some(0)));
-    assert_eq!(x("0", &(now.as_millis() + 29_001).to_string(), date), (Some(30 * SECOND), Some(0)));
+    assert_eq!(x("0", &(now.as_millis() + 29_001).to_string(), date), (Some(29_001 * MILLI), Some(0)));
     assert_eq!(x("0", &(now.as_secs() - 1).to_string(), date), (Some(Duration::ZERO), Some(0)));
     assert_eq!(x("0", "2030-01-01", date), (None, Some(0)));
     assert_eq!(x("none", "30", date), (None, None));
@@ -140,8 +140,8 @@ fn a_pause_is_as_long_as_it_says_and_no_longer_than_allowed() {
     };
     assert_eq!(after("30", Heed::default()), Some(30 * SECOND));
     assert_eq!(after("0", Heed::default()), None);
-    assert_eq!(after("1000000000000", Heed::default()), Some(600 * SECOND));
-    assert_eq!(after("99999999999999999999999", Heed::default().at_most(5 * SECOND)), Some(5 * SECOND));
+    assert_eq!(after("31622400", Heed::default()), Some(600 * SECOND));
+    assert_eq!(after("31622400", Heed::default().at_most(5 * SECOND)), Some(5 * SECOND));
     let mut all = std::collections::HashSet::new();
     for _ in 0..20 {
         let jittered = after("2", Heed::default().jitter(SECOND)).unwrap();

@@ -5,7 +5,7 @@ use super::*;
 use http::{HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 25] = [
     "retry-after",
     "retry-after-ms",
     "x-ratelimit-limit-requests",
@@ -22,13 +22,32 @@ const NAMES: [&str; 19] = [
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
+    "x-ratelimit-reset-after",
+    "x-rate-limit-remaining",
+    "x-rate-limit-reset",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
     "date",
     "age",
     "other",
 ];
 
-const ABSURD: [&str; 10] =
-    ["NaN", "inf", "-inf", "-1", "-0", "1e30", "1000000000000000000000000000000", "0s", "00", "0.0"];
+const ABSURD: [&str; 13] = [
+    "NaN",
+    "inf",
+    "-inf",
+    "-1",
+    "-0",
+    "1e30",
+    "1000000000000000000000000000000",
+    "0s",
+    "00",
+    "0.0",
+    "2, 0",
+    "10, 10;w=60",
+    "5;w=0",
+];
 
 /// Bytes that a header can contain: texts that look like a field but are invalid, and fields with extreme values.
 fn value() -> impl Strategy<Value = Vec<u8>> {

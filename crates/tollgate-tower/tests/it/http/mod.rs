@@ -2,11 +2,13 @@
 
 mod adaptive;
 mod checks;
+mod heads;
 mod heeding;
 mod hostile;
 #[cfg(feature = "keyed")]
 mod keys;
 mod numbers;
+mod pausing;
 mod providers;
 mod refusals;
 mod responses;

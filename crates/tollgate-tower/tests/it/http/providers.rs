@@ -134,9 +134,8 @@ fn a_reset_that_is_no_time_or_far_away_is_ignored() {
     for text in [
         "",
         " ",
-        "-1",
-        "-1s",
         "+5",
+        "--5",
         "NaN",
         "nan",
         "inf",
@@ -203,8 +202,7 @@ fn a_reset_that_is_no_time_or_far_away_is_ignored() {
 
 #[test]
 fn numbers_out_of_reason_are_ignored_and_counted() {
-    for text in ["", "-1", "1.5", "NaN", "1e30", "1000000000000000", "1000000000000000000000000000000", "60, 60", "6 0"]
-    {
+    for text in ["", "-1", "-0", "NaN", "1e30", "1000000000000000", "1000000000000000000000000000000", "1.5.5", "6 0"] {
         let fields = [("x-ratelimit-limit-tokens", text), ("x-ratelimit-remaining-tokens", text)];
         assert_eq!((read(&fields).limits.len(), read(&fields).ignored), (0, 2), "{text:?}");
     }
@@ -225,7 +223,8 @@ fn numbers_out_of_reason_are_ignored_and_counted() {
         "x-ratelimit-used",
         "x-ratelimits-limit",
         "anthropic-ratelimit-limit",
-        "ratelimit-limit",
+        "ratelimit-limits",
+        "x-rate-limit-limit-tokens",
     ];
     assert_eq!(read(&others.map(|name| (name, "5"))), ResourceLimits::default());
     // More resources than any server has.
@@ -295,7 +294,7 @@ fn retry_after_goes_before_the_reset_and_may_be_in_milliseconds() {
 #[test]
 fn a_malformed_time_to_wait_is_counted_in_each_field() {
     for (fields, ignored) in [
-        (&[("retry-after-ms", "-1")][..], 1),
+        (&[("retry-after-ms", "1s")][..], 1),
         (&[("retry-after-ms", "NaN"), ("retry-after", "2")], 1),
         (&[("retry-after-ms", "1e30"), ("retry-after", "soon")], 2),
         (&[("retry-after-ms", "5"), ("retry-after", "not read")], 0),
