@@ -100,7 +100,7 @@
 //! | `rate_limit_store_returned_tokens_total` | | counter | tokens given back |
 //! | `rate_limit_store_allowance_tokens` | | gauge | tokens that the limiter answered last may keep unused |
 //! | `rate_limit_store_nodes` | | gauge | limiters that share the store, on all machines |
-//! | `rate_limit_store_out` | | gauge | 1 during an [outage](crate::distributed::StoreSnapshot::is_out) |
+//! | `rate_limit_store_out` | | gauge | 1 during an outage |
 //! | `rate_limit_store_outages_total` | | counter | outages |
 //! | `rate_limit_store_outage_seconds` | | gauge | the time of all outages so far |
 //! | `rate_limit_store_losses_total` | | counter | limiters that found the store's state lost |
