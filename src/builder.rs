@@ -141,9 +141,9 @@ impl Builder {
     /// assert!(denied.to_string().starts_with("denied by quota `day`, 0 tokens remain: retry after"));
     /// # Ok(()) }
     /// ```
-    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+    pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.quotas.push(quota);
-        self.names.push(Some(name.into()));
+        self.names.push(Some(name.as_ref().into()));
         self
     }
 

@@ -46,7 +46,7 @@ pub enum ConsumeError {
         Named(*by, *quota_name)
     )]
     TooLate {
-        /// How long the wait would be.
+        /// How long the wait would be; at most 584 years.
         estimate: Duration,
         /// The allowed wait.
         allowed: Duration,
@@ -59,7 +59,7 @@ pub enum ConsumeError {
     },
     /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
     /// such as the in-flight cap or a pause.
-    #[error("not granted within the allowed {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
+    #[error("not granted after a wait of {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,

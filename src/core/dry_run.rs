@@ -196,7 +196,8 @@ impl DryRun {
                 }
                 let nanos = self.predict(cost).map(|at| self.wait_until(at, now));
                 // As in `State::check_in_time`: where no clock can tell, the call waits and sees.
-                if allowed.is_some_and(|allowed| nanos.unwrap_or(0) > allowed) {
+                let least = || self.supply.not_before(ticket).map_or(0, |at| self.wait_until(at, now));
+                if allowed.is_some_and(|allowed| nanos.unwrap_or_else(least) > allowed) {
                     let by = self.supply.scheduled_obstacle(ticket);
                     return Verdict::Refused { reason: Reason::TooLate, by };
                 }

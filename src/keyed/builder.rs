@@ -114,7 +114,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// assert_eq!(users.quotas(&"ann").name(1), Some("day"));
     /// # Ok(()) }
     /// ```
-    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+    pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.quotas = self.quotas.quota_named(name, quota);
         self
     }

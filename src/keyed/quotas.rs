@@ -42,8 +42,8 @@ impl Quotas {
     /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key. Once all names take a megabyte,
     /// refusals leave out new ones and tell the index of the quota alone.
     #[must_use = "this returns the changed quotas"]
-    pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
-        self.and((Some(name.into()), quota))
+    pub fn quota_named(self, name: impl AsRef<str>, quota: Quota) -> Self {
+        self.and((Some(name.as_ref().into()), quota))
     }
 
     pub(super) fn and(mut self, added: NamedQuota) -> Self {
@@ -145,7 +145,7 @@ impl FromIterator<Quota> for Quotas {
     }
 }
 
-impl<Name: Into<Arc<str>>> FromIterator<(Name, Quota)> for Quotas {
+impl<Name: AsRef<str>> FromIterator<(Name, Quota)> for Quotas {
     fn from_iter<I: IntoIterator<Item = (Name, Quota)>>(quotas: I) -> Self {
         quotas.into_iter().fold(Self::default(), |all, (name, quota)| all.quota_named(name, quota))
     }

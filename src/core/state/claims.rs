@@ -253,7 +253,7 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let at = self.predict(rovers, cost).or_else(|| self.not_before(rovers, cost));
+        let at = self.predict(rovers, cost).or_else(|| self.supply.not_before(self.packed_end(rovers, cost)));
         let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }

@@ -161,8 +161,8 @@ impl State {
 pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
     let class = name.to_string();
     match conflict {
-        FloorConflict::Rate => ConfigError::FloorsAboveRate { class },
-        FloorConflict::CeilingRate => ConfigError::FloorsAboveCeiling { class },
+        FloorConflict::Rate { floor, rate } => ConfigError::FloorsAboveRate { class, floor, rate },
+        FloorConflict::CeilingRate { ceiling } => ConfigError::FloorsAboveCeiling { class, ceiling },
         FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
     }
 }

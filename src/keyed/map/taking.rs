@@ -258,7 +258,8 @@ where
             return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
         }
         if let Some(allowed) = allowed {
-            let estimate = rates.reached(levels, cost).map_or(Duration::ZERO, |at| wait(at, levels, now));
+            // The quotas of a key are refilled by time, so a wait that is not known ends after the end of time.
+            let estimate = wait(rates.reached(levels, cost).unwrap_or(u64::MAX), levels, now);
             let allowed = Duration::from_nanos(allowed);
             if estimate > allowed {
                 let by = rates.obstacle(levels, cost);
