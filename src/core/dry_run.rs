@@ -27,7 +27,6 @@
 mod changes;
 mod view;
 
-use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{Reason, Verdict};
@@ -179,15 +178,12 @@ impl DryRun {
     /// The verdict on a claim of `cost` that arrives at `now`. The claim takes its place in the simulation.
     pub(crate) fn arrive(&mut self, cost: u64, now: u64, ask: Ask) -> Verdict {
         self.serve(now);
-        if cost == 0 {
-            return Verdict::AtOnce { remaining: self.available() };
+        // Compared as a number of tokens: a position so far ahead would wrap around.
+        if let Some(remaining) = self.available().checked_sub(cost) {
+            self.supply.claim(cost);
+            return Verdict::AtOnce { remaining };
         }
         let ticket = self.tail().wrapping_add(cost);
-        let is_first = self.queue.is_empty() && !self.supply.is_paused();
-        if is_first && ahead(self.supply.limit(), ticket) >= 0 {
-            self.supply.claim(cost);
-            return Verdict::AtOnce { remaining: ahead(self.supply.limit(), ticket) as u64 };
-        }
         match ask {
             Ask::AtOnce => self.deny(cost, ticket),
             Ask::Wait { allowed, max_waiting } => {
