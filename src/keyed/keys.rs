@@ -14,6 +14,7 @@ use crate::observe::Observers;
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::future::Future;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,10 @@ pub(super) enum Keys<K, S> {
     Local(Arc<Map<K, S>>),
     Distributed(Arc<dyn DistributedKeys<K>>),
 }
+
+/// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they were.
+impl<K, S> UnwindSafe for Keys<K, S> {}
+impl<K, S> RefUnwindSafe for Keys<K, S> {}
 
 impl<K, S> Keys<K, S> {
     /// The observers of waits and refusals, for all keys together.
