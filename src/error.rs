@@ -18,7 +18,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
-    /// The cost can never be granted: it exceeds the in-flight cap, or the largest cost of one claim or of the store.
+    /// The cost can never be granted: it exceeds the in-flight cap, `max_cost`, or the largest cost of one claim or of the
+    /// store.
     #[error("a cost of {cost} can never be granted, the most is {most}{}: ask for less at a time", Of(*by, *quota_name))]
     TooLarge {
         /// The requested cost.
@@ -133,7 +134,7 @@ pub enum TryAcquireError {
     /// The tokens are not available now.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The cost exceeds a burst or the in-flight cap, so waiting does not help.
+    /// The cost exceeds a burst, the in-flight cap or `max_cost`, so waiting does not help.
     #[error(
         "a cost of {cost} can never be granted at once, the most is {most}{}: ask for less or `consume` it",
         Of(Some(*by), *quota_name)
@@ -141,7 +142,7 @@ pub enum TryAcquireError {
     TooLarge {
         /// The requested cost.
         cost: u64,
-        /// The smallest of all bursts and the in-flight cap. For a distributed quota, half of the burst.
+        /// The smallest of all bursts, the in-flight cap and `max_cost`. For a distributed quota, half of the burst.
         most: u64,
         /// The bound that allows no more.
         by: Bound,

@@ -422,3 +422,22 @@ pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+    macro_rules! deserialize_as_text {
+        ($type:ty) => {
+            impl<'de> Deserialize<'de> for $type {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                    text.parse().map_err(de::Error::custom)
+                }
+            }
+        };
+    }
+
+    deserialize_as_text!(Quota);
+    #[cfg(feature = "keyed")]
+    deserialize_as_text!(Quotas);
+}
+
+pub(crate) fn check_max_cost(max_cost: Option<u64>) -> Result<(), ConfigError> {
+    if max_cost == Some(0) { Err(ConfigError::ZeroMaxCost) } else { Ok(()) }

@@ -87,6 +87,9 @@ pub enum ConfigError {
         /// The largest cap.
         most: u64,
     },
+    /// `max_cost` allows no cost at all.
+    #[error("max_cost is 0: it must be at least 1")]
+    ZeroMaxCost,
     /// A change at run time names a quota that does not exist.
     #[error("there is no quota {which}: {}", QuotaCount(*count))]
     UnknownQuota {

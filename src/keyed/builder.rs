@@ -41,6 +41,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     max_keys: Option<u64>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
+    max_cost: Option<u64>,
     parent: Option<Parent>,
     weight_by: Option<WeightBy<K>>,
     clock: Option<Chosen>,
@@ -65,6 +66,7 @@ impl<K> KeyedBuilder<K> {
             max_keys: None,
             max_in_flight: None,
             max_waiting: None,
+            max_cost: None,
             parent: None,
             weight_by: None,
             clock: None,
@@ -187,6 +189,13 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Refuses callers with `QueueFull` once this many are waiting for the same key.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
+        self
+    }
+
+    /// Refuses costs above `tokens` with `TooLarge`, and charges a grant that is settled for more `tokens` in all; see
+    /// [`Builder::max_cost`](crate::Builder::max_cost).
+    pub fn max_cost(mut self, tokens: u64) -> Self {
+        self.set_twice.set("max_cost", &mut self.max_cost, tokens);
         self
     }
 
@@ -374,6 +383,7 @@ impl<K, S> KeyedBuilder<K, S> {
             max_keys: self.max_keys,
             max_in_flight: self.max_in_flight,
             max_waiting: self.max_waiting,
+            max_cost: self.max_cost,
             parent: self.parent,
             weight_by: self.weight_by,
             clock: self.clock,

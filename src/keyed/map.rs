@@ -143,7 +143,8 @@ impl<K, S> Map<K, S> {
     pub(super) fn new(parts: MapParts<K, S>) -> Self {
         let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, pool, top } = parts;
         let by_key = quota_by.is_some();
-        let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
+        let has_extras =
+            template.cap.is_some() || top.is_some() || template.parent.is_some() || template.max_cost < u64::MAX;
         let now = template.time.now();
         let shard = |_| {
             let shard = Locked::new(Arc::clone(&rates), by_key);

@@ -52,6 +52,7 @@ impl Reason {
             Bound::Quota(_) => Self::Quota,
             Bound::InFlight => Self::InFlight,
             Bound::Pause => Self::Pause,
+            Bound::MaxCost => Self::TooLarge,
             Bound::Queue => Self::Queue,
             Bound::Ceiling => Self::Ceiling,
             Bound::Parent | Bound::ParentInFlight | Bound::ParentPause | Bound::ParentQueue => Self::Parent,

@@ -60,6 +60,9 @@ where
 
     /// The same for a limiter whose grants do more than take tokens of a key.
     fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+        if cost > self.template.max_cost {
+            return None;
+        }
         let parent = self.parent();
         let now = self.now_with(&parent);
         // Only a live entry counts tokens in flight.
@@ -109,7 +112,9 @@ where
                     // Only a live entry counts tokens in flight.
                     return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
-                let take = |rates: &Rates, levels: &mut Levels| try_take(rates, levels, cost, request.now);
+                let take = |rates: &Rates, levels: &mut Levels| {
+                    try_take(rates, levels, cost, self.template.max_cost, request.now)
+                };
                 let tried = shard.at_levels_if(request, context, deferred, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
@@ -247,9 +252,10 @@ where
 
     /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
     fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
-        let most = most_claimable(rates, levels);
+        let most = most_claimable(rates, levels).min(self.template.max_cost);
         if cost > most {
-            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by: None, quota_name: None });
+            let by = (self.template.max_cost <= most).then_some(Bound::MaxCost);
+            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by, quota_name: None });
         }
         if let Some(remaining) = rates.take(levels, cost) {
             return Verdict::Taken(remaining);
@@ -306,10 +312,10 @@ pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
     MAX_COST.min(rates.space(levels))
 }
 
-fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
-    let most = rates.burst();
+fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Tried {
+    let most = rates.burst().min(max_cost);
     if cost > most {
-        let by = rates.smallest();
+        let by = if max_cost <= most { Bound::MaxCost } else { rates.smallest() };
         let quota_name = by.name(&rates.names).text();
         return Tried::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name });
     }

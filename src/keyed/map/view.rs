@@ -128,7 +128,7 @@ where
 
     /// How long a claim would wait without the parent.
     fn own_estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        let cap = self.template.cap().unwrap_or(u64::MAX);
+        let cap = self.template.cap().unwrap_or(u64::MAX).min(self.template.max_cost);
         let at_levels = |rates: &Rates, levels: &Levels, now| {
             if cost > most_claimable(rates, levels).min(cap) {
                 return None;
