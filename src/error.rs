@@ -102,6 +102,9 @@ pub enum ConsumeError {
         /// The largest length.
         most: usize,
     },
+    /// `quota_by` returned quotas of the key that no keyed limiter can have.
+    #[error(transparent)]
+    BadQuota(BadQuota),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -171,6 +174,9 @@ pub enum TryAcquireError {
         /// The largest length.
         most: usize,
     },
+    /// `quota_by` returned quotas of the key that no keyed limiter can have.
+    #[error(transparent)]
+    BadQuota(BadQuota),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -193,6 +199,45 @@ impl QuotaConflict {
     /// The text without the quotas.
     pub(crate) const UNNAMED: &'static str =
         "the store has another quota of the same version: give a changed quota a higher `quota_version`";
+}
+
+/// `KeyedBuilder::quota_by` returned quotas of the key that no keyed limiter can have. The message says which value is
+/// wrong, and what to write instead. Feature `keyed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`quota_by` returned no valid quota for this key: {}", text.text().unwrap_or("check what it returns with `Quotas::check`"))]
+pub struct BadQuota {
+    text: Name,
+}
+
+#[cfg(feature = "keyed")]
+impl BadQuota {
+    pub(crate) fn of(error: &ConfigError) -> Self {
+        Self { text: Name::of_path(&error.to_string()) }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl ConsumeError {
+    /// The refusal of a call on a key that cannot be kept.
+    pub(crate) fn of_key(error: &ConfigError) -> Self {
+        match *error {
+            ConfigError::TooManyKeys { most } => Self::TooManyKeys { most },
+            ConfigError::KeyTooLong { length, most } => Self::KeyTooLong { length, most },
+            _ => Self::BadQuota(BadQuota::of(error)),
+        }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl TryAcquireError {
+    /// The refusal of a call on a key that cannot be kept.
+    pub(crate) fn of_key(error: &ConfigError) -> Self {
+        match *error {
+            ConfigError::TooManyKeys { most } => Self::TooManyKeys { most },
+            ConfigError::KeyTooLong { length, most } => Self::KeyTooLong { length, most },
+            _ => Self::BadQuota(BadQuota::of(error)),
+        }
+    }
 }
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.

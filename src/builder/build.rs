@@ -28,7 +28,7 @@ impl Builder {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
-            quota.check(index).map_err(|error| self.named(index, error))?;
+            quota.check_at(index).map_err(|error| self.named(index, error))?;
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;

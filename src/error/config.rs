@@ -235,23 +235,23 @@ pub enum ConfigError {
     FloorsAboveRate {
         /// The name of the class.
         class: String,
+        /// Its floor.
+        floor: Quota,
+        /// The slowest quota of the limiter.
+        rate: Quota,
     },
     /// The floors below a ceiling exceed its rate, so they could not be kept.
     #[error(
         "with class `{class}`, the floors below a ceiling exceed its `{ceiling}`: lower a floor or raise the ceiling"
     )]
-        /// Its floor.
-        floor: Quota,
-        /// The slowest quota of the limiter.
-        rate: Quota,
     FloorsAboveCeiling {
         /// The name of the class.
         class: String,
+        /// The ceiling.
+        ceiling: Quota,
     },
     /// A ceiling above a floor has a burst below that of the limiter. The floor could not be kept: after each
     /// installment of another class, which may be as large as the limiter's burst, the ceiling would be full too early.
-        /// The ceiling.
-        ceiling: Quota,
     #[error("with class `{class}`, a ceiling above a floor has a burst of {burst}: it must be at least {least}")]
     CeilingBelowBurst {
         /// The name of the class.

@@ -132,9 +132,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
     /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
-    /// # Panics
-    ///
-    /// Calls on the limiter panic if `quota_by` returns a quota that is invalid or not supported for keys.
+    /// If it returns quotas that no keyed limiter can have, see [`Quotas::check`], the calls on the key are refused with
+    /// `BadQuota`, and the key counts as having no tokens.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota, Quotas};
@@ -186,7 +185,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Refuses callers with `QueueFull` once this many are waiting for the same key.
+    /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would have
+    /// to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self

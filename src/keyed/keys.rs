@@ -9,7 +9,7 @@ use super::map::{Map, Taken};
 use super::{KeyedEntry, KeyedSnapshot, Quotas};
 use crate::core::Core;
 use crate::deadline::Allowed;
-use crate::error::{ConsumeError, TryAcquireError};
+use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::observe::Observers;
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
@@ -80,7 +80,7 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64;
 
     /// The key's limiter on this node, which is created if there is none.
-    fn limiter(&self, key: &K) -> Result<Limiter, ConsumeError>;
+    fn limiter(&self, key: &K) -> Result<Limiter, ConfigError>;
 
     fn available(&self, key: &K) -> u64;
     fn deficiency(&self, key: &K) -> u64;

@@ -31,7 +31,7 @@ impl SharePlan {
             if quota.is_manual() {
                 return Err(ConfigError::ManualShare { class: class(), part });
             }
-            quota.check(0).map_err(|reason| ConfigError::BadShare {
+            quota.check_at(0).map_err(|reason| ConfigError::BadShare {
                 class: class(),
                 part,
                 reason: Box::new(reason),

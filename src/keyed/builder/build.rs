@@ -81,7 +81,7 @@ where
             // Never used: the quotas of each key come from `quota_by`.
             (true, Some(_)) => Ok(Quota::per_second(1).into()),
             // Only the parent or the cap limits the keys.
-            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(boundless().into()),
+            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(Quota::unlimited().into()),
             (true, None) => Err(ConfigError::NoQuota),
             (false, Some(_)) => Err(ConfigError::QuotaAndQuotaBy),
         }
@@ -204,9 +204,10 @@ fn bound(max_keys: Option<u64>) -> Option<u64> {
 fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> QuotaBy<K> {
     Box::new(move |key| {
         let quotas = quota_by(key);
-        match quotas.named().next() {
-            Some(quota) if quotas.len() == 1 => quota.clone(),
-            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
+        match (quotas.named().next(), quotas.len()) {
+            (Some(quota), 1) => Ok(quota.clone()),
+            (Some(_), count) => Err(ConfigError::TooManyQuotas { count, most: 1 }),
+            (None, _) => Err(ConfigError::NoQuota),
         }
     })
 }

@@ -38,7 +38,7 @@ where
                 self.let_go(hash, live);
                 cost
             }
-            Entered::Full => cost,
+            Entered::Refused(_) => cost,
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Arrival, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
-use crate::error::{ConsumeError, Denied, TryAcquireError};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
@@ -143,9 +143,7 @@ where
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Live(live) => return self.try_live(key, hash, live, cost),
-                Entered::Full => {
-                    return Err(TryAcquireError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) });
-                }
+                Entered::Refused(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
             if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
@@ -237,7 +235,7 @@ where
             }),
             Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
             Entered::Live(live) => self.wait_in(live, key),
-            Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) }),
+            Entered::Refused(error) => Arrival::Refused(ConsumeError::of_key(&error)),
         }
     }
 
