@@ -4,6 +4,7 @@ use crate::claim::Claim;
 use crate::core::drivers::Kind;
 use crate::core::limiter_ref::LimiterRef;
 use crate::core::replenisher::Registration;
+use crate::core::wakes::wake_handed_over;
 use crate::core::{Core, Drive};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
@@ -97,6 +98,8 @@ where
         } else {
             Some(alarm.min(deadline.unwrap_or(u64::MAX))).filter(|at| *at < u64::MAX).map(until)
         };
+        // In a waker of another task, this thread has its own waker still to call.
+        wake_handed_over();
         wait.map_or_else(thread::park, thread::park_timeout);
     }
 }

@@ -159,7 +159,7 @@ impl Bucket<Capped> {
 
 impl<C> Bucket<C> {
     fn build(quota: Quota, cap: Option<u64>, now: Duration) -> Result<Self, ConfigError> {
-        quota.check(0)?;
+        quota.check()?;
         let minting = Minting {
             schedule: Schedule::new(quota, 0, whole_nanos(now)),
             claimed: 0,

@@ -42,6 +42,7 @@ pub struct Builder {
     names: Vec<Option<Arc<str>>>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
+    max_cost: Option<u64>,
     clock: Option<Chosen>,
     rovers_at: u64,
     stride: Option<u64>,
@@ -141,9 +142,9 @@ impl Builder {
     /// assert!(denied.to_string().starts_with("denied by quota `day`, 0 tokens remain: retry after"));
     /// # Ok(()) }
     /// ```
-    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+    pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.quotas.push(quota);
-        self.names.push(Some(name.into()));
+        self.names.push(Some(name.as_ref().into()));
         self
     }
 
@@ -192,6 +193,32 @@ impl Builder {
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
+        self
+    }
+
+    /// Refuses costs above `tokens` with `TooLarge`, so that a caller with a cost of any size, such as a length that a client
+    /// has sent, cannot block the queue. There is no such bound by default: a cost may be up to 2<sup>48</sup> tokens.
+    ///
+    /// A grant that is [settled](crate::Grant::settle) for more is charged `tokens` in all; what it cost is known only when
+    /// nothing can be refused any more.
+    ///
+    /// With this setting, each call takes the limiter's lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Bound, ConsumeError, Limiter, Quota};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(100)).max_cost(1_000).build()?;
+    /// let refusal = limiter.consume(1 << 40).await.unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLarge { most: 1_000, by: Some(Bound::MaxCost), .. }));
+    /// let mut grant = limiter.consume(1).await?;
+    /// grant.settle(u64::MAX);
+    /// assert_eq!(grant.cost(), 1_000);
+    /// # Ok(()) }
+    /// ```
+    pub fn max_cost(mut self, tokens: u64) -> Self {
+        self.set_twice.set("max_cost", &mut self.max_cost, tokens);
         self
     }
 

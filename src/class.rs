@@ -47,8 +47,8 @@ impl Class {
     ///
     /// The same as [`Limiter::class`]. Also [`FloorWithClasses`](ConfigError::FloorWithClasses) if this class has a
     /// floor, and [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed.
-    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Self, ConfigError> {
-        Self::add(&self.scope().limiter, self.scope().id, Some(self.clone()), name.into(), share)
+    pub fn class(&self, name: impl AsRef<str>, share: Share) -> Result<Self, ConfigError> {
+        Self::add(&self.scope().limiter, self.scope().id, Some(self.clone()), name.as_ref().into(), share)
     }
 
     /// Returns the name of the class.
@@ -259,7 +259,7 @@ impl Limiter {
     /// assert!(matches!(refusal, ConfigError::BadWeight { weight: 0, .. }));
     /// # Ok(()) }
     /// ```
-    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Class, ConfigError> {
-        Class::add(self, ROOT, None, name.into(), share)
+    pub fn class(&self, name: impl AsRef<str>, share: Share) -> Result<Class, ConfigError> {
+        Class::add(self, ROOT, None, name.as_ref().into(), share)
     }
 }

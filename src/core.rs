@@ -44,7 +44,7 @@ use crate::observe::{Observed, Observers};
 use crate::sync::Mutex;
 use crate::which::Which;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -79,6 +79,11 @@ pub struct Core {
     /// The observers of waits and refusals. Takes no space in builds without observers.
     observers: Observers,
 }
+
+/// The lock does not poison, and no user code runs under it: a panic in a caller, its clock or its waker leaves the state
+/// whole, so a limiter may be used after one.
+impl UnwindSafe for Core {}
+impl RefUnwindSafe for Core {}
 
 impl fmt::Debug for Core {
     /// Omits the state: a user's writer must not run under the lock.

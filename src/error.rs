@@ -18,7 +18,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
-    /// The cost can never be granted: it exceeds the in-flight cap, or the largest cost of one claim or of the store.
+    /// The cost can never be granted: it exceeds the in-flight cap, `max_cost`, or the largest cost of one claim or of the
+    /// store.
     #[error("a cost of {cost} can never be granted, the most is {most}{}: ask for less at a time", Of(*by, *quota_name))]
     TooLarge {
         /// The requested cost.
@@ -46,7 +47,7 @@ pub enum ConsumeError {
         Named(*by, *quota_name)
     )]
     TooLate {
-        /// How long the wait would be.
+        /// How long the wait would be; at most 584 years.
         estimate: Duration,
         /// The allowed wait.
         allowed: Duration,
@@ -59,7 +60,7 @@ pub enum ConsumeError {
     },
     /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
     /// such as the in-flight cap or a pause.
-    #[error("not granted within the allowed {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
+    #[error("not granted after a wait of {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,
@@ -101,6 +102,9 @@ pub enum ConsumeError {
         /// The largest length.
         most: usize,
     },
+    /// `quota_by` returned quotas of the key that no keyed limiter can have.
+    #[error(transparent)]
+    BadQuota(BadQuota),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -133,7 +137,7 @@ pub enum TryAcquireError {
     /// The tokens are not available now.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The cost exceeds a burst or the in-flight cap, so waiting does not help.
+    /// The cost exceeds a burst, the in-flight cap or `max_cost`, so waiting does not help.
     #[error(
         "a cost of {cost} can never be granted at once, the most is {most}{}: ask for less or `consume` it",
         Of(Some(*by), *quota_name)
@@ -141,7 +145,7 @@ pub enum TryAcquireError {
     TooLarge {
         /// The requested cost.
         cost: u64,
-        /// The smallest of all bursts and the in-flight cap. For a distributed quota, half of the burst.
+        /// The smallest of all bursts, the in-flight cap and `max_cost`. For a distributed quota, half of the burst.
         most: u64,
         /// The bound that allows no more.
         by: Bound,
@@ -170,6 +174,9 @@ pub enum TryAcquireError {
         /// The largest length.
         most: usize,
     },
+    /// `quota_by` returned quotas of the key that no keyed limiter can have.
+    #[error(transparent)]
+    BadQuota(BadQuota),
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
@@ -192,6 +199,45 @@ impl QuotaConflict {
     /// The text without the quotas.
     pub(crate) const UNNAMED: &'static str =
         "the store has another quota of the same version: give a changed quota a higher `quota_version`";
+}
+
+/// `KeyedBuilder::quota_by` returned quotas of the key that no keyed limiter can have. The message says which value is
+/// wrong, and what to write instead. Feature `keyed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`quota_by` returned no valid quota for this key: {}", text.text().unwrap_or("check what it returns with `Quotas::check`"))]
+pub struct BadQuota {
+    text: Name,
+}
+
+#[cfg(feature = "keyed")]
+impl BadQuota {
+    pub(crate) fn of(error: &ConfigError) -> Self {
+        Self { text: Name::of_path(&error.to_string()) }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl ConsumeError {
+    /// The refusal of a call on a key that cannot be kept.
+    pub(crate) fn of_key(error: &ConfigError) -> Self {
+        match *error {
+            ConfigError::TooManyKeys { most } => Self::TooManyKeys { most },
+            ConfigError::KeyTooLong { length, most } => Self::KeyTooLong { length, most },
+            _ => Self::BadQuota(BadQuota::of(error)),
+        }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl TryAcquireError {
+    /// The refusal of a call on a key that cannot be kept.
+    pub(crate) fn of_key(error: &ConfigError) -> Self {
+        match *error {
+            ConfigError::TooManyKeys { most } => Self::TooManyKeys { most },
+            ConfigError::KeyTooLong { length, most } => Self::KeyTooLong { length, most },
+            _ => Self::BadQuota(BadQuota::of(error)),
+        }
+    }
 }
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.

@@ -71,8 +71,8 @@ macro_rules! grant_methods {
         ///
         /// * Less than before: the difference is refunded, up to the burst, and waiters may be granted at once.
         /// * More than before: the difference is charged as a debt. It delays later callers, but not those already
-        ///   waiting. A debt is limited to 2<sup>48</sup> tokens; [`cost`](Self::cost) returns the cost that was
-        ///   recorded.
+        ///   waiting. A debt is limited to 2<sup>48</sup> tokens, and the cost to
+        ///   [`max_cost`](crate::Builder::max_cost), if it is set; [`cost`](Self::cost) returns the cost that was recorded.
         ///
         /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
         ///

@@ -9,6 +9,7 @@ use crate::core::limiter_ref::ClaimScope;
 use crate::error::TryAcquireError;
 use crate::observe::ClassLabel;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
 /// A [`Limiter`] or a [`Class`]. The trait cannot be named outside of this crate.
@@ -204,6 +205,10 @@ pub struct Scope {
     /// The parent class, which must exist as long as this one; `None` if the parent is the limiter itself.
     pub(crate) parent: Option<Class>,
 }
+
+/// As its limiter. The rest of a class is atomic, or is never changed once it is set.
+impl UnwindSafe for Scope {}
+impl RefUnwindSafe for Scope {}
 
 impl ClaimScope for Scope {
     fn flags(&self) -> Option<&Arc<ClassFlags>> {

@@ -257,7 +257,9 @@ pub use {
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
-    error::{Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError},
+    error::{
+        BadQuota, Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError,
+    },
     grant::{Grant, GrowWithin, OwnedGrant},
     handle::{AnyLimiter, Class, Limiter},
     join::{Join, JoinError, join, try_join},

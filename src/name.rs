@@ -63,7 +63,8 @@ impl Name {
         Self::within(text, MOST_BYTES)
     }
 
-    /// The name of the ceiling of the class with this path; none if there is no space for it.
+    /// The name of the ceiling of the class with this path, or the text about a bad quota; none if there is no space for
+    /// it.
     pub(crate) fn of_path(path: &str) -> Self {
         Self::within(path, MOST_BYTES / 4)
     }

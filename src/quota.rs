@@ -93,6 +93,25 @@ impl Quota {
         Self { amount: 0, period: Duration::ZERO, burst: Some(capacity), initial: None, refill: Refill::Manual }
     }
 
+    /// Creates a quota that holds back no call: for a plan without a limit, where a quota has to be given.
+    ///
+    /// It is an ordinary quota of 2<sup>24</sup> tokens per nanosecond, with a burst of 2<sup>48</sup> tokens, the largest
+    /// cost of a claim. It is written `unlimited`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Quota;
+    /// # fn main() -> Result<(), tollgate::ParseQuotaError> {
+    /// let plan = |text: &str| text.parse::<Quota>();
+    /// assert_eq!((plan("unlimited")?, plan("10/s")?), (Quota::unlimited(), Quota::per_second(10)));
+    /// # Ok(()) }
+    /// ```
+    // A higher rate would have no packed levels, and each call on a key with this quota would take the slow path.
+    pub const fn unlimited() -> Self {
+        Self::new(1 << 24, Duration::from_nanos(1)).burst(1 << 48)
+    }
+
     /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up. It replaces an earlier
     /// burst, and the capacity of a manual quota.
     #[must_use = "this returns the changed quota"]
@@ -183,9 +202,28 @@ impl Quota {
         self.period.as_nanos() as u64
     }
 
+    /// Checks whether a limiter can be built from this quota, such as one that was read from a file.
+    ///
+    /// [`Quotas::check`](crate::Quotas::check) also checks what a keyed limiter needs.
+    ///
+    /// # Errors
+    ///
+    /// Returns the [`ConfigError`] that [`Limiter::new`](crate::Limiter::new) would return.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ConfigError, Quota};
+    /// let quota: Quota = "100/s, burst 0".parse().expect("it is written correctly");
+    /// assert!(matches!(quota.check(), Err(ConfigError::BadBurst { burst: 0, .. })));
+    /// ```
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_at(0)
+    }
+
     /// Checks every rule for the quota with the index `index` of a limiter. The error does not know its name; see
     /// [`ConfigError::of_quota`].
-    pub(crate) fn check(&self, index: usize) -> Result<(), ConfigError> {
+    pub(crate) fn check_at(&self, index: usize) -> Result<(), ConfigError> {
         let (burst, quota_name) = (self.capacity(), None);
         if !self.is_manual() {
             if self.amount == 0 {
@@ -212,6 +250,9 @@ impl Quota {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::unlimited() {
+            return f.write_str("unlimited");
+        }
         if self.is_manual() {
             write!(f, "manual {}", self.capacity())?;
         } else {
@@ -237,7 +278,7 @@ impl std::str::FromStr for Quota {
     ///
     /// | part | written as |
     /// |---|---|
-    /// | rate | `AMOUNT/PERIOD`, `AMOUNT per PERIOD` or `manual CAPACITY` |
+    /// | rate | `AMOUNT/PERIOD`, `AMOUNT per PERIOD`, `manual CAPACITY` or `unlimited` |
     /// | number of tokens | `1000`, `1_000`, `1k`; the suffixes are `k`, `M` and `G` for 10^3, 10^6 and 10^9 |
     /// | period | a unit, or a whole number and a unit: `s`, `10s`, `10 seconds` |
     /// | unit | `ns`, `us`, `ms`, `s`, `min` or `m`, `h`, `d`; also `sec`, `hr` and other usual abbreviations, and the words, singular and plural |
@@ -263,7 +304,7 @@ impl std::str::FromStr for Quota {
     /// # Ok(()) }
     /// ```
     fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
-        text::parse(text)
+        parse(text, text)
     }
 }
 
@@ -277,6 +318,7 @@ impl TryFrom<&str> for Quota {
 }
 
 pub use text::ParseQuotaError;
+pub(crate) use text::parse;
 
 mod text {
     //! Quotas as text: `100/s, burst 20`.
@@ -358,6 +400,9 @@ mod text {
     }
 
     fn rate(part: &str) -> Result<Quota, Wrong<'_>> {
+        if part == "unlimited" {
+            return Ok(Quota::unlimited());
+        }
         if let Some(capacity) = part.strip_prefix("manual ") {
             return number(capacity).map(Quota::manual);
         }
@@ -382,8 +427,9 @@ mod text {
         }
     }
 
-    pub(super) fn parse(text: &str) -> Result<Quota, ParseQuotaError> {
-        let mut parts = text.split(',').map(str::trim);
+    /// Parses a quota that is a part of `text`, in which errors have their place.
+    pub(crate) fn parse(quota: &str, text: &str) -> Result<Quota, ParseQuotaError> {
+        let mut parts = quota.split(',').map(str::trim);
         let first = rate(parts.next().unwrap_or_default());
         let quota = parts.fold(first, |quota, part| change(quota?, part));
         quota.map_err(|Wrong(part, expected)| {
@@ -396,9 +442,11 @@ mod text {
 
 #[cfg(feature = "serde")]
 mod as_serde {
-    //! In every format, a quota is serialized as its text.
+    //! In every format, quotas are serialized as their text.
 
     use super::Quota;
+    #[cfg(feature = "keyed")]
+    use crate::Quotas;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
     impl Serialize for Quota {
@@ -407,12 +455,36 @@ mod as_serde {
         }
     }
 
-    impl<'de> Deserialize<'de> for Quota {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-            text.parse().map_err(de::Error::custom)
+    #[cfg(feature = "keyed")]
+    impl Serialize for Quotas {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let text = self.to_string();
+            if text.parse().as_ref() == Ok(self) {
+                return serializer.serialize_str(&text);
+            }
+            let why = "quotas are written as text: there must be one, and no name may have a `;` or a space at an end";
+            Err(serde::ser::Error::custom(why))
         }
     }
+
+    macro_rules! deserialize_as_text {
+        ($type:ty) => {
+            impl<'de> Deserialize<'de> for $type {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                    text.parse().map_err(de::Error::custom)
+                }
+            }
+        };
+    }
+
+    deserialize_as_text!(Quota);
+    #[cfg(feature = "keyed")]
+    deserialize_as_text!(Quotas);
+}
+
+pub(crate) fn check_max_cost(max_cost: Option<u64>) -> Result<(), ConfigError> {
+    if max_cost == Some(0) { Err(ConfigError::ZeroMaxCost) } else { Ok(()) }
 }
 
 /// Checks an in-flight cap.

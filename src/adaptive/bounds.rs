@@ -70,7 +70,7 @@ fn checked(which: &'static str, quota: Quota) -> Result<(), AdaptiveError> {
     if quota.is_manual() || quota.is_stepped() {
         return Err(AdaptiveError::NotContinuous { which, quota });
     }
-    quota.check(0).map_err(|error| AdaptiveError::BadQuota { which, error })
+    quota.check().map_err(|error| AdaptiveError::BadQuota { which, error })
 }
 
 /// True if `one` has fewer tokens per second than `other`.

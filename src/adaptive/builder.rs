@@ -183,7 +183,7 @@ impl AdaptiveBuilder {
             Some(start) => bounds.checked_start(start?)?,
             None => rate(bounds.slowest),
         };
-        let checked = bounds.quota(start).check(0);
+        let checked = bounds.quota(start).check();
         checked.map_err(|error| AdaptiveError::BadQuota { which: "starting", error })?;
         let mut law = Law::new(rate(bounds.slowest), rate(bounds.fastest));
         if let Some(value) = self.increase {

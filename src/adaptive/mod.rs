@@ -189,7 +189,7 @@ impl Adaptive<Limiter> {
     /// assert!(interactive.tokens_per_second() < 20.0);
     /// # Ok(()) }
     /// ```
-    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Adaptive<Class>, ConfigError> {
+    pub fn class(&self, name: impl AsRef<str>, share: Share) -> Result<Adaptive<Class>, ConfigError> {
         Ok(Adaptive { target: self.target.class(name, share)?, shared: Arc::clone(&self.shared) })
     }
 }
@@ -200,7 +200,7 @@ impl Adaptive<Class> {
     /// # Errors
     ///
     /// The same as [`Class::class`].
-    pub fn class(&self, name: impl Into<Arc<str>>, share: Share) -> Result<Self, ConfigError> {
+    pub fn class(&self, name: impl AsRef<str>, share: Share) -> Result<Self, ConfigError> {
         Ok(Self { target: self.target.class(name, share)?, shared: Arc::clone(&self.shared) })
     }
 }

@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::error::StateError;
 use crate::handle::Limiter;
 use crate::name::quota_names;
-use crate::quota::check_cap;
+use crate::quota::{check_cap, check_max_cost};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -28,10 +28,11 @@ impl Builder {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
-            quota.check(index).map_err(|error| self.named(index, error))?;
+            quota.check_at(index).map_err(|error| self.named(index, error))?;
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
+        check_max_cost(self.max_cost)?;
         let supplied = self.supplied_quota()?;
         let supply = self.supply(supplied.is_some())?;
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
@@ -42,6 +43,9 @@ impl Builder {
         }
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
+        }
+        if let Some(tokens) = self.max_cost {
+            state.set_max_cost(tokens);
         }
         let rovers = Rovers::new(self.rovers_at);
         self.start_dry_run(&mut state, &rovers, supplied.is_some())?;

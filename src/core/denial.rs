@@ -138,6 +138,7 @@ mod tests {
 
     const BOUNDS: [Bound; 10] = [
         Bound::InFlight,
+        Bound::MaxCost,
         Bound::Pause,
         Bound::Queue,
         Bound::Parent,

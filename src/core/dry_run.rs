@@ -27,7 +27,6 @@
 mod changes;
 mod view;
 
-use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{Reason, Verdict};
@@ -179,15 +178,12 @@ impl DryRun {
     /// The verdict on a claim of `cost` that arrives at `now`. The claim takes its place in the simulation.
     pub(crate) fn arrive(&mut self, cost: u64, now: u64, ask: Ask) -> Verdict {
         self.serve(now);
-        if cost == 0 {
-            return Verdict::AtOnce { remaining: self.available() };
+        // Compared as a number of tokens: a position so far ahead would wrap around.
+        if let Some(remaining) = self.available().checked_sub(cost) {
+            self.supply.claim(cost);
+            return Verdict::AtOnce { remaining };
         }
         let ticket = self.tail().wrapping_add(cost);
-        let is_first = self.queue.is_empty() && !self.supply.is_paused();
-        if is_first && ahead(self.supply.limit(), ticket) >= 0 {
-            self.supply.claim(cost);
-            return Verdict::AtOnce { remaining: ahead(self.supply.limit(), ticket) as u64 };
-        }
         match ask {
             Ask::AtOnce => self.deny(cost, ticket),
             Ask::Wait { allowed, max_waiting } => {
@@ -196,7 +192,8 @@ impl DryRun {
                 }
                 let nanos = self.predict(cost).map(|at| self.wait_until(at, now));
                 // As in `State::check_in_time`: where no clock can tell, the call waits and sees.
-                if allowed.is_some_and(|allowed| nanos.unwrap_or(0) > allowed) {
+                let least = || self.supply.not_before(ticket).map_or(0, |at| self.wait_until(at, now));
+                if allowed.is_some_and(|allowed| nanos.unwrap_or_else(least) > allowed) {
                     let by = self.supply.scheduled_obstacle(ticket);
                     return Verdict::Refused { reason: Reason::TooLate, by };
                 }

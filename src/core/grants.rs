@@ -89,7 +89,8 @@ impl Core {
     fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
-                state.with_grant(word, |state| state.charge_in(rovers, class, actual - cost))
+                let more = state.charge_for(cost, actual);
+                state.with_grant(word, |state| state.charge_in(rovers, class, more))
             };
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }

@@ -130,7 +130,8 @@ impl Both<'_, '_> {
     /// go through the queue, which charges the ceiling.
     fn admit_in_parent(&mut self, cost: u64) -> bool {
         let Parent { group, flags, .. } = &self.parent_link.parent;
-        !self.parent.state.is_closed(*group)
+        cost <= self.parent.state.max_cost
+            && !self.parent.state.is_closed(*group)
             && !self.parent.state.has_parked()
             && flags.as_ref().is_none_or(|flags| flags.is_fast())
             && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()

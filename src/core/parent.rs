@@ -121,8 +121,9 @@ impl Parent {
             return self.limiter.resettle_anyway_in(self.group, cost, actual, 0);
         }
         let (key, weight) = key();
-        let charge =
-            |state: &mut State, rovers: &Rovers, _| state.charge_key(rovers, self.group, key, weight, actual - cost);
+        let charge = |state: &mut State, rovers: &Rovers, _| {
+            state.charge_key(rovers, self.group, key, weight, state.charge_for(cost, actual))
+        };
         cost + self.limiter.with_anyway(charge)
     }
 }

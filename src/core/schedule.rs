@@ -189,6 +189,11 @@ impl Schedule {
         }
     }
 
+    /// Whether time moves the head to `ticket`, but only after the end of time.
+    pub(crate) fn is_beyond_time(&self, ticket: u64) -> bool {
+        matches!(self.mint, Mint::Continuous { .. } | Mint::Stepped { .. }) && self.reached(ticket).is_none()
+    }
+
     /// The instant at which `need` more external tokens will have been minted.
     #[cold]
     fn promised(source: &dyn Source, need: u64) -> Option<u64> {

@@ -90,6 +90,8 @@ impl Role {
     const AWAITS: u8 = 8;
     /// One of the quotas is in dry run; the simulation is in `rare`.
     const DRY_RUN: u8 = 16;
+    /// No cost may be above `max_cost`.
+    const MAX_COST: u8 = 32;
 
     fn add(&mut self, role: u8) {
         self.0 |= role;
@@ -127,6 +129,10 @@ impl Role {
     fn has_dry_run(self) -> bool {
         self.0 & Self::DRY_RUN != 0
     }
+
+    fn has_max_cost(self) -> bool {
+        self.0 & Self::MAX_COST != 0
+    }
 }
 
 /// The field order, fixed by `repr(C)`, puts the fields next to the lock that every wait and every serving pass read, and
@@ -155,6 +161,8 @@ pub(crate) struct State {
     pub(crate) supply: Supply,
     pub(crate) drivers: Drivers,
     pub(crate) totals: Totals,
+    /// The largest cost that the user allows. Fixed at construction.
+    pub(crate) max_cost: u64,
     rare: Option<Box<Rare>>,
 }
 
@@ -220,6 +228,7 @@ impl State {
             supply,
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
+            max_cost: u64::MAX,
             rare: None,
         };
         if own > 0 {
@@ -236,6 +245,19 @@ impl State {
     /// Makes this the queue of a child: nothing is granted here that the parent does not grant.
     pub(crate) fn set_parent(&mut self) {
         self.role.add(Role::CHILD);
+    }
+
+    /// Refuses costs above `tokens`. The stride stays 0, so that no claim passes without the lock, under which its cost is
+    /// checked: the fast path has no check of its own.
+    pub(crate) fn set_max_cost(&mut self, tokens: u64) {
+        self.max_cost = tokens;
+        self.role.add(Role::MAX_COST);
+        self.stride.fix(0);
+    }
+
+    /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.
+    pub(crate) fn charge_for(&self, cost: u64, actual: u64) -> u64 {
+        actual.min(self.max_cost.max(cost)) - cost
     }
 
     pub(crate) fn pauses(&self) -> Pauses {

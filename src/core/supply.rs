@@ -236,6 +236,16 @@ impl Supply {
         })
     }
 
+    /// The instant before which no claim that ends at `ticket` passes, if that is known where [`scheduled`](Self::scheduled)
+    /// knows no instant: the end of time, if a quota mints its tokens no earlier, or what the source of the tokens knows.
+    pub(crate) fn not_before(&self, ticket: u64) -> Option<u64> {
+        if self.quotas.iter().any(|quota| quota.is_beyond_time(ticket)) {
+            return Some(u64::MAX);
+        }
+        let (quota, source) = self.source()?;
+        source.not_before(u64::try_from(ahead(ticket, self.quotas[quota].head)).ok()?)
+    }
+
     #[inline]
     fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)

@@ -2,6 +2,7 @@
 
 use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -228,13 +229,74 @@ impl Wakes {
     }
 }
 
+/// What a thread is doing with wakers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waking {
+    No,
+    Yes,
+    /// The waker that it calls has handed over others, which are in `HANDED_OVER`.
+    More,
+}
+
+thread_local! {
+    static WAKING: Cell<Waking> = const { Cell::new(Waking::No) };
+    static HANDED_OVER: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Wakes each, even if another one panics; see [`Wakes::wake_all`].
+///
+/// A waker may poll its task at once, and so serve a queue and come here again. The wakers that it finds are then handed
+/// over to the call that is waking already, which calls them next. So a chain of such wakers does not grow the stack.
+#[inline]
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+    // Under loom all threads of a model are one thread of the system, and share its thread-local values.
+    if !cfg!(tollgate_loom) && WAKING.get() != Waking::No {
+        return hand_over(wakers);
+    }
+    WAKING.set(Waking::Yes);
     for waker in wakers {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            // Dropping the payload may panic too.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+        wake(waker);
+        wake_handed_over();
+    }
+    WAKING.set(Waking::No);
+}
+
+#[cold]
+fn hand_over(wakers: impl IntoIterator<Item = Waker>) {
+    let mut wakers = Some(wakers);
+    // The list is gone if the thread is ending.
+    let kept = HANDED_OVER.try_with(|list| list.borrow_mut().extend(wakers.take().into_iter().flatten()));
+    if kept.is_ok() {
+        WAKING.set(Waking::More);
+    }
+    wakers.into_iter().flatten().for_each(wake);
+}
+
+/// Calls the wakers that were handed over, and those that they hand over, in the order in which nested calls would have
+/// called them. A thread that blocks calls this first, because its own waker may be among them.
+#[inline]
+pub(crate) fn wake_handed_over() {
+    if WAKING.get() == Waking::More {
+        wake_list();
+    }
+}
+
+#[cold]
+fn wake_list() {
+    let mut last_first = Vec::new();
+    loop {
+        if WAKING.replace(Waking::Yes) == Waking::More {
+            last_first.extend(HANDED_OVER.take().into_iter().rev());
         }
+        let Some(waker) = last_first.pop() else { return };
+        wake(waker);
+    }
+}
+
+fn wake(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // Dropping the payload may panic too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
     }
 }
 

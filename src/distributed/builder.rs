@@ -48,7 +48,7 @@ impl Supplier for StoreSupplier {
         }
         let outage = self.0.outage();
         if let Outage::Share(share) = outage {
-            share.check(index)?;
+            share.check_at(index)?;
             QuotaTerms::of(&share, index)?;
         }
         let mut planner = RefillPlanner::new(index, terms, outage);

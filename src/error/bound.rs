@@ -3,7 +3,7 @@
 use crate::name::{Name, QuotaNames};
 
 /// The number of the quota with the index 0.
-const FIRST_QUOTA: u64 = 8;
+const FIRST_QUOTA: u64 = 9;
 
 /// The bound that keeps a request from its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +13,8 @@ pub enum Bound {
     Quota(usize),
     /// The cap on tokens in flight.
     InFlight,
+    /// The largest cost that [`max_cost`](crate::Builder::max_cost) allows.
+    MaxCost,
     /// A pause.
     Pause,
     /// Other callers are waiting, and no caller overtakes them.
@@ -41,7 +43,7 @@ impl Bound {
             Self::InFlight => Self::ParentInFlight,
             Self::Pause => Self::ParentPause,
             Self::Queue => Self::ParentQueue,
-            Self::Quota(_) | Self::Ceiling => Self::Parent,
+            Self::Quota(_) | Self::Ceiling | Self::MaxCost => Self::Parent,
             Self::Parent | Self::ParentInFlight | Self::ParentPause | Self::ParentQueue => self,
         }
     }
@@ -57,6 +59,7 @@ impl Bound {
             Self::ParentInFlight => 5,
             Self::ParentPause => 6,
             Self::ParentQueue => 7,
+            Self::MaxCost => 8,
             Self::Quota(index) => FIRST_QUOTA + index as u64,
         }
     }
@@ -72,6 +75,7 @@ impl Bound {
             5 => Self::ParentInFlight,
             6 => Self::ParentPause,
             7 => Self::ParentQueue,
+            8 => Self::MaxCost,
             _ => Self::Quota((number - FIRST_QUOTA) as usize),
         }
     }
@@ -88,6 +92,7 @@ impl std::fmt::Display for Bound {
         match self {
             Self::Quota(index) => write!(f, "quota {index}"),
             Self::InFlight => f.write_str("the in-flight cap"),
+            Self::MaxCost => f.write_str("`max_cost`"),
             Self::Pause => f.write_str("a pause"),
             Self::Queue => f.write_str("the queue of waiters"),
             Self::Ceiling => f.write_str("the ceiling of the class"),

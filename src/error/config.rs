@@ -3,6 +3,7 @@
 #[cfg(feature = "state")]
 use super::StateError;
 use crate::name::Name;
+use crate::quota::Quota;
 use std::time::Duration;
 
 /// An invalid configuration: names the field and says what to write instead.
@@ -34,7 +35,10 @@ pub enum ConfigError {
         period: Duration,
     },
     /// The burst is zero, or exceeds the range of the rovers.
-    #[error("{} has a burst of {burst}: it must be between 1 and {most}", Of(*quota, *quota_name))]
+    #[error(
+        "{} has a burst of {burst}, which is the amount unless `burst` sets it: it must be between 1 and {most}",
+        Of(*quota, *quota_name)
+    )]
     BadBurst {
         /// Index of the quota.
         quota: usize,
@@ -83,6 +87,9 @@ pub enum ConfigError {
         /// The largest cap.
         most: u64,
     },
+    /// `max_cost` allows no cost at all.
+    #[error("max_cost is 0: it must be at least 1")]
+    ZeroMaxCost,
     /// A change at run time names a quota that does not exist.
     #[error("there is no quota {which}: {}", QuotaCount(*count))]
     UnknownQuota {
@@ -224,16 +231,24 @@ pub enum ConfigError {
         class: String,
     },
     /// All floors together exceed the rate of the slowest quota, so they could not be kept.
-    #[error("with the floor of class `{class}`, all floors exceed the rate of the limiter: lower one of them")]
+    #[error("with the floor `{floor}` of class `{class}`, all floors exceed the limiter's `{rate}`: lower one of them")]
     FloorsAboveRate {
         /// The name of the class.
         class: String,
+        /// Its floor.
+        floor: Quota,
+        /// The slowest quota of the limiter.
+        rate: Quota,
     },
     /// The floors below a ceiling exceed its rate, so they could not be kept.
-    #[error("with class `{class}`, the floors below a ceiling exceed its rate: lower a floor or raise the ceiling")]
+    #[error(
+        "with class `{class}`, the floors below a ceiling exceed its `{ceiling}`: lower a floor or raise the ceiling"
+    )]
     FloorsAboveCeiling {
         /// The name of the class.
         class: String,
+        /// The ceiling.
+        ceiling: Quota,
     },
     /// A ceiling above a floor has a burst below that of the limiter. The floor could not be kept: after each
     /// installment of another class, which may be as large as the limiter's burst, the ceiling would be full too early.

@@ -41,6 +41,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     max_keys: Option<u64>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
+    max_cost: Option<u64>,
     parent: Option<Parent>,
     weight_by: Option<WeightBy<K>>,
     clock: Option<Chosen>,
@@ -65,6 +66,7 @@ impl<K> KeyedBuilder<K> {
             max_keys: None,
             max_in_flight: None,
             max_waiting: None,
+            max_cost: None,
             parent: None,
             weight_by: None,
             clock: None,
@@ -114,7 +116,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// assert_eq!(users.quotas(&"ann").name(1), Some("day"));
     /// # Ok(()) }
     /// ```
-    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+    pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.quotas = self.quotas.quota_named(name, quota);
         self
     }
@@ -130,9 +132,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
     /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
-    /// # Panics
-    ///
-    /// Calls on the limiter panic if `quota_by` returns a quota that is invalid or not supported for keys.
+    /// If it returns quotas that no keyed limiter can have, see [`Quotas::check`], the calls on the key are refused with
+    /// `BadQuota`, and the key counts as having no tokens.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota, Quotas};
@@ -184,9 +185,17 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Refuses callers with `QueueFull` once this many are waiting for the same key.
+    /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would have
+    /// to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
+        self
+    }
+
+    /// Refuses costs above `tokens` with `TooLarge`, and charges a grant that is settled for more `tokens` in all; see
+    /// [`Builder::max_cost`](crate::Builder::max_cost).
+    pub fn max_cost(mut self, tokens: u64) -> Self {
+        self.set_twice.set("max_cost", &mut self.max_cost, tokens);
         self
     }
 
@@ -374,6 +383,7 @@ impl<K, S> KeyedBuilder<K, S> {
             max_keys: self.max_keys,
             max_in_flight: self.max_in_flight,
             max_waiting: self.max_waiting,
+            max_cost: self.max_cost,
             parent: self.parent,
             weight_by: self.weight_by,
             clock: self.clock,

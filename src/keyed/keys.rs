@@ -9,11 +9,12 @@ use super::map::{Map, Taken};
 use super::{KeyedEntry, KeyedSnapshot, Quotas};
 use crate::core::Core;
 use crate::deadline::Allowed;
-use crate::error::{ConsumeError, TryAcquireError};
+use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::observe::Observers;
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::future::Future;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,10 @@ pub(super) enum Keys<K, S> {
     Local(Arc<Map<K, S>>),
     Distributed(Arc<dyn DistributedKeys<K>>),
 }
+
+/// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they were.
+impl<K, S> UnwindSafe for Keys<K, S> {}
+impl<K, S> RefUnwindSafe for Keys<K, S> {}
 
 impl<K, S> Keys<K, S> {
     /// The observers of waits and refusals, for all keys together.
@@ -75,7 +80,7 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64;
 
     /// The key's limiter on this node, which is created if there is none.
-    fn limiter(&self, key: &K) -> Result<Limiter, ConsumeError>;
+    fn limiter(&self, key: &K) -> Result<Limiter, ConfigError>;
 
     fn available(&self, key: &K) -> u64;
     fn deficiency(&self, key: &K) -> u64;

@@ -10,7 +10,7 @@ use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::Keys;
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
 use crate::Limiter;
-use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
+use crate::error::{ConfigError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -283,11 +283,7 @@ where
     pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
         match &self.keys {
             Keys::Local(map) => map.limiter(key),
-            Keys::Distributed(keys) => keys.limiter(key).map_err(|error| match error {
-                ConsumeError::TooManyKeys { most } => ConfigError::TooManyKeys { most },
-                ConsumeError::KeyTooLong { length, most } => ConfigError::KeyTooLong { length, most },
-                other => unreachable!("a limiter of a key is refused only for want of a place: {other}"),
-            }),
+            Keys::Distributed(keys) => keys.limiter(key),
         }
     }
 

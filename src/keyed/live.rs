@@ -37,6 +37,8 @@ pub(super) struct LiveTemplate {
     /// The end of the pause of all keys, in nanoseconds; 0 if it was ended.
     pub(super) gate: AtomicU64,
     pub(super) max_waiting: usize,
+    /// The largest cost that the user allows.
+    pub(super) max_cost: u64,
     pub(super) driver: Arc<dyn QueueDriver>,
     /// The parent of all keys.
     pub(super) parent: Option<Parent>,
@@ -82,6 +84,9 @@ impl LiveTemplate {
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
+        if self.max_cost < u64::MAX {
+            state.set_max_cost(self.max_cost);
+        }
         state.quota_version = quota_version;
         let gate = self.gate();
         if levels.at < gate {

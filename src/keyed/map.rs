@@ -34,7 +34,7 @@ use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
 use crate::core::state::ChildLimiter;
-use crate::error::ConsumeError;
+use crate::error::{ConfigError, ConsumeError};
 use crate::permit::Permit;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
@@ -55,7 +55,7 @@ pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 /// The same as [`QuotasBy`] for a distributed limiter, in which each key has one quota.
 #[cfg(feature = "distributed")]
-pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> NamedQuota + Send + Sync>;
+pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Result<NamedQuota, ConfigError> + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {
@@ -77,7 +77,8 @@ pub(super) struct Map<K, S> {
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
-    /// [ranks](super::top), or is in flight. In one flag, so that a limiter without any of them pays for one check.
+    /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them pays
+    /// for one check.
     has_extras: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
@@ -108,7 +109,8 @@ enum Entered<R> {
     Done(R),
     /// The key has this live entry.
     Live(Arc<Core>),
-    Full,
+    /// The key is new, and the map is full or `quota_by` returned quotas that no key can have.
+    Refused(ConfigError),
 }
 
 /// Tokens that were taken, and the tokens that remain.
@@ -143,7 +145,8 @@ impl<K, S> Map<K, S> {
     pub(super) fn new(parts: MapParts<K, S>) -> Self {
         let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, pool, top } = parts;
         let by_key = quota_by.is_some();
-        let has_extras = template.cap.is_some() || top.is_some() || template.parent.is_some();
+        let has_extras =
+            template.cap.is_some() || top.is_some() || template.parent.is_some() || template.max_cost < u64::MAX;
         let now = template.time.now();
         let shard = |_| {
             let shard = Locked::new(Arc::clone(&rates), by_key);
@@ -246,27 +249,28 @@ where
             match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Live(live)) => return Entered::Live(live),
-                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)),
+                Err(Stop::AskQuota) => match self.ask_quota(key) {
+                    Ok(rates) => request.offered = Some(rates),
+                    Err(error) => return Entered::Refused(error),
+                },
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
-                Err(Stop::NoSpace) => return Entered::Full,
+                Err(Stop::NoSpace) => return Entered::Refused(self.no_place()),
             }
             request.now = self.now();
         }
     }
 
-    /// Asks `quota_by` for the quotas of a key.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the quotas are invalid for a keyed limiter.
-    fn ask_quota(&self, key: &K) -> Arc<Rates> {
+    /// The error of a call that needs a place for a new key.
+    fn no_place(&self) -> ConfigError {
+        ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) }
+    }
+
+    /// Asks `quota_by` for the quotas of a key, and checks them.
+    fn ask_quota(&self, key: &K) -> Result<Arc<Rates>, ConfigError> {
         let quota_by = self.quota_by.as_ref().expect("a shard asks for quotas only if `quota_by` is set");
         let quotas = quota_by(key);
-        if let Err(error) = quotas.check() {
-            panic!("quota_by returned an invalid quota for a key: {error}");
-        }
-        self.rates(quotas)
+        quotas.check().map(|()| self.rates(quotas))
     }
 
     /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as these are in `known`.

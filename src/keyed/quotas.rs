@@ -1,7 +1,8 @@
 //! One or several quotas for each key: a plain value, checked when a limiter is built from it.
 
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::parse;
+use crate::{ParseQuotaError, Quota, Which};
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,8 +43,8 @@ impl Quotas {
     /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key. Once all names take a megabyte,
     /// refusals leave out new ones and tell the index of the quota alone.
     #[must_use = "this returns the changed quotas"]
-    pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
-        self.and((Some(name.into()), quota))
+    pub fn quota_named(self, name: impl AsRef<str>, quota: Quota) -> Self {
+        self.and((Some(name.as_ref().into()), quota))
     }
 
     pub(super) fn and(mut self, added: NamedQuota) -> Self {
@@ -99,8 +100,20 @@ impl Quotas {
         self.first.iter().chain(&self.others)
     }
 
-    /// Checks every rule for the quotas of a key: those of a limiter, and those that keys add.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks whether a keyed limiter can be built from these quotas, such as those that were read from a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the [`ConfigError`] that [`KeyedLimiter::new`](super::KeyedLimiter::new) would return.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ConfigError, Quotas};
+    /// let quotas: Quotas = "10/s; day: manual 5".parse().expect("they are written correctly");
+    /// assert!(matches!(quotas.check(), Err(ConfigError::KeyedManual { quota_name: Some("day"), .. })));
+    /// ```
+    pub fn check(&self) -> Result<(), ConfigError> {
         let count = self.len();
         if count == 0 {
             return Err(ConfigError::NoQuota);
@@ -122,7 +135,7 @@ impl Quotas {
 
 /// Checks every rule for a quota with the index `index` of a key.
 fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
-    quota.check(index)?;
+    quota.check_at(index)?;
     let (initial, burst, quota_name) = (quota.filled_at_start(), quota.capacity(), None);
     if quota.is_manual() {
         return Err(ConfigError::KeyedManual { quota: index, quota_name });
@@ -131,6 +144,36 @@ fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
         return Err(ConfigError::KeyedInitial { quota: index, quota_name, initial, burst });
     }
     Ok(())
+}
+
+impl std::str::FromStr for Quotas {
+    type Err = ParseQuotaError;
+
+    /// Parses quotas, separated by semicolons, each with or without a name: `10/s; day: 1000/d, burst 50`. What is written
+    /// for each is the text of a [`Quota`](Quota#impl-FromStr-for-Quota).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the part that is wrong, says what it should be, and knows its place in the text.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, Quotas};
+    /// # fn main() -> Result<(), tollgate::ParseQuotaError> {
+    /// let quotas: Quotas = "10/s; day: 1000/d".parse()?;
+    /// assert_eq!(quotas, Quotas::from(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000)));
+    /// assert_eq!(quotas.to_string(), "10/s; day: 1000/d");
+    /// # Ok(()) }
+    /// ```
+    fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
+        text.split(';').try_fold(Self::default(), |all, part| {
+            Ok(match part.rsplit_once(':') {
+                Some((name, quota)) => all.quota_named(name.trim(), parse(quota, text)?),
+                None => all.quota(parse(part, text)?),
+            })
+        })
+    }
 }
 
 impl From<Quota> for Quotas {
@@ -145,7 +188,7 @@ impl FromIterator<Quota> for Quotas {
     }
 }
 
-impl<Name: Into<Arc<str>>> FromIterator<(Name, Quota)> for Quotas {
+impl<Name: AsRef<str>> FromIterator<(Name, Quota)> for Quotas {
     fn from_iter<I: IntoIterator<Item = (Name, Quota)>>(quotas: I) -> Self {
         quotas.into_iter().fold(Self::default(), |all, (name, quota)| all.quota_named(name, quota))
     }

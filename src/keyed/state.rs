@@ -251,9 +251,7 @@ impl<K> Restored<K> {
                 }
                 let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
                 let levels = levels.paused_until(at.saturating_add(paused_for));
-                if !map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own }) {
-                    return Err(ConfigError::TooManyKeys { most: map.key_limit.most().unwrap_or(u64::MAX) });
-                }
+                map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own })?;
                 number += 1;
             }
         }

@@ -52,8 +52,8 @@
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting), `ceiling` (of a class) and `parent`,
 //! which are the [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys`,
-//! `unreachable` and `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `closed` and
-//! `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
+//! `unreachable` and `quota_conflict` (of a distributed quota); and `too_large`, `key_too_long`, `bad_quota` (from
+//! `quota_by`), `closed` and `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
 //! together as `(others)`. A keyed limiter has only `rate_limit_quota_refusals_total` of them. Its quotas are

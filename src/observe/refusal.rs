@@ -22,7 +22,7 @@ macro_rules! reasons {
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
-        !matches!(self, Self::TooLarge | Self::KeyTooLong | Self::Closed | Self::NoRuntime)
+        !matches!(self, Self::TooLarge | Self::KeyTooLong | Self::BadQuota | Self::Closed | Self::NoRuntime)
     }
 }
 
@@ -37,6 +37,7 @@ reasons! {
     TooLate: "too_late",
     TimedOut: "timed_out",
     TooManyKeys: "too_many_keys",
+    BadQuota: "bad_quota",
     TooLarge: "too_large",
     KeyTooLong: "key_too_long",
     Closed: "closed",
@@ -51,6 +52,7 @@ impl Reason {
         match by {
             Bound::Quota(_) => Self::Quota,
             Bound::InFlight => Self::InFlight,
+            Bound::MaxCost => Self::TooLarge,
             Bound::Pause => Self::Pause,
             Bound::Queue => Self::Queue,
             Bound::Ceiling => Self::Ceiling,
@@ -70,6 +72,9 @@ impl Reason {
             Refused::AtOnce(TryAcquireError::Closed) | Refused::InLine(ConsumeError::Closed) => Self::Closed,
             Refused::AtOnce(TryAcquireError::TooManyKeys { .. })
             | Refused::InLine(ConsumeError::TooManyKeys { .. }) => Self::TooManyKeys,
+            Refused::AtOnce(TryAcquireError::BadQuota(_)) | Refused::InLine(ConsumeError::BadQuota(_)) => {
+                Self::BadQuota
+            }
             Refused::InLine(ConsumeError::QueueFull { .. }) => Self::QueueFull,
             Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
             Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,

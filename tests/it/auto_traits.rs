@@ -104,6 +104,13 @@ fn unwind_safe_types_are_unwind_safe() {
     is_unwind_safe::<Bucket<Capped>>();
     is_unwind_safe::<ConsumeError>();
     is_unwind_safe::<TryAcquireError>();
+    is_unwind_safe::<Limiter>();
+    is_unwind_safe::<Class>();
+    is_unwind_safe::<Grant<'static>>();
+    is_unwind_safe::<OwnedGrant>();
+    is_unwind_safe::<OwnedGrant<Class>>();
+    #[cfg(feature = "keyed")]
+    is_unwind_safe::<KeyedLimiter<String>>();
 }
 
 #[test]

@@ -269,3 +269,75 @@ fn a_part_that_is_given_twice_is_an_error_that_names_the_second() {
         assert_eq!(error.span(), text.len() - part.len()..text.len(), "{text}");
     }
 }
+
+#[test]
+fn a_plan_without_a_limit_is_a_quota_like_any_other() {
+    assert_eq!("unlimited".parse(), Ok(Quota::unlimited()));
+    assert_eq!(Quota::unlimited().to_string(), "unlimited");
+    let changed = Quota::unlimited().initial(5);
+    assert_eq!(changed.to_string().parse(), Ok(changed));
+    assert_eq!(Quota::unlimited().check(), Ok(()));
+    let limiter =
+        tollgate::Limiter::builder().quota(Quota::unlimited()).clock(tollgate::ManualClock::new()).build().unwrap();
+    for _ in 0..100 {
+        assert!(limiter.try_acquire(1 << 40).is_ok());
+    }
+}
+
+#[cfg(feature = "keyed")]
+mod of_keys {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::option;
+    use tollgate::{ConfigError, KeyedLimiter, Quotas};
+
+    fn any_quotas() -> impl Strategy<Value = Quotas> {
+        let named = (option::of("[a-z:]([a-z:= ]{0,5}[a-z:])?"), any_quota());
+        vec(named, 1..5).prop_map(|all| {
+            all.into_iter().fold(Quotas::default(), |all, (name, quota)| match name {
+                Some(name) => all.quota_named(name, quota),
+                None => all.quota(quota),
+            })
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn quotas_print_as_text_that_is_parsed_as_the_same(quotas in any_quotas()) {
+            prop_assert_eq!(quotas.to_string().parse::<Quotas>().unwrap(), quotas.clone());
+            #[cfg(feature = "serde")]
+            prop_assert_eq!(serde_json::from_str::<Quotas>(&serde_json::to_string(&quotas).unwrap()).unwrap(), quotas);
+        }
+    }
+
+    #[test]
+    fn an_error_stands_at_its_place_in_the_whole_text() {
+        for (text, span) in [("10/s; day: 5/year", 13..17), ("x", 0..1), ("10/s;", 5..5), ("a: 1/s; b:", 10..10)] {
+            assert_eq!(text.parse::<Quotas>().unwrap_err().span(), span, "{text}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "serde")]
+    fn quotas_that_have_no_text_are_not_written() {
+        let named = |name: &str| Quotas::default().quota_named(name, Quota::per_second(1));
+        for quotas in [Quotas::default(), named("a;b"), named(" a")] {
+            assert!(serde_json::to_string(&quotas).is_err(), "{quotas}");
+        }
+    }
+
+    #[test]
+    fn a_check_says_what_building_would_say() {
+        for text in ["1/s", "1/s; 2/s; 3/s; 4/s; 5/s", "0/s", "manual 5", "1/s, burst 5, initial 2", "a: 1/s; a: 2/s"] {
+            let quotas: Quotas = text.parse().unwrap();
+            assert_eq!(quotas.check().err(), KeyedLimiter::<u8>::new(quotas).err(), "{text}");
+        }
+        assert_eq!(Quotas::default().check(), Err(ConfigError::NoQuota));
+        for text in ["1/s", "0/s", "1/s, burst 0", "manual 5", "1/s, burst 5, initial 6"] {
+            let quota: Quota = text.parse().unwrap();
+            assert_eq!(quota.check().err(), tollgate::Limiter::new(quota).err(), "{text}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use super::key::key;
 use super::sentinels::Sentinels;
 use super::server::Server;
 use super::{ANSWER_TIMEOUT, RedisStore, SCRIPT, check};
-use redis::{Client, IntoConnectionInfo, RedisError, Script};
+use redis::{Client, RedisError, Script};
 use std::sync::Arc;
 #[cfg(doc)]
 use tollgate::distributed::StoreSnapshot;
@@ -24,7 +24,7 @@ impl RedisStore {
     /// there; [`StoreError::Setup`] if the server lacks something, which the error names, with what to do: it does not
     /// accept the user, the user may not run the script or its commands, the server is a replica or one node of a cluster, or
     /// no Redis at all.
-    pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
+    pub async fn connect(url: impl AsRef<str>, name: &str) -> Result<Self, StoreError> {
         Self::connect_lazy(url, name)?.reach().await
     }
 
@@ -50,8 +50,8 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`StoreError::Misnamed`] if the URL is invalid, or the name is empty or longer than [`MAX_NAME`](StoreError::MAX_NAME) bytes.
-    pub fn connect_lazy(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
-        Self::over(Topology::One(Client::open(url).map_err(misnamed)?), name)
+    pub fn connect_lazy(url: impl AsRef<str>, name: &str) -> Result<Self, StoreError> {
+        Self::over(Topology::One(Client::open(url.as_ref()).map_err(misnamed)?), name)
     }
 
     /// Connects to the store `name` on a cluster. `urls` are the addresses of some of its nodes. Needs the feature
@@ -61,7 +61,7 @@ impl RedisStore {
     ///
     /// As [`connect`](Self::connect); [`StoreError::Setup`] also if the server is no node of a cluster.
     #[cfg(feature = "cluster")]
-    pub async fn connect_cluster<U: IntoConnectionInfo>(
+    pub async fn connect_cluster<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         name: &str,
     ) -> Result<Self, StoreError> {
@@ -74,7 +74,7 @@ impl RedisStore {
     ///
     /// As [`connect_lazy`](Self::connect_lazy).
     #[cfg(feature = "cluster")]
-    pub fn connect_cluster_lazy<U: IntoConnectionInfo>(
+    pub fn connect_cluster_lazy<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         name: &str,
     ) -> Result<Self, StoreError> {
@@ -97,9 +97,9 @@ impl RedisStore {
     ///
     /// As [`connect`](Self::connect); [`StoreError::Setup`] also if no sentinel knows the master.
     #[cfg(feature = "sentinel")]
-    pub async fn connect_sentinels<U: IntoConnectionInfo>(
+    pub async fn connect_sentinels<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
-        master: impl IntoConnectionInfo,
+        master: impl AsRef<str>,
         name: &str,
     ) -> Result<Self, StoreError> {
         Self::connect_sentinels_lazy(urls, master, name)?.reach().await
@@ -112,9 +112,9 @@ impl RedisStore {
     ///
     /// As [`connect_lazy`](Self::connect_lazy).
     #[cfg(feature = "sentinel")]
-    pub fn connect_sentinels_lazy<U: IntoConnectionInfo>(
+    pub fn connect_sentinels_lazy<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
-        master: impl IntoConnectionInfo,
+        master: impl AsRef<str>,
         name: &str,
     ) -> Result<Self, StoreError> {
         Self::over(Topology::Sentinels(Box::new(Sentinels::new(urls, master).map_err(misnamed)?)), name)

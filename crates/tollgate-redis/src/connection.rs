@@ -31,8 +31,8 @@ pub(super) struct Cluster {
 
 #[cfg(feature = "cluster")]
 impl Cluster {
-    pub(super) fn new<U: IntoConnectionInfo>(urls: impl IntoIterator<Item = U>) -> Result<Self, RedisError> {
-        let nodes = urls.into_iter().map(U::into_connection_info).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, RedisError> {
+        let nodes = urls.into_iter().map(|url| url.as_ref().into_connection_info()).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { client: ClusterClient::new(nodes.clone())?, nodes })
     }
 

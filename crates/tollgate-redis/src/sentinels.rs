@@ -15,12 +15,13 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     /// Creates the sentinels at `addresses`. The host of `master` is the sentinels' name of the master.
-    pub(super) fn new<U: IntoConnectionInfo>(
+    pub(super) fn new<U: AsRef<str>>(
         addresses: impl IntoIterator<Item = U>,
-        master: impl IntoConnectionInfo,
+        master: impl AsRef<str>,
     ) -> Result<Self, RedisError> {
-        let addresses = addresses.into_iter().map(U::into_connection_info).collect::<Result<Vec<_>, _>>()?;
-        let master = master.into_connection_info()?;
+        let addresses =
+            addresses.into_iter().map(|url| url.as_ref().into_connection_info()).collect::<Result<Vec<_>, _>>()?;
+        let master = master.as_ref().into_connection_info()?;
         let login = SentinelNodeConnectionInfo::default().set_redis_connection_info(master.redis_settings().clone());
         let (name, login) =
             match master.addr() {

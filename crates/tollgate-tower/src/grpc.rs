@@ -11,8 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use std::fmt::Write;
 use std::time::Duration;
-use tollgate::Refused;
-use tollgate::{ConsumeError, TryAcquireError};
+use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -68,7 +67,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// A response with the status of a refusal. `body` must be empty.
 pub(crate) fn response<B>(refused: Refused, media_type: HeaderValue, body: B) -> Response<B> {
-    let (code, message, wait) = (code(refused), refused.to_string(), refused.retry_after());
+    let (code, message, wait) = (code(refused), message(refused), refused.retry_after());
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
@@ -83,6 +82,15 @@ pub(crate) fn response<B>(refused: Refused, media_type: HeaderValue, body: B) ->
         headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
     }
     response
+}
+
+/// The text of a refusal. The index of a quota without a name means nothing to a client.
+fn message(refused: Refused) -> String {
+    let message = refused.to_string();
+    match (refused.by(), refused.quota_name()) {
+        (Some(by @ Bound::Quota(_)), None) => message.replacen(&by.to_string(), "the quota", 1),
+        _ => message,
+    }
 }
 
 /// All values inserted here are visible ASCII.
@@ -173,6 +181,7 @@ fn percent_encoded(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate::Limiter;
 
     #[test]
     fn base64_is_that_of_rfc_4648_without_padding() {
@@ -184,6 +193,22 @@ mod tests {
     #[test]
     fn a_message_is_escaped_byte_by_byte() {
         assert_eq!(percent_encoded("100 % of `\u{fc}\u{b5}s`\n"), "100 %25 of `%C3%BC%C2%B5s`%0A");
+    }
+
+    #[test]
+    fn a_client_is_told_the_name_of_a_quota_and_no_index() {
+        let denied = |builder: tollgate::Builder| {
+            let limiter = builder.clock(tollgate::ManualClock::new()).build().unwrap();
+            let _all = limiter.try_acquire(1).unwrap();
+            message(Refused::AtOnce(limiter.try_acquire(1).unwrap_err()))
+        };
+        let quota = tollgate::Quota::per_second(1);
+        let rest = ", 0 tokens remain: retry after 1s";
+        assert_eq!(denied(Limiter::builder().quota(quota)), format!("denied by the quota{rest}"));
+        assert_eq!(
+            denied(Limiter::builder().quota_named("quota 0", quota)),
+            format!("denied by quota `quota 0`{rest}")
+        );
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FloorConflict {
     /// Together they exceed the rate of the slowest quota.
-    Rate,
+    Rate { floor: Quota, rate: Quota },
     /// Those below a ceiling exceed its rate.
-    CeilingRate,
+    CeilingRate { ceiling: Quota },
     /// A ceiling above a floor has a smaller burst than the limiter.
     CeilingBurst { burst: u64, least: u64 },
 }
@@ -40,25 +40,28 @@ impl Tree {
             ),
         };
         let rises = new > old;
-        let sum = |floors: RateSum| (floors - old).checked_add(new).ok_or(FloorConflict::Rate);
+        let sum = |floors: RateSum| (floors - old).saturating_add(new);
         let is_stricter = |quota: Quota| {
             let lower =
                 |known: Quota| Rate::of(quota).zip(Rate::of(known)).is_some_and(|(rate, known)| rate.is_below(known));
             known.is_none_or(|known| quota.capacity() < known.capacity() || lower(known))
         };
         if let Some(quota) = ceiling.filter(|quota| rises || is_stricter(*quota)) {
-            self.check_ceiling(quota, sum(below)?)?;
+            self.check_ceiling(quota, sum(below))?;
         }
-        if !rises {
-            return Ok(());
-        }
+        let Some(floor) = floor.filter(|_| rises) else { return Ok(()) };
         for above in self.path(parent) {
             if let Some(ceiling) = &self.rare(above).ceiling {
-                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors)?)?;
+                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors))?;
             }
         }
-        let sum = sum(self.rare(ROOT).floors)?;
-        if self.limits.rate.is_some_and(|rate| rate.fixed_up() < sum) { Err(FloorConflict::Rate) } else { Ok(()) }
+        let sum = sum(self.rare(ROOT).floors);
+        match self.limits.slowest.zip(self.limits.rate) {
+            Some((quota, rate)) if rate.fixed_up() < sum => Err(FloorConflict::Rate { floor, rate: quota }),
+            // The sum has overflowed, so that it is above any rate.
+            _ if sum == RateSum::MAX => Err(FloorConflict::Rate { floor, rate: floor }),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that floors of this sum can be kept below a ceiling.
@@ -71,7 +74,7 @@ impl Tree {
             return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
         }
         if Rate::of(quota).is_some_and(|rate| rate.fixed_up() < floors) {
-            return Err(FloorConflict::CeilingRate);
+            return Err(FloorConflict::CeilingRate { ceiling: quota });
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ impl State {
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
-        quota.check(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
+        quota.check_at(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
         if self.supply.quotas()[index].is_external() {
             let quota_name = self.quota_name(Bound::Quota(index)).text();
             return Err(ConfigError::DistributedQuota { quota: index, quota_name });

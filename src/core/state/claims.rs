@@ -49,6 +49,7 @@ impl State {
                 && (self.role.has_parent()
                     || self.role.awaits()
                     || self.role.has_dry_run()
+                    || self.role.has_max_cost() && cost > self.max_cost
                     || self.has_parked()
                     || self.is_hungry(rovers))
         {
@@ -102,7 +103,7 @@ impl State {
 
     /// Whether `admit` would grant `cost` tokens, provided that the fast path is closed.
     pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
-        !self.closed && (cost == 0 || cost <= self.available(rovers))
+        !self.closed && (cost == 0 || cost <= self.max_cost.min(self.available(rovers)))
     }
 
     pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
@@ -253,7 +254,7 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let at = self.predict(rovers, cost).or_else(|| self.not_before(rovers, cost));
+        let at = self.predict(rovers, cost).or_else(|| self.supply.not_before(self.packed_end(rovers, cost)));
         let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }
@@ -268,7 +269,7 @@ impl State {
     /// The refusal of a `try_acquire` of more than the `most` that can be granted at once.
     #[cold]
     pub(super) fn too_large_at_once(&self, cost: u64, most: u64) -> TryAcquireError {
-        let by = if self.most_in_flight() <= most { Bound::InFlight } else { Bound::Quota(self.supply.smallest()) };
+        let by = self.setting_of(most).unwrap_or_else(|| Bound::Quota(self.supply.smallest()));
         TryAcquireError::TooLarge { cost, most, by, quota_name: self.quota_name(by).text() }
     }
 
@@ -276,27 +277,29 @@ impl State {
     #[cold]
     fn too_large(&self, cost: u64, most: u64) -> ConsumeError {
         let source = self.supply.source().filter(|(_, source)| source.most_claimed() <= most);
-        let by = match source {
-            _ if self.most_in_flight() <= most => Some(Bound::InFlight),
-            Some((index, _)) => Some(Bound::Quota(index)),
-            None => None,
-        };
+        let by = self.setting_of(most).or_else(|| source.map(|(index, _)| Bound::Quota(index)));
         ConsumeError::TooLarge { cost, most, by, quota_name: by.and_then(|by| self.quota_name(by).text()) }
     }
 
-    /// The largest claim that the in-flight cap allows.
-    fn most_in_flight(&self) -> u64 {
-        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens)
+    /// The largest claim that the in-flight cap and `max_cost` allow.
+    fn most_by_settings(&self) -> u64 {
+        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.max_cost)
+    }
+
+    /// The setting that allows no more than `most`, if there is one.
+    fn setting_of(&self, most: u64) -> Option<Bound> {
+        let by = if self.max_cost <= most { Bound::MaxCost } else { Bound::InFlight };
+        (self.most_by_settings() <= most).then_some(by)
     }
 
     /// The largest number of tokens that can be granted without a wait.
     pub(super) fn most_at_once(&self) -> u64 {
-        self.supply.most_at_once().min(self.most_in_flight())
+        self.supply.most_at_once().min(self.most_by_settings())
     }
 
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
-        let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
+        let most = MAX_COST.min(self.most_by_settings()).min(self.space_left(rovers));
         self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

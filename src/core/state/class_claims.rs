@@ -350,15 +350,13 @@ impl State {
         Err(self.too_late(rovers, cost, estimate, allowed))
     }
 
-    /// The instant before which a source of tokens cannot have those for a claim of `cost` made now in a class, and for the
-    /// claims before it there, if that is known.
+    /// The instant before which a claim of `cost` made now in a class cannot be granted, behind the claims before it there,
+    /// if that is known.
     fn not_before_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
-        let (quota, source) = self.supply.source()?;
         let leaf = classes.entry(class).leaf;
         let own = self.waiting_tokens_in(classes, class) - classes.scheduler.paid(leaf);
-        let end = self.base(classes, rovers).wrapping_add(own + cost);
-        source.not_before(u64::try_from(ahead(end, self.supply.quotas()[quota].head)).ok()?)
+        self.supply.not_before(self.base(classes, rovers).wrapping_add(own + cost))
     }
 
     /// The cost of the claims that wait in a class itself.

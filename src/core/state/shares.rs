@@ -31,7 +31,7 @@ impl SharePlan {
             if quota.is_manual() {
                 return Err(ConfigError::ManualShare { class: class(), part });
             }
-            quota.check(0).map_err(|reason| ConfigError::BadShare {
+            quota.check_at(0).map_err(|reason| ConfigError::BadShare {
                 class: class(),
                 part,
                 reason: Box::new(reason),
@@ -161,8 +161,8 @@ impl State {
 pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
     let class = name.to_string();
     match conflict {
-        FloorConflict::Rate => ConfigError::FloorsAboveRate { class },
-        FloorConflict::CeilingRate => ConfigError::FloorsAboveCeiling { class },
+        FloorConflict::Rate { floor, rate } => ConfigError::FloorsAboveRate { class, floor, rate },
+        FloorConflict::CeilingRate { ceiling } => ConfigError::FloorsAboveCeiling { class, ceiling },
         FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
     }
 }

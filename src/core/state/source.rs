@@ -3,7 +3,7 @@
 
 use super::{Role, State};
 use crate::core::outcome::CutOff;
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::core::source::{RequestTask, Source};
 use crate::core::wakes::Wakes;
 use std::task::Waker;
@@ -98,13 +98,6 @@ impl State {
     pub(super) fn cut_off(&self, ticket: u64) -> Option<CutOff> {
         let (quota, source) = self.supply.source()?;
         source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
-    }
-
-    /// The instant before which a claim of `cost` made now cannot have the tokens of the source, if that is known.
-    pub(super) fn not_before(&self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        let (quota, source) = self.supply.source()?;
-        let missing = ahead(self.packed_end(rovers, cost), self.supply.quotas()[quota].head);
-        source.not_before(u64::try_from(missing).ok()?)
     }
 
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.

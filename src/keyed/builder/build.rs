@@ -4,7 +4,7 @@ use super::KeyedBuilder;
 use crate::Quota;
 use crate::clock::Time;
 use crate::core::limiter_ref::ClaimScope;
-use crate::core::state::{ChildLimiter, MAX_COST};
+use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
@@ -21,7 +21,7 @@ use crate::keyed::map::{QuotaBy, QuotasBy};
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::Rates;
 use crate::observe::Observers;
-use crate::quota::check_cap;
+use crate::quota::{check_cap, check_max_cost};
 use crate::sync::AtomicU64;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{self, Ordering};
@@ -81,7 +81,7 @@ where
             // Never used: the quotas of each key come from `quota_by`.
             (true, Some(_)) => Ok(Quota::per_second(1).into()),
             // Only the parent or the cap limits the keys.
-            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(boundless().into()),
+            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(Quota::unlimited().into()),
             (true, None) => Err(ConfigError::NoQuota),
             (false, Some(_)) => Err(ConfigError::QuotaAndQuotaBy),
         }
@@ -90,6 +90,7 @@ where
     fn check(&self, common: &Quotas) -> Result<(), ConfigError> {
         common.check()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
+        check_max_cost(self.max_cost)?;
         let parent = self.parent.as_ref();
         if self.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
             return Err(ConfigError::WeightsWithoutClasses);
@@ -134,6 +135,7 @@ where
                 cap: self.max_in_flight.map(AtomicU64::new),
                 gate: AtomicU64::new(0),
                 max_waiting: self.max_waiting.unwrap_or(usize::MAX),
+                max_cost: self.max_cost.unwrap_or(u64::MAX),
                 driver: Arc::new(Arc::clone(&pool)),
                 parent,
                 number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -163,6 +165,7 @@ where
         let cannot = [
             ("a second quota", self.quotas.len() > 1),
             ("max_in_flight", self.max_in_flight.is_some()),
+            ("max_cost", self.max_cost.is_some()),
             ("parent", self.parent.is_some()),
             ("weight_by", self.weight_by.is_some()),
             ("dry_run", self.dry_run),
@@ -180,13 +183,6 @@ where
         let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
         Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
-}
-
-/// Stands for no quota, and refuses nothing: its burst is the largest claim that there is, and after a claim of any usual
-/// cost the bucket is full again within a nanosecond. A higher rate would have no packed levels, and each call would take
-/// the slow path.
-fn boundless() -> Quota {
-    Quota::new(1 << 24, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
 /// The number of shards for this setting of `max_keys`. The default bound does not change it, because most limiters
@@ -208,9 +204,10 @@ fn bound(max_keys: Option<u64>) -> Option<u64> {
 fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> QuotaBy<K> {
     Box::new(move |key| {
         let quotas = quota_by(key);
-        match quotas.named().next() {
-            Some(quota) if quotas.len() == 1 => quota.clone(),
-            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
+        match (quotas.named().next(), quotas.len()) {
+            (Some(quota), 1) => Ok(quota.clone()),
+            (Some(_), count) => Err(ConfigError::TooManyQuotas { count, most: 1 }),
+            (None, _) => Err(ConfigError::NoQuota),
         }
     })
 }

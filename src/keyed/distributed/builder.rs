@@ -26,7 +26,7 @@ where
         return Err(ConfigError::NoKeys);
     }
     if let Outage::Share(share) = config.stores.outage() {
-        share.check(0)?;
+        share.check()?;
         QuotaTerms::of(&share, 0)?;
     }
     let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;

@@ -43,7 +43,10 @@ where
         if cost == 0 {
             return self.granted(0);
         }
-        let terms = self.map.terms(self.key);
+        let terms = match self.map.terms(self.key) {
+            Ok(terms) => terms,
+            Err(error) => return Step::Done(Err(ConsumeError::of_key(&error))),
+        };
         let most = MAX_COST.min(terms.most_claimed());
         if cost > most {
             let by = (terms.most_claimed() <= most).then_some(Bound::Quota(0));
@@ -81,7 +84,7 @@ where
             return self.wait_in_queue(limiter);
         }
         if self.map.excess_length(self.key).is_some() {
-            return Step::Done(Err(self.map.no_place(self.key)));
+            return Step::Done(Err(ConsumeError::of_key(&self.map.no_place(self.key))));
         }
         let (map, key) = (self.map.owned(), self.key.clone());
         let Self { hash, cost, allowed, .. } = *self;
@@ -96,7 +99,7 @@ where
         match asked {
             StoreReply::Granted { remaining } => self.granted(remaining),
             StoreReply::NotThere => {
-                let terms = self.map.terms(self.key);
+                let Ok(terms) = self.map.terms(self.key) else { return self.wait() };
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
                     Route::Later { minted, .. } if self.is_too_late(minted) => self.too_late(minted),
@@ -139,7 +142,7 @@ where
     fn wait(&self) -> Step {
         match self.map.place(self.key, self.hash, false) {
             Some(limiter) => self.wait_in_queue(limiter),
-            None => Step::Done(Err(self.map.no_place(self.key))),
+            None => Step::Done(Err(ConsumeError::of_key(&self.map.no_place(self.key)))),
         }
     }
 

@@ -4,7 +4,7 @@ use super::claim::Router;
 use super::map::{DistributedMap, Route};
 use super::route_shard::Found;
 use crate::clock::whole_nanos;
-use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::error::{Bound, ConfigError, Denied, TryAcquireError};
 use crate::keyed::keys::{DistributedKeys, Request, Step};
 use crate::keyed::map::Taken;
 use crate::keyed::rate::Left;
@@ -51,7 +51,7 @@ where
 
     fn missed(&self, key: &K, hash: u64, cost: u64) {
         if let Some(limiter) = self.limiter_here(key, hash)
-            && cost <= self.terms(key).most_held()
+            && self.terms(key).is_ok_and(|terms| cost <= terms.most_held())
         {
             limiter.core().miss(cost);
         }
@@ -74,7 +74,7 @@ where
         actual
     }
 
-    fn limiter(&self, key: &K) -> Result<Limiter, ConsumeError> {
+    fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
         self.place(key, self.hash(key), false).ok_or_else(|| self.no_place(key))
     }
 
@@ -95,7 +95,7 @@ where
         if cost == 0 && !self.is_closed() {
             return Some(Duration::ZERO);
         }
-        match self.route(key, self.hash(key), &self.terms(key), cost, now) {
+        match self.route(key, self.hash(key), &self.terms(key).ok()?, cost, now) {
             Route::Limiter(limiter) => limiter.estimate(cost),
             Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
             Route::Request | Route::Paused => None,
@@ -103,7 +103,7 @@ where
     }
 
     fn quotas(&self, key: &K) -> Quotas {
-        Quotas::default().and(self.named_quota(key))
+        self.named_quota(key).map_or_else(|_| Quotas::default(), |quota| Quotas::default().and(quota))
     }
 
     fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
@@ -112,7 +112,7 @@ where
         }
         let available = self.available(key);
         let more_in = self.estimate(key, available.saturating_add(1));
-        let (name, quota) = self.named_quota(key);
+        let Ok((name, quota)) = self.named_quota(key) else { return Vec::new() };
         vec![QuotaSnapshot {
             name,
             quota,
@@ -222,7 +222,7 @@ where
         if cost == 0 {
             return Ok(None);
         }
-        let terms = self.terms(key);
+        let terms = self.terms(key).map_err(|error| TryAcquireError::of_key(&error))?;
         if cost > terms.most_held() {
             let (most, quota_name) = (terms.most_held(), self.quota_name(key).text());
             return Err(TryAcquireError::TooLarge { cost, most, by: Bound::Quota(0), quota_name });
@@ -238,6 +238,6 @@ where
             }
             Route::Request | Route::Paused => self.place(key, hash, false),
         };
-        limiter.map(Some).ok_or_else(|| self.no_place_at_once(key))
+        limiter.map(Some).ok_or_else(|| TryAcquireError::of_key(&self.no_place(key)))
     }
 }

@@ -6,7 +6,7 @@ use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
 use crate::distributed::{QuotaTerms, Store, StoreError, Stores};
-use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::error::ConfigError;
 use crate::keyed::map::QuotaBy;
 use crate::keyed::quotas::NamedQuota;
 use crate::name::Name;
@@ -182,26 +182,19 @@ where
         self.stores.named(&(self.name)(key))
     }
 
-    pub(super) fn quota(&self, key: &K) -> Quota {
-        self.quota_by.as_ref().map_or(self.quota.1, |quota_by| quota_by(key).1)
-    }
-
-    /// The quota of a key, with its name if it has one.
-    pub(super) fn named_quota(&self, key: &K) -> NamedQuota {
-        self.quota_by.as_ref().map_or_else(|| self.quota.clone(), |quota_by| quota_by(key))
+    /// The quota of a key, with its name if it has one. The error is about what `quota_by` has returned.
+    pub(super) fn named_quota(&self, key: &K) -> Result<NamedQuota, ConfigError> {
+        self.quota_by.as_ref().map_or_else(|| Ok(self.quota.clone()), |quota_by| quota_by(key))
     }
 
     /// The name of the quota of a key, for a refusal.
     pub(super) fn quota_name(&self, key: &K) -> Name {
-        self.named_quota(key).0.map_or(Name::NONE, |name| Name::of(&name))
+        self.named_quota(key).ok().and_then(|(name, _)| name).map_or(Name::NONE, |name| Name::of(&name))
     }
 
-    /// # Panics
-    ///
-    /// If `quota_by` returns a quota from which no limiter could be built.
-    pub(super) fn terms(&self, key: &K) -> QuotaTerms {
-        let terms = terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error));
-        terms.with_version(self.stores.quota_version())
+    /// The terms of a key's quota. The error is about what `quota_by` has returned.
+    pub(super) fn terms(&self, key: &K) -> Result<QuotaTerms, ConfigError> {
+        Ok(terms(&self.named_quota(key)?.1)?.with_version(self.stores.quota_version()))
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.
@@ -225,8 +218,8 @@ where
         if let Found::Limiter(limiter) = self.shards.find(key, hash) { Some(limiter) } else { None }
     }
 
-    /// Returns the key's limiter, and creates it if there is none. Returns `None` if the key's name is too long, or,
-    /// unless `must` is set, if the map already has the largest number of limiters.
+    /// Returns the key's limiter, and creates it if there is none. Returns `None` if the key's name is too long or its
+    /// quota is bad, or, unless `must` is set, if the map already has the largest number of limiters.
     pub(super) fn place(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
@@ -239,7 +232,7 @@ where
         }
         let reply = if let Found::CachedReply(cached) = self.shards.find(key, hash) { cached.horizon() } else { None };
         let entered = self.host.enter();
-        let builder = match self.named_quota(key) {
+        let builder = match self.named_quota(key).ok()? {
             (Some(name), quota) => Limiter::builder().quota_named(name, quota),
             (None, quota) => Limiter::builder().quota(quota),
         };
@@ -249,7 +242,8 @@ where
             Some(callers) => builder.max_waiting(callers),
             None => builder,
         };
-        let limiter = builder.build().unwrap_or_else(|error| bad_quota(&error));
+        // Only a quota from `quota_by` can be bad: the common quota was checked, and the runtime is the host's.
+        let limiter = builder.build().ok()?;
         drop(entered);
         if let Some(reply) = reply {
             limiter.core().know(reply, &self.time);
@@ -289,18 +283,11 @@ where
     }
 
     /// The reason why [`place`](Self::place) returned `None`.
-    pub(super) fn no_place(&self, key: &K) -> ConsumeError {
-        match self.excess_length(key) {
-            Some(length) => ConsumeError::KeyTooLong { length, most: StoreError::MAX_NAME },
-            None => ConsumeError::TooManyKeys { most: self.shards.most() },
-        }
-    }
-
-    /// The same for `try_acquire`.
-    pub(super) fn no_place_at_once(&self, key: &K) -> TryAcquireError {
-        match self.excess_length(key) {
-            Some(length) => TryAcquireError::KeyTooLong { length, most: StoreError::MAX_NAME },
-            None => TryAcquireError::TooManyKeys { most: self.shards.most() },
+    pub(super) fn no_place(&self, key: &K) -> ConfigError {
+        match (self.excess_length(key), self.terms(key)) {
+            (Some(length), _) => ConfigError::KeyTooLong { length, most: StoreError::MAX_NAME },
+            (None, Err(error)) => error,
+            (None, Ok(_)) => ConfigError::TooManyKeys { most: self.shards.most() },
         }
     }
 
@@ -308,11 +295,6 @@ where
     pub(super) fn count_spared(&self) {
         self.spared.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// Only a quota from `quota_by` can be invalid here: the common quota was checked, and the runtime is the host's.
-fn bad_quota(error: &ConfigError) -> ! {
-    panic!("quota_by returned an invalid quota for a key: {error}")
 }
 
 impl<K, S> fmt::Debug for DistributedMap<K, S> {

@@ -89,8 +89,10 @@ where
             }
             // Only a limiter on this node has a queue in which a thread can wait.
             Keys::Distributed(keys) => {
-                let answer =
-                    keys.limiter(key).and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
+                let answer = keys
+                    .limiter(key)
+                    .map_err(|error| ConsumeError::of_key(&error))
+                    .and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
                 (keys.hash(key), answer.map(Taken::Live))
             }
         };

@@ -58,9 +58,7 @@ where
     pub fn set_quota_for(&self, key: &K, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        let map = self.map("set_quota_for")?;
-        let most = map.key_limit.most().unwrap_or(u64::MAX);
-        if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
+        self.map("set_quota_for")?.set_quotas_for(key, Some(quotas))
     }
 
     /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. From
@@ -86,18 +84,19 @@ where
         self.map("set_one_quota_for")?.set_one_quota_for(key, which.into(), quota)
     }
 
-    /// Gives a key the quotas that a new key would have. The tokens of the key stay.
+    /// Gives a key the quotas that a new key would have, if they are valid. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
         // A key of a distributed limiter has no other quota.
         if let Keys::Local(map) = &self.keys {
-            map.set_quotas_for(key, None);
+            _ = map.set_quotas_for(key, None);
         }
     }
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
     /// it returns: for example after the table of plans has changed. The tokens of each key stay, as with
     /// [`set_quota`](Self::set_quota), and waiters are timed anew. Keys with
-    /// [quotas of their own](Self::set_quota_for) keep them. Without `quota_by`, or after `set_quota` has replaced it,
+    /// [quotas of their own](Self::set_quota_for) keep them, and a key for which it returns no valid quotas keeps those that
+    /// it has. Without `quota_by`, or after `set_quota` has replaced it,
     /// this does nothing.
     ///
     /// Visits all keys, one after the other: each key changes at the instant at which it is visited. `quota_by` is
@@ -105,8 +104,7 @@ where
     ///
     /// # Panics
     ///
-    /// Panics if `quota_by` panics or returns a quota that is invalid or not supported for keys, and where `Clone`,
-    /// `Hash` or `Eq` of a key panics. Some keys may already have their new quotas then.
+    /// Panics if `quota_by` panics, and where `Clone`, `Hash` or `Eq` of a key panics. Some keys may already have their new quotas then.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -43,8 +43,8 @@ where
         }
     }
 
-    /// Gives `key` checked quotas of its own, or with `None` the common ones again. Returns false if the map is full.
-    pub(in crate::keyed) fn set_quotas_for(&self, key: &K, quotas: Option<Quotas>) -> bool {
+    /// Gives `key` checked quotas of its own, or with `None` the common ones again.
+    pub(in crate::keyed) fn set_quotas_for(&self, key: &K, quotas: Option<Quotas>) -> Result<(), ConfigError> {
         self.assign(key, &quotas.map_or(Assigned::AsNew, |quotas| Assigned::Own(self.rates(quotas))))
     }
 
@@ -72,9 +72,8 @@ where
                 Ok(())
             }
             Entered::Done(Err(error)) => Err(error),
-            Entered::Live(_) | Entered::Full => {
-                Err(ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) })
-            }
+            Entered::Refused(error) => Err(error),
+            Entered::Live(_) => Err(self.no_place()),
         }
     }
 
@@ -86,7 +85,7 @@ where
         }
     }
 
-    fn assign(&self, key: &K, assigned: &Assigned) -> bool {
+    fn assign(&self, key: &K, assigned: &Assigned) -> Result<(), ConfigError> {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
             let stale = shard.set_quotas_for(request, assigned, context, deferred)?;
@@ -95,9 +94,10 @@ where
         match entered {
             Entered::Done(stale) => {
                 self.deliver(hash, stale);
-                true
+                Ok(())
             }
-            Entered::Live(_) | Entered::Full => false,
+            Entered::Refused(error) => Err(error),
+            Entered::Live(_) => Err(self.no_place()),
         }
     }
 

@@ -27,9 +27,8 @@ where
                 }
                 Ok(Limiter::from_core(live))
             }
-            Entered::Live(_) | Entered::Full => {
-                Err(ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) })
-            }
+            Entered::Live(_) => Err(self.no_place()),
+            Entered::Refused(error) => Err(error),
         }
     }
 }

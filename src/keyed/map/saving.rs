@@ -1,6 +1,7 @@
 //! Saving the keys of a shard, and restoring saved keys.
 
 use super::{Entered, Map};
+use crate::error::ConfigError;
 use crate::keyed::live;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::ListedKey;
@@ -58,12 +59,12 @@ where
         SavedShard { at, gate, keys }
     }
 
-    /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Returns false if there is no
-    /// place for a key with quotas of its own.
-    pub(in crate::keyed) fn restore(&self, saved: &SavedKey<K>) -> bool {
+    /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Fails if there is no place for a
+    /// key with quotas of its own, and if `quota_by` returns no valid quotas for the key.
+    pub(in crate::keyed) fn restore(&self, saved: &SavedKey<K>) -> Result<(), ConfigError> {
         let SavedKey { key, rates, levels, pinned } = saved;
-        if *pinned && !self.set_quotas_for(key, Some(rates.quotas.clone())) {
-            return false;
+        if *pinned {
+            self.set_quotas_for(key, Some(rates.quotas.clone()))?;
         }
         let hash = self.hash(key);
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
@@ -71,12 +72,14 @@ where
                 *now = own.adopt(rates, levels).at(now.at, now.gate);
             })
         });
-        if let Entered::Live(live) = entered {
-            unreachable!("no key of a new map has the live entry {live:?}");
+        match entered {
+            Entered::Done(()) => {}
+            Entered::Refused(error) => return Err(error),
+            Entered::Live(live) => unreachable!("no key of a new map has the live entry {live:?}"),
         }
         if levels.is_paused() {
             self.pause_for(key, levels.gate - levels.at);
         }
-        true
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ where
 {
     /// Changes the cost of a grant of `key`, and returns its new cost.
     pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
+        let actual = actual.min(self.template.max_cost.max(cost));
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
             let settled = shard.at_levels(request, context, deferred, |rates, levels| {
                 if actual < cost {
@@ -37,7 +38,7 @@ where
                 self.let_go(hash, live);
                 cost
             }
-            Entered::Full => cost,
+            Entered::Refused(_) => cost,
         }
     }
 

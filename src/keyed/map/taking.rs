@@ -4,7 +4,7 @@ use super::{Arrival, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
-use crate::error::{ConsumeError, Denied, TryAcquireError};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
@@ -60,6 +60,9 @@ where
 
     /// The same for a limiter whose grants do more than take tokens of a key.
     fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+        if cost > self.template.max_cost {
+            return None;
+        }
         let parent = self.parent();
         let now = self.now_with(&parent);
         // Only a live entry counts tokens in flight.
@@ -109,7 +112,9 @@ where
                     // Only a live entry counts tokens in flight.
                     return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
-                let take = |rates: &Rates, levels: &mut Levels| try_take(rates, levels, cost, request.now);
+                let take = |rates: &Rates, levels: &mut Levels| {
+                    try_take(rates, levels, cost, self.template.max_cost, request.now)
+                };
                 let tried = shard.at_levels_if(request, context, deferred, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
@@ -138,9 +143,7 @@ where
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Live(live) => return self.try_live(key, hash, live, cost),
-                Entered::Full => {
-                    return Err(TryAcquireError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) });
-                }
+                Entered::Refused(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
             if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
@@ -232,7 +235,7 @@ where
             }),
             Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
             Entered::Live(live) => self.wait_in(live, key),
-            Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) }),
+            Entered::Refused(error) => Arrival::Refused(ConsumeError::of_key(&error)),
         }
     }
 
@@ -247,9 +250,10 @@ where
 
     /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
     fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
-        let most = most_claimable(rates, levels);
+        let most = most_claimable(rates, levels).min(self.template.max_cost);
         if cost > most {
-            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by: None, quota_name: None });
+            let by = (self.template.max_cost <= most).then_some(Bound::MaxCost);
+            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by, quota_name: None });
         }
         if let Some(remaining) = rates.take(levels, cost) {
             return Verdict::Taken(remaining);
@@ -258,7 +262,8 @@ where
             return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
         }
         if let Some(allowed) = allowed {
-            let estimate = rates.reached(levels, cost).map_or(Duration::ZERO, |at| wait(at, levels, now));
+            // The quotas of a key are refilled by time, so a wait that is not known ends after the end of time.
+            let estimate = wait(rates.reached(levels, cost).unwrap_or(u64::MAX), levels, now);
             let allowed = Duration::from_nanos(allowed);
             if estimate > allowed {
                 let by = rates.obstacle(levels, cost);
@@ -305,10 +310,10 @@ pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
     MAX_COST.min(rates.space(levels))
 }
 
-fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
-    let most = rates.burst();
+fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Tried {
+    let most = rates.burst().min(max_cost);
     if cost > most {
-        let by = rates.smallest();
+        let by = if max_cost <= most { Bound::MaxCost } else { rates.smallest() };
         let quota_name = by.name(&rates.names).text();
         return Tried::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name });
     }

@@ -19,7 +19,7 @@ where
 {
     /// Reads levels or a live entry. A closed limiter returns `closed` instead, if that is set. The levels of a new key
     /// are full, and are not stored.
-    fn look<R>(
+    fn look<R: Default>(
         &self,
         key: &K,
         at_levels: impl Fn(&Rates, &Levels, u64) -> R,
@@ -39,7 +39,8 @@ where
                 self.let_go(hash, live);
                 result
             }
-            Entered::Full => unreachable!("a read stores no key"),
+            // A read stores no key, so the quotas of the key are bad, and it is granted nothing.
+            Entered::Refused(_) => R::default(),
         }
     }
 
@@ -82,7 +83,8 @@ where
             .enter(key, hash, false, |shard, request, context, deferred| shard.rates_of(request, context, deferred));
         match entered {
             Entered::Done(rates) => rates.quotas.clone(),
-            Entered::Live(_) | Entered::Full => unreachable!("a read of the quotas needs no live entry and no space"),
+            Entered::Refused(_) => Quotas::default(),
+            Entered::Live(_) => unreachable!("a read of the quotas needs no live entry"),
         }
     }
 
@@ -128,7 +130,7 @@ where
 
     /// How long a claim would wait without the parent.
     fn own_estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        let cap = self.template.cap().unwrap_or(u64::MAX);
+        let cap = self.template.cap().unwrap_or(u64::MAX).min(self.template.max_cost);
         let at_levels = |rates: &Rates, levels: &Levels, now| {
             if cost > most_claimable(rates, levels).min(cap) {
                 return None;

@@ -24,7 +24,8 @@ fn errors_of_consume_name_their_values_and_say_what_to_do() {
     says(ConsumeError::Closed, &["closed"]);
     says(ConsumeError::QueueFull { waiting: 23 }, &["23", "max_waiting"]);
     says(too_late(21 * MILLI, 20 * MILLI), &["quota 0", "21ms", "20ms", "later"]);
-    says(ConsumeError::TimedOut { waited: 20 * MILLI, by: Bound::InFlight, quota_name: None }, &["20ms"]);
+    let timed_out = ConsumeError::TimedOut { waited: 20 * MILLI, by: Bound::InFlight, quota_name: None };
+    says(timed_out, &["after a wait of 20ms", "the in-flight cap"]);
     says(ConsumeError::NoRuntime, &["tokio runtime", "blocking_consume", "replenisher()"]);
 }
 
@@ -292,4 +293,23 @@ fn refusals_are_small_plain_values() {
     plain::<ReleaseError>(24);
     fn shared<T: Clone + Send + Sync + Eq + std::fmt::Debug + Error + 'static>() {}
     shared::<ConfigError>();
+}
+
+#[test]
+fn a_burst_that_was_never_set_is_called_the_amount() {
+    let error = Limiter::new(Quota::per_second(u64::MAX)).unwrap_err();
+    says(
+        error,
+        &["burst of 18446744073709551615", "which is the amount unless `burst` sets it", "2305843009213693952"],
+    );
+}
+
+/// `&String` is what a program has that reads its names from a file.
+#[test]
+fn names_are_taken_from_any_kind_of_text() {
+    let name = String::from("minute");
+    let builder = Limiter::builder().quota_named(&name, one_per_milli(4)).quota_named("day", Quota::per_day(9));
+    let limiter = builder.classes().build().unwrap();
+    let class = limiter.class(&name, Share::weight(1)).unwrap().class(name, Share::weight(1)).unwrap();
+    assert_eq!((class.name(), class.parent().unwrap().name()), ("minute", "minute"));
 }

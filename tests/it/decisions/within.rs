@@ -212,3 +212,35 @@ fn a_claim_that_panicked_in_its_first_poll_can_be_polled_again_and_keeps_its_lim
     let error = assert_ready_err!(claim.poll());
     assert_eq!(error, too_late(21 * MILLI, 20 * MILLI));
 }
+
+/// With no more than a token a day, no clock can tell when a million tokens are there.
+#[test]
+fn a_wait_beyond_the_end_of_time_is_too_late() {
+    let century = 100 * 365 * Duration::from_secs(86_400);
+    let is_too_late =
+        |error| matches!(error, ConsumeError::TooLate { by: Bound::Quota(0), allowed, .. } if allowed == century);
+    for quota in [Quota::per_day(1), Quota::per_day(1).stepped()] {
+        let fixture = Fixture::new(quota);
+        let _one = fixture.take(1);
+        for _ in 0..2 {
+            let error = assert_ready_err!(spawn(fixture.limiter.consume(1_000_000).within(century)).poll());
+            assert!(is_too_late(error), "{error}");
+            // And behind another claim.
+            std::mem::forget(fixture.enter(5));
+        }
+        let fixture = Fixture::built(Limiter::builder().quota(quota).classes());
+        let class = fixture.limiter.class("a", tollgate::Share::weight(1)).unwrap();
+        let error = assert_ready_err!(spawn(class.consume(1_000_000).within(century)).poll());
+        assert!(is_too_late(error), "{error}");
+        #[cfg(feature = "keyed")]
+        {
+            let users =
+                tollgate::KeyedLimiter::builder().quota(quota).clock(tollgate::ManualClock::new()).build().unwrap();
+            let error = assert_ready_err!(spawn(users.consume(&1, 1_000_000).within(century)).poll());
+            assert!(is_too_late(error), "{error}");
+        }
+    }
+    // A quota that only the program refills may be refilled at any time.
+    let fixture = Fixture::new(Quota::manual(5).initial(0));
+    assert_pending!(spawn(fixture.limiter.consume(5).within(century)).poll());
+}

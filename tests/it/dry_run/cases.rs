@@ -313,3 +313,32 @@ fn a_debt_behind_a_claim_that_leaves_is_paid_from_the_tokens_saved_for_it() {
     };
     assert_eq!((level(true), level(false)), (1, 1));
 }
+
+/// A cost that comes from a header may be any number.
+#[test]
+fn a_cost_of_any_size_takes_nothing_from_the_simulation_unless_its_tokens_are_there() {
+    let edges = [48, 61, 62, 63].map(|bit: u32| 1_u64 << bit);
+    let near = |edge: u64| [edge - 11, edge - 1, edge, edge + 1, edge + 11];
+    let costs = edges.into_iter().flat_map(near).chain([u64::MAX - 10, u64::MAX - 1, u64::MAX]);
+    for cost in costs {
+        let (limiter, _clock) = built(|builder| builder.max_in_flight(1 << 60).dry_run());
+        drop(limiter.try_acquire(cost));
+        drop(spawn(limiter.consume(cost)).poll());
+        let level = limiter.snapshot().quotas[0].level;
+        assert!(level == 2 || level == 2 - cost as i64, "{level} after a cost of {cost}");
+        let mut grant = limiter.try_acquire(1).unwrap();
+        grant.settle(2);
+        limiter.set_dry_run(0, false).unwrap();
+        let granted = (0..10).filter(|_| limiter.try_acquire(1).is_ok()).count();
+        assert!(granted <= 1, "{granted} of a burst of 2 after two tokens, and a cost of {cost}");
+    }
+}
+
+/// Nothing tells when so long a wait ends, but it ends too late.
+#[test]
+fn a_wait_beyond_the_end_of_time_would_have_been_too_late() {
+    let (limiter, _clock) = built(|builder| builder.quota(Quota::per_day(1)).dry_run());
+    let century = 100 * 365 * Duration::from_secs(86_400);
+    let grant = passes!(limiter.consume(1_000_000).within(century));
+    assert_eq!(grant.would_have_been_refused(), Some(Bound::Quota(1)));
+}

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas, Refused, TryAcquireError};
 
 /// All keys collide.
 #[derive(Default)]
@@ -266,21 +266,51 @@ fn a_key_refused_by_a_full_map_is_not_cloned() {
 }
 
 #[test]
-fn a_quota_by_that_panics_or_makes_no_sense_changes_nothing() {
+fn a_quota_by_that_panics_changes_nothing() {
     let clock = ManualClock::new();
     let quota_by = |key: &u32| match key {
         0 => panic!("no such key"),
-        1 => Quota::manual(1),
         _ => Quota::per_second((*key).into()),
     };
     let keyed = KeyedLimiter::builder().quota_by(quota_by).clock(clock).max_keys(2).build().unwrap();
-    for key in [0, 1] {
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(keyed.try_acquire(&key, 1)))).is_err());
-    }
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(keyed.try_acquire(&0, 1)))).is_err());
     assert_eq!(keyed.snapshot().keys, 0);
     assert_eq!(keyed.try_acquire(&7, 1).map(|grant| grant.remaining()), Ok(6));
     assert_eq!(keyed.try_acquire(&9, 1).map(|grant| grant.remaining()), Ok(8));
     assert!(keyed.try_acquire(&11, 1).is_err(), "the map is full");
+}
+
+/// Plans come from a table, in which anything may stand.
+#[test]
+fn calls_on_a_key_with_bad_quotas_are_refused_and_name_what_is_wrong() {
+    let quota_by = |key: &u32| match key {
+        0 => Quotas::from(Quota::manual(17)),
+        1 => Quotas::default(),
+        2 => Quota::per_second(5).burst(0).into(),
+        _ => Quota::per_second((*key).into()).into(),
+    };
+    let kinds: [fn(KeyedBuilder<u32>) -> KeyedBuilder<u32>; 3] =
+        [KeyedBuilder::unbounded_keys, |builder| builder.max_in_flight(5), |builder| builder.dry_run()];
+    for settings in kinds {
+        let keyed = settings(KeyedLimiter::builder().quota_by(quota_by).clock(ManualClock::new())).build().unwrap();
+        for (key, says) in [(0, "manual"), (1, "nothing is limited"), (2, "a burst of 0")] {
+            let refused = Refused::from(keyed.try_acquire(&key, 1).map(drop).unwrap_err());
+            assert!(matches!(refused, Refused::AtOnce(TryAcquireError::BadQuota(_))), "{refused}");
+            let Poll::Ready(Err(waits)) = task::spawn(keyed.consume(&key, 1)).poll() else { panic!("it is granted") };
+            for text in
+                [refused.to_string(), waits.to_string(), keyed.blocking_consume(&key, 1).unwrap_err().to_string()]
+            {
+                assert!(text.starts_with("`quota_by` returned") && text.contains(says), "{text}");
+            }
+            assert_eq!((keyed.available(&key), keyed.deficiency(&key), keyed.estimate(&key, 1)), (0, 0, None));
+            assert!(keyed.quotas(&key).is_empty() && keyed.quota_snapshots(&key).is_empty());
+            assert!(keyed.limiter(&key).is_err());
+            keyed.pause_for(&key, Duration::from_secs(1));
+            keyed.reset_quota_for(&key);
+        }
+        assert!(keyed.snapshot().refused >= 9);
+        assert!(keyed.try_acquire(&7, 5).is_ok());
+    }
 }
 
 thread_local! {

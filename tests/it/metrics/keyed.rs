@@ -129,6 +129,15 @@ fn refusals_are_counted_by_the_name_of_the_quota() {
     assert_eq!(of("day"), 4, "the queue of the key refused");
 }
 
+#[test]
+fn a_key_with_a_bad_quota_is_reported() {
+    let users: KeyedLimiter<u64> = KeyedLimiter::builder().quota_by(|_: &u64| Quota::manual(1)).build().unwrap();
+    let meter = Meter::new("api", &users).unwrap();
+    assert!(users.try_acquire(&1, 3).is_err());
+    assert_ready_err!(spawn(users.consume(&1, 1)).poll());
+    assert_eq!(scrape(&meter).counter("refusals_total{key=api,reason=bad_quota}"), 2);
+}
+
 /// An index may stand for a different quota of each key.
 #[test]
 fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {

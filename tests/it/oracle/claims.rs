@@ -1,6 +1,6 @@
 //! Claims on the oracle, and the contents of refusals.
 
-use super::{Answer, Bound, Bucket, COST_MAX, Entry, Id, Int, Oracle};
+use super::{Answer, Bound, Bucket, COST_MAX, END_OF_TIME, Entry, Id, Int, Oracle, Refill};
 
 impl Oracle {
     pub(crate) fn try_acquire(&mut self, now: Int, id: Id, cost: Int) -> Answer {
@@ -48,13 +48,27 @@ impl Oracle {
     pub(crate) fn consume_within(&mut self, now: Int, id: Id, cost: Int, allowed: Int) -> Answer {
         let mut tried = self.clone();
         let answer = tried.consume(now, id, cost);
-        if answer == Answer::Waits
-            && let Some(estimate) = self.estimate(now, cost).filter(|&estimate| estimate > allowed)
-        {
-            return Answer::TooLate { estimate };
+        if answer == Answer::Waits {
+            // A wait that ends after the end of time takes all of it.
+            let estimate = self.estimate(now, cost);
+            let estimate = estimate.or(self.is_beyond_time(cost).then_some(END_OF_TIME - now));
+            if let Some(estimate) = estimate.filter(|&estimate| estimate > allowed) {
+                return Answer::TooLate { estimate };
+            }
         }
         *self = tried;
         answer
+    }
+
+    /// Whether time mints the tokens for everything that waits and for `cost` more, but only after its end.
+    fn is_beyond_time(&self, cost: Int) -> bool {
+        let waits = |entry: &Entry| match *entry {
+            Entry::Waiter { cost, .. } => cost,
+            Entry::Debt(tokens) => tokens,
+        };
+        let tokens = self.queue.iter().map(waits).sum::<Int>() + cost;
+        let is_timed = |bucket: &&Bucket| !matches!(bucket.rule.refill, Refill::Manual);
+        self.buckets.iter().filter(is_timed).any(|bucket| bucket.when(self.last, tokens).is_none())
     }
 
     /// How long a `consume(cost)` would wait if no release were needed. `None` if a manual quota has to be replenished

@@ -12,4 +12,4 @@ use std::time::Duration;
 
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Consume, Limiter, ManualClock, Quota};
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};

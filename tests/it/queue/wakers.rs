@@ -277,3 +277,60 @@ fn the_drop_of_a_waker_may_call_the_limiter() {
     waiters[1..].iter_mut().for_each(&poll);
     assert_eq!(fixture.limiter.snapshot().waiting_tasks, 0);
 }
+
+/// A task that is polled by its waker: it takes its grant and drops it, which grants the next one.
+struct PolledAtOnce(Mutex<Option<std::pin::Pin<Box<ConsumeOwned>>>>);
+
+impl PolledAtOnce {
+    fn poll(self: &Arc<Self>) {
+        let Some(mut claim) = self.0.lock().unwrap().take() else { return };
+        let waker = Waker::from(Arc::clone(self));
+        match claim.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(grant) => drop(grant.unwrap()),
+            Poll::Pending => *self.0.lock().unwrap() = Some(claim),
+        }
+    }
+}
+
+impl Wake for PolledAtOnce {
+    fn wake(self: Arc<Self>) {
+        self.poll();
+    }
+}
+
+/// The stack of this thread has no space for a frame per waiter.
+fn with_a_small_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(test).unwrap();
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+#[test]
+fn wakers_that_poll_at_once_take_no_stack_for_each_other() {
+    const WAITERS: usize = if cfg!(miri) { 100 } else { 20_000 };
+    with_a_small_stack(|| {
+        let limiter = Limiter::builder().max_in_flight(1).clock(ManualClock::new()).build().unwrap();
+        let first = limiter.try_acquire(1).unwrap();
+        let claim = || Box::pin(limiter.clone().consume_owned(1));
+        let waiters: Vec<_> = (0..WAITERS).map(|_| Arc::new(PolledAtOnce(Mutex::new(Some(claim()))))).collect();
+        waiters.iter().for_each(PolledAtOnce::poll);
+        assert_eq!(limiter.snapshot().waiting_tasks, WAITERS);
+        drop(first);
+        assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 1));
+        assert!(waiters.iter().all(|waiter| waiter.0.lock().unwrap().is_none()));
+    });
+}
+
+/// Its own waker is then among those that were handed over to the call that wakes it.
+#[test]
+fn a_waker_may_block_its_thread() {
+    crate::fixture::to_its_end(|| {
+        let fixture = Fixture::new(one_per_milli(5));
+        let other = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+        let mine = other.clone();
+        let waker = waker(move || (0..5).for_each(|_| drop(mine.blocking_consume(1).unwrap())));
+        let mut waiting = Box::pin(fixture.limiter.consume(1));
+        assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+        fixture.pass(MILLI);
+        assert_eq!(other.snapshot().granted, 5);
+    });
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
 use tollgate::{
-    Bound, ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError,
+    Bound, ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError,
 };
 
 #[tokio::test(start_paused = true)]
@@ -445,4 +445,26 @@ async fn a_thread_waits_for_a_distributed_key() {
     let (granted, late) = tokio::task::spawn_blocking(|| blocked.join().unwrap()).await.unwrap();
     assert_eq!(granted, 6);
     assert!(matches!(late, Err(ConsumeError::TooLate { .. } | ConsumeError::TimedOut { .. })), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_on_a_key_with_a_bad_quota_are_refused() {
+    let quota_by = |key: &u32| match key {
+        0 => Quotas::from(Quota::manual(17)),
+        1 => Quotas::default(),
+        2 => [Quota::per_second(1), Quota::per_day(9)].into(),
+        _ => Quota::per_second(9).into(),
+    };
+    let keyed = KeyedLimiter::builder().quota_by(quota_by).distributed(MemoryStore::new()).build().unwrap();
+    for (key, says) in [(0, "manual"), (1, "nothing is limited"), (2, "2 quotas")] {
+        let at_once = keyed.try_acquire(&key, 1).map(drop).unwrap_err();
+        assert!(matches!(at_once, TryAcquireError::BadQuota(_)), "{at_once}");
+        let waits = keyed.consume(&key, 1).await.map(drop).unwrap_err();
+        assert!(waits.to_string().contains(says) && at_once.to_string().contains(says), "{waits}");
+        assert_eq!((keyed.available(&key), keyed.estimate(&key, 1)), (0, None));
+        assert!(keyed.limiter(&key).is_err());
+        keyed.pause_for(&key, Duration::from_secs(1));
+    }
+    assert_eq!(keyed.snapshot().refused, 6);
+    assert!(keyed.consume(&7, 9).await.is_ok());
 }

@@ -32,36 +32,45 @@ fn a_share_that_cannot_be_kept_is_refused_with_its_numbers() {
     let empty = Share::weight(1).ceiling(Quota::per_second(5).burst(0));
     assert!(matches!(refuse(empty), ConfigError::BadShare { part: "ceiling", .. }));
     let rate = |tokens| Share::weight(1).floor(Quota::per_second(tokens));
-    assert_eq!(refuse(rate(101)), ConfigError::FloorsAboveRate { class: class.clone() });
-    let low = rate(50).ceiling(Quota::per_second(49).burst(10));
-    assert_eq!(refuse(low), ConfigError::FloorsAboveCeiling { class: class.clone() });
+    let above =
+        |tokens| ConfigError::FloorsAboveRate { class: "a".into(), floor: Quota::per_second(tokens), rate: hundred() };
+    assert_eq!(refuse(rate(101)), above(101));
+    let says =
+        "with the floor `101/s` of class `a`, all floors exceed the limiter's `100/s, burst 10`: lower one of them";
+    assert_eq!(refuse(rate(101)).to_string(), says);
+    let ceiling = Quota::per_second(49).burst(10);
+    assert_eq!(refuse(rate(50).ceiling(ceiling)), ConfigError::FloorsAboveCeiling { class: class.clone(), ceiling });
     let small = rate(50).ceiling(Quota::per_second(60).burst(9));
     assert_eq!(refuse(small), ConfigError::CeilingBelowBurst { class, burst: 9, least: 10 });
     let _kept = limiter.class("b", rate(60)).expect("the rate has space for it");
-    assert_eq!(refuse(rate(41)), ConfigError::FloorsAboveRate { class: "a".into() });
+    assert_eq!(refuse(rate(41)), above(41));
     assert!(limiter.class("a", rate(40)).is_ok());
 }
 
 #[test]
 fn floors_below_one_ceiling_are_added_up() {
     let (limiter, _) = limiter(hundred());
-    let outer = limiter.class("outer", Share::weight(1).ceiling(Quota::per_second(30).burst(10))).expect("valid");
+    let ceiling = Quota::per_second(30).burst(10);
+    let outer = limiter.class("outer", Share::weight(1).ceiling(ceiling)).expect("valid");
     let rate = |tokens| Share::weight(1).floor(Quota::per_second(tokens));
     let first = outer.class("first", rate(20)).expect("valid");
     assert_eq!(
         outer.class("second", rate(11)).unwrap_err(),
-        ConfigError::FloorsAboveCeiling { class: "second".into() }
+        ConfigError::FloorsAboveCeiling { class: "second".into(), ceiling }
     );
     let second = outer.class("second", rate(10)).expect("valid");
-    let lower = Share::weight(1).ceiling(Quota::per_second(29).burst(10));
-    assert_eq!(outer.set_share(lower).unwrap_err(), ConfigError::FloorsAboveCeiling { class: "outer".into() });
+    let ceiling = Quota::per_second(29).burst(10);
+    assert_eq!(
+        outer.set_share(Share::weight(1).ceiling(ceiling)).unwrap_err(),
+        ConfigError::FloorsAboveCeiling { class: "outer".into(), ceiling }
+    );
     assert_eq!(
         first.class("inner", Share::weight(1)).unwrap_err(),
         ConfigError::FloorWithClasses { class: "first".into() }
     );
     assert_eq!(outer.set_share(rate(1)).unwrap_err(), ConfigError::FloorWithClasses { class: "outer".into() });
     drop(second);
-    assert!(outer.set_share(lower).is_ok(), "the floor of a dropped class does not count");
+    assert!(outer.set_share(Share::weight(1).ceiling(ceiling)).is_ok(), "the floor of a dropped class does not count");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn while_floors_are_scaled_only_a_floor_that_rises_is_refused() {
     let (limiter, _) = limiter(&[hundred()]);
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, floor(50)).expect("valid"));
     limiter.set_quota(0, Quota::per_second(40).burst(10)).expect("the floors are scaled");
-    assert_eq!(a.set_share(floor(51)), Err(ConfigError::FloorsAboveRate { class: "a".into() }));
+    assert!(matches!(a.set_share(floor(51)), Err(ConfigError::FloorsAboveRate { .. })));
     a.set_share(floor(45)).expect("it falls");
     b.set_share(Share::weight(7).floor(Quota::per_second(50))).expect("the weight alone changes");
     let _c = limiter.class("c", Share::weight(1)).expect("it has no floor");
@@ -199,7 +199,7 @@ fn a_class_whose_classes_are_gone_can_have_a_floor() {
     limiter.tick();
     let served = own.iter().filter(|claim| claim.is_woken()).count();
     assert!((19..=21).contains(&served), "{served} of 40 at a floor of half the rate");
-    assert_eq!(limiter.class("third", floor(51)).unwrap_err(), ConfigError::FloorsAboveRate { class: "third".into() });
+    assert!(matches!(limiter.class("third", floor(51)), Err(ConfigError::FloorsAboveRate { .. })));
 }
 
 #[test]

@@ -56,9 +56,9 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
         limiter.pause_for(10 * MILLI);
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
-        let refused = "DEBUG event in 1: error.type=timed_out .cost=3 message=refused: not granted within the \
-                       allowed 4ms: delayed by a pause; try later or allow more";
-        let status = "span 1: otel.status_description=not granted within the allowed 4ms: delayed by a pause; try \
+        let refused = "DEBUG event in 1: error.type=timed_out .cost=3 message=refused: not granted after a \
+                       wait of 4ms: delayed by a pause; try later or allow more";
+        let status = "span 1: otel.status_description=not granted after a wait of 4ms: delayed by a pause; try \
                       later or allow more";
         let ended = ["span 1: .result=deny", "span 1: error.type=timed_out", "span 1: otel.status_code=ERROR", status];
         assert_eq!(subscriber.read(), [&ended[..], &[refused, "span 1 closed"]].concat());

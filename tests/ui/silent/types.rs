@@ -9,7 +9,7 @@ use tollgate::adaptive::{
     RateChange, Target,
 };
 use tollgate::{
-    AnyLimiter, AsLimiter, Bound, Bucket, Builder, Capped, Class, ClassSnapshot, Clock, ConfigError, Consume,
+    AnyLimiter, AsLimiter, BadQuota, Bound, Bucket, Builder, Capped, Class, ClassSnapshot, Clock, ConfigError, Consume,
     ConsumeError, ConsumeOwned, Denied, DryRunSnapshot, Grant, GrowWithin, Join, JoinError, Limiter, ManualClock,
     OwnedGrant, ParseQuotaError, Quota, QuotaConflict, QuotaSnapshot, Refused, ReleaseError, Replenisher, Reservation,
     Share, Snapshot, Ticket, TryAcquireError, Uncapped, Wait, Which, join, reserve, try_join,
@@ -119,6 +119,13 @@ fn conflict(error: ConsumeError) -> Option<QuotaConflict> {
     }
 }
 
+fn bad_quota(error: TryAcquireError) -> Option<BadQuota> {
+    match error {
+        TryAcquireError::BadQuota(bad) => Some(bad),
+        _ => None,
+    }
+}
+
 fn cost<T: Target>(grant: &AdaptiveGrant<T>) -> u64 {
     grant.cost()
 }
@@ -159,6 +166,6 @@ async fn main() -> Result<(), Failure> {
     buckets()?;
     classes().await?;
     dry_run()?;
-    assert_eq!(conflict(ConsumeError::Closed), None);
+    assert_eq!((conflict(ConsumeError::Closed), bad_quota(TryAcquireError::Closed)), (None, None));
     adaptive().await
 }

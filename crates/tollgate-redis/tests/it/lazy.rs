@@ -68,3 +68,13 @@ async fn a_lazy_store_checks_its_address_and_its_name() {
         assert!(matches!(made, Err(StoreError::Misnamed(_))), "{made:?}");
     }
 }
+
+/// `&String` is what a program has that reads its settings from a file.
+#[tokio::test]
+async fn addresses_are_taken_from_any_kind_of_text() {
+    let url = String::from("redis://127.0.0.1:1/");
+    assert!(RedisStore::connect_lazy(&url, "text").is_ok());
+    assert!(RedisStore::connect(&url, "").await.is_err());
+    assert!(RedisStore::connect_cluster_lazy([&url], "text").is_ok());
+    assert!(RedisStore::connect_sentinels_lazy([url.clone()], &url, "text").is_ok());
+}
