@@ -12,6 +12,7 @@ use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Bound, Builder, Consume, ConsumeError, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
 
+pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
 pub const NANO: Duration = Duration::from_nanos(1);
 
@@ -31,6 +32,12 @@ pub fn too_late(estimate: Duration, allowed: Duration) -> ConsumeError {
 pub struct Fixture {
     pub limiter: Limiter,
     pub clock: ManualClock,
+}
+
+/// A limiter on a manual clock.
+pub fn built(builder: Builder) -> (Limiter, ManualClock) {
+    let Fixture { limiter, clock } = Fixture::built(builder);
+    (limiter, clock)
 }
 
 impl Fixture {

@@ -1,20 +1,13 @@
 //! A sequence of events on a limiter that is being observed: for meters and subscribers alike.
 
-use std::time::Duration;
-
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::{Builder, Limiter, ManualClock, Quota, join, try_join};
+use tollgate::{Limiter, ManualClock, Quota, join, try_join};
 
-pub(crate) const MILLI: Duration = Duration::from_millis(1);
+pub(crate) use crate::fixture::{MILLI, built};
 
 /// A token each millisecond on a manual clock, from a full bucket of `burst`.
 pub(crate) fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
-}
-
-pub(crate) fn built(builder: Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
 /// Every method that grants without waiting, a hundred times each, and a claim that is never polled: 700 tokens.

@@ -1,66 +1,65 @@
 //! Every interleaving of the races on one key of a keyed limiter: insertion, removal, taking, waiting.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --features keyed --test loom keyed::` runs them. As in
-//! `tests/loom/main.rs`, the main thread only sets up and checks, every actor begins with a read-modify-write, and the
-//! plant named above each model makes it fail: `scripts/plants` proves that.
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --features keyed --test loom keyed::` runs them.
 //!
 //! The references to a live entry are counted by std's `Arc`, which loom does not see: for loom the counts are
 //! sequentially consistent. Everything else goes through the shard's lock.
 
-use loom::model::Builder;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use loom::thread::{self, JoinHandle};
+use crate::{Race, SECOND, explore, explore_bounded};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task;
-use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
-
-const SECOND: Duration = Duration::from_secs(1);
+use tokio_test::task::{self, Spawn};
+use tollgate::{KeyedBuilder, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, Quota};
 
 /// A hasher that is the same in every execution.
-type Keyed = KeyedLimiter<u8, BuildHasherDefault<DefaultHasher>>;
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Keyed = KeyedLimiter<u8, Hasher>;
+type Claim = Spawn<KeyedConsumeOwned<u8, Hasher>>;
 
 /// A token per second with a burst of one, for at most `max_keys` keys, in `shards` shards.
 fn keyed(max_keys: u64, shards: usize) -> (Keyed, ManualClock) {
+    built(|builder| builder.quota(Quota::per_second(1).burst(1)).max_keys(max_keys).shards(shards))
+}
+
+fn built(change: impl FnOnce(KeyedBuilder<u8>) -> KeyedBuilder<u8>) -> (Keyed, ManualClock) {
     let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).max_keys(max_keys);
-    let builder = builder.clock(clock.clone()).shards(shards).hasher(BuildHasherDefault::default());
-    (builder.build().expect("valid"), clock)
+    let builder = change(KeyedLimiter::builder().clock(clock.clone()));
+    (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), clock)
+}
+
+/// A claim that waits for key 1.
+fn waiting(keyed: &Keyed) -> Claim {
+    let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+    assert!(waiting.poll().is_pending());
+    waiting
+}
+
+/// Such a claim, which comes while another thread calls `act`.
+fn comes_to_wait_while(race: &Race, keyed: &Keyed, act: impl FnOnce(Keyed) + 'static) -> Claim {
+    let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+    let come = race.actor(move || {
+        assert!(waiting.poll().is_pending());
+        waiting
+    });
+    let other = keyed.clone();
+    let act = race.actor(move || act(other));
+    let waiting = come.join().unwrap();
+    act.join().unwrap();
+    waiting
 }
 
 fn takes(keyed: &Keyed, key: u8) -> bool {
     keyed.try_acquire(&key, 1).is_ok()
 }
 
-/// Spawns an actor. The order of these first steps orders nothing else.
-fn actor<T: 'static>(race: &Arc<AtomicU64>, act: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
-    let start = race.clone();
-    thread::spawn(move || {
-        start.fetch_add(1, Relaxed);
-        act()
-    })
-}
-
-fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
-    explore_bounded(None, model);
-}
-
-/// Runs `model` in every interleaving with at most this many preemptions: switches away from a thread that could
-/// continue.
-fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let count = executions.clone();
-    let mut builder = Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.check(move || {
-        count.fetch_add(1, Relaxed);
-        model(&Arc::default());
+/// Two threads take a token, each of one of these keys.
+fn take_at_once(race: &Race, keyed: &Keyed, keys: [u8; 2]) -> [bool; 2] {
+    let calls = keys.map(|key| {
+        let keyed = keyed.clone();
+        race.actor(move || takes(&keyed, key))
     });
-    println!("{} executions", executions.load(Relaxed));
+    calls.map(|call| call.join().unwrap())
 }
 
 /// Two calls insert the same new key: one of them finds what the other left.
@@ -71,8 +70,7 @@ fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) +
 fn two_calls_insert_the_same_key() {
     explore(|race| {
         let (keyed, _clock) = keyed(5, 1);
-        let calls = [keyed.clone(), keyed.clone()].map(|keyed| actor(race, move || takes(&keyed, 1)));
-        let granted = calls.map(|call| call.join().unwrap());
+        let granted = take_at_once(race, &keyed, [1, 1]);
         assert!(granted[0] != granted[1], "one token, granted {granted:?}");
         assert_eq!(keyed.snapshot().keys, 1);
     });
@@ -88,8 +86,8 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
         assert!(takes(&keyed, 1));
         clock.advance(SECOND);
         let (taker, sweeper) = (keyed.clone(), keyed.clone());
-        let take = actor(race, move || takes(&taker, 1));
-        let sweep = actor(race, move || sweeper.tick());
+        let take = race.actor(move || takes(&taker, 1));
+        let sweep = race.actor(move || sweeper.tick());
         assert!(take.join().unwrap(), "the bucket was full");
         sweep.join().unwrap();
         assert!(!takes(&keyed, 1), "the token was granted twice");
@@ -103,16 +101,13 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
 #[test]
 fn a_quota_is_set_for_all_while_a_token_is_taken() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(2).burst(2)).shards(1);
-        let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
-        let keyed: Keyed = builder.build().expect("valid");
+        let (keyed, clock) = built(|builder| builder.quota(Quota::per_second(2).burst(2)).shards(1));
         assert!(takes(&keyed, 1) && takes(&keyed, 1));
         clock.advance(SECOND / 2);
         // The key has one token again.
         let (taker, setter) = (keyed.clone(), keyed.clone());
-        let take = actor(race, move || takes(&taker, 1));
-        let set = actor(race, move || setter.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
+        let take = race.actor(move || takes(&taker, 1));
+        let set = race.actor(move || setter.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
         assert!(take.join().unwrap(), "the token of the old quota exists under both");
         set.join().unwrap();
         clock.advance(SECOND);
@@ -129,11 +124,7 @@ fn a_quota_is_set_for_all_while_a_token_is_taken() {
 fn two_new_keys_on_the_last_place() {
     explore(|race| {
         let (keyed, _clock) = keyed(1, 8);
-        let calls = [1, 2].map(|key| {
-            let keyed = keyed.clone();
-            actor(race, move || takes(&keyed, key))
-        });
-        let granted = calls.map(|call| call.join().unwrap());
+        let granted = take_at_once(race, &keyed, [1, 2]);
         assert!(granted[0] != granted[1], "space for one key, granted {granted:?}");
     });
 }
@@ -146,18 +137,8 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
     explore(|race| {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
-        let mut left = task::spawn(keyed.clone().consume_owned(1, 1));
-        assert!(left.poll().is_pending());
-        drop(left);
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        let come = actor(race, move || {
-            assert!(waiting.poll().is_pending());
-            waiting
-        });
-        let sweeper = keyed.clone();
-        let sweep = actor(race, move || sweeper.tick());
-        let mut waiting = come.join().unwrap();
-        sweep.join().unwrap();
+        drop(waiting(&keyed));
+        let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.tick());
         clock.advance(SECOND);
         keyed.tick();
         assert!(waiting.is_woken() && waiting.poll().is_ready(), "the claim waits in a queue that is not served");
@@ -167,10 +148,15 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
 
 /// A token per second with a burst of one, for each key and for their parent.
 fn under_a_limiter(shards: usize) -> (Keyed, Limiter, ManualClock) {
+    under(|builder| builder.quota(Quota::per_second(1).burst(1)).shards(shards))
+}
+
+/// A token per second with a burst of one for the parent.
+fn under(change: impl FnOnce(KeyedBuilder<u8>) -> KeyedBuilder<u8>) -> (Keyed, Limiter, ManualClock) {
     let clock = ManualClock::new();
     let second = Quota::per_second(1).burst(1);
     let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).shards(shards).parent(&global);
+    let builder = change(KeyedLimiter::builder().clock(clock.clone()).parent(&global));
     (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
 }
 
@@ -182,12 +168,11 @@ fn a_claim_leaves_while_its_parent_ticket_is_granted() {
     explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
-        let mut leaving = task::spawn(keyed.clone().consume_owned(1, 1));
-        assert!(leaving.poll().is_pending());
+        let leaving = waiting(&keyed);
         clock.advance(SECOND);
         let parent = global.clone();
-        let grant = actor(race, move || parent.tick());
-        let leave = actor(race, move || drop(leaving));
+        let grant = race.actor(move || parent.tick());
+        let leave = race.actor(move || drop(leaving));
         grant.join().unwrap();
         leave.join().unwrap();
         assert_eq!((keyed.available(&1), global.available()), (1, 1), "granted by the parent, and lost");
@@ -204,12 +189,11 @@ fn keys_close_while_the_parent_grants() {
     explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        assert!(waiting.poll().is_pending());
+        let mut waiting = waiting(&keyed);
         clock.advance(SECOND);
         let (parent, closing) = (global.clone(), keyed.clone());
-        let grant = actor(race, move || parent.tick());
-        let close = actor(race, move || closing.close());
+        let grant = race.actor(move || parent.tick());
+        let close = race.actor(move || closing.close());
         grant.join().unwrap();
         close.join().unwrap();
         let Poll::Ready(answer) = waiting.poll() else { panic!("the claim is still pending") };
@@ -225,18 +209,12 @@ fn keys_close_while_the_parent_grants() {
 #[test]
 fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let second = Quota::per_second(1).burst(1);
-        let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-        let builder =
-            KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(clock.clone()).shards(1);
-        let keyed: Keyed = builder.parent(&global).hasher(BuildHasherDefault::default()).build().expect("valid");
+        let (keyed, global, clock) = under(|builder| builder.quota(Quota::per_second(9)).max_in_flight(2).shards(1));
         let mut held = keyed.try_acquire(&1, 1).expect("the token is available");
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        assert!(waiting.poll().is_pending());
+        let mut waiting = waiting(&keyed);
         clock.advance(SECOND);
         let parent = global.clone();
-        let grant = actor(race, move || parent.tick());
+        let grant = race.actor(move || parent.tick());
         // One more token in flight. It is charged in the parent too, where it makes a debt.
         held.settle(2);
         grant.join().unwrap();
@@ -254,11 +232,7 @@ fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
 fn two_keys_on_the_last_token_of_the_parent() {
     explore(|race| {
         let (keyed, global, _clock) = under_a_limiter(8);
-        let calls = [1, 2].map(|key| {
-            let keyed = keyed.clone();
-            actor(race, move || takes(&keyed, key))
-        });
-        let granted = calls.map(|call| call.join().unwrap());
+        let granted = take_at_once(race, &keyed, [1, 2]);
         assert!(granted[0] != granted[1], "one token in the parent, granted {granted:?}");
         assert_eq!(keyed.snapshot().keys, 1);
         assert_eq!(global.snapshot().granted, 1);
@@ -273,15 +247,8 @@ fn a_quota_is_set_for_all_while_a_caller_comes_to_wait() {
     explore(|race| {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        let come = actor(race, move || {
-            assert!(waiting.poll().is_pending());
-            waiting
-        });
-        let setter = keyed.clone();
-        let set = actor(race, move || setter.set_quota(Quota::per_hour(1).burst(1)).expect("valid"));
-        let mut waiting = come.join().unwrap();
-        set.join().unwrap();
+        let mut waiting =
+            comes_to_wait_while(race, &keyed, |keyed| keyed.set_quota(Quota::per_hour(1).burst(1)).expect("valid"));
         clock.advance(SECOND);
         keyed.tick();
         assert!(!waiting.is_woken(), "its token came by the old quota");
@@ -297,14 +264,11 @@ fn a_quota_is_set_for_all_while_a_caller_comes_to_wait() {
 #[test]
 fn all_keys_are_paused_while_a_token_is_taken() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).shards(1);
-        let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
-        let keyed: Keyed = builder.build().expect("valid");
+        let (keyed, clock) = built(|builder| builder.quota(Quota::per_second(1).burst(3)).shards(1));
         assert!(takes(&keyed, 1));
         let (taker, operator) = (keyed.clone(), keyed.clone());
-        let take = actor(race, move || takes(&taker, 1));
-        let pause = actor(race, move || operator.pause_all_for(SECOND));
+        let take = race.actor(move || takes(&taker, 1));
+        let pause = race.actor(move || operator.pause_all_for(SECOND));
         let taken = take.join().unwrap();
         pause.join().unwrap();
         assert!(!takes(&keyed, 1) && !takes(&keyed, 2), "granted during the pause");
@@ -321,15 +285,7 @@ fn all_keys_are_paused_while_a_caller_comes_to_wait() {
     explore(|race| {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        let come = actor(race, move || {
-            assert!(waiting.poll().is_pending());
-            waiting
-        });
-        let operator = keyed.clone();
-        let pause = actor(race, move || operator.pause_all_for(3 * SECOND));
-        let mut waiting = come.join().unwrap();
-        pause.join().unwrap();
+        let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.pause_all_for(3 * SECOND));
         clock.advance(2 * SECOND);
         keyed.tick();
         assert!(!waiting.is_woken(), "granted during the pause");
@@ -349,15 +305,7 @@ fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         keyed.pause_all_for(3 * SECOND);
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        let come = actor(race, move || {
-            assert!(waiting.poll().is_pending());
-            waiting
-        });
-        let operator = keyed.clone();
-        let resume = actor(race, move || operator.resume_all());
-        let mut waiting = come.join().unwrap();
-        resume.join().unwrap();
+        let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.resume_all());
         clock.advance(SECOND);
         keyed.tick();
         assert!(waiting.is_woken() && waiting.poll().is_ready(), "not paused, and its token is there");
@@ -373,11 +321,10 @@ fn all_keys_are_paused_and_resumed_at_once() {
     explore(|race| {
         let (keyed, _clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
-        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
-        assert!(waiting.poll().is_pending());
+        let mut waiting = waiting(&keyed);
         let (one, other) = (keyed.clone(), keyed.clone());
-        let pause = actor(race, move || one.pause_all_for(9 * SECOND));
-        let resume = actor(race, move || other.resume_all());
+        let pause = race.actor(move || one.pause_all_for(9 * SECOND));
+        let resume = race.actor(move || other.resume_all());
         pause.join().unwrap();
         resume.join().unwrap();
         let is_paused = [1, 2].map(|key| keyed.estimate(&key, 1) >= Some(9 * SECOND));
@@ -391,12 +338,10 @@ fn all_keys_are_paused_and_resumed_at_once() {
 #[test]
 fn a_cap_is_set_while_a_grant_is_made() {
     explore(|race| {
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(4)).max_in_flight(1).shards(1);
-        let builder = builder.clock(ManualClock::new()).hasher(BuildHasherDefault::<DefaultHasher>::default());
-        let keyed: Keyed = builder.build().expect("valid");
+        let (keyed, _clock) = built(|builder| builder.quota(Quota::per_second(1).burst(4)).max_in_flight(1).shards(1));
         let (taker, operator) = (keyed.clone(), keyed.clone());
-        let take = actor(race, move || taker.try_acquire_owned(1, 1).expect("one token may be in flight"));
-        let set = actor(race, move || operator.set_max_in_flight(2).expect("valid"));
+        let take = race.actor(move || taker.try_acquire_owned(1, 1).expect("one token may be in flight"));
+        let set = race.actor(move || operator.set_max_in_flight(2).expect("valid"));
         let _held = take.join().unwrap();
         set.join().unwrap();
         assert_eq!(keyed.available(&1), 1, "two may be in flight");
@@ -415,7 +360,7 @@ fn two_quotas_are_set_for_all() {
         assert!(takes(&keyed, 1) && takes(&keyed, 2));
         let sets = [Quota::per_second(1).burst(1), Quota::per_hour(1).burst(1)].map(|quota| {
             let keyed = keyed.clone();
-            actor(race, move || keyed.set_quota(quota).expect("valid"))
+            race.actor(move || keyed.set_quota(quota).expect("valid"))
         });
         for set in sets {
             set.join().unwrap();

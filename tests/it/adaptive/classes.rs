@@ -1,13 +1,11 @@
 //! Classes of one limiter that share a learned rate.
 
-use crate::fixture::pending;
+use crate::fixture::{SECOND, pending};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::adaptive::AdaptiveConsume;
 use tollgate::{Adaptive, Class, ConfigError, Limiter, ManualClock, Quota, Share};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Ten requests per second, learned, with nothing left of the burst. Two classes share it three to one.
 fn shared() -> (Adaptive, [Adaptive<Class>; 2], ManualClock) {

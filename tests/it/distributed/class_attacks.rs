@@ -5,35 +5,27 @@ use super::nodes::millis;
 use tokio::time::{sleep, timeout};
 use tollgate::{Quota, Share};
 
-/// A class that is removed and made anew between its claims has the account that it had.
+/// A class that is removed and made anew between its claims has the account that it had. What a removed class of a
+/// tenant owes is owed by the tenant: its next class has that debt, whatever its name is.
 #[tokio::test(start_paused = true)]
-async fn a_class_that_is_made_anew_for_each_claim_gets_no_more_than_its_share() {
-    let fleet = Fleet::of_two();
-    let _pages = fleet.node(&[("pages", 60)]);
-    let node = fleet.node(&[]);
-    node.classes["backup"].remove();
-    let limiter = node.limiter.clone();
-    fleet.claim_in_new_classes(move |_| limiter.class("backup", Share::weight(1)).unwrap());
-    sleep(millis(2_000)).await;
-    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
-    println!("{pages} to {backup}");
-    assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
-    fleet.assert_lawful(500, 50);
-}
-
-/// What a removed class of a tenant owes is owed by the tenant: its next class has that debt, whatever its name is.
-#[tokio::test(start_paused = true)]
-async fn a_tenant_with_a_new_class_for_each_claim_gets_no_more_than_its_share() {
-    let fleet = Fleet::of_two();
-    let _pages = fleet.node(&[("pages", 60)]);
-    let node = fleet.node(&[]);
-    let tenant = node.classes["backup"].clone();
-    fleet.claim_in_new_classes(move |job| tenant.class(format!("job-{job}"), Share::weight(1)).unwrap());
-    sleep(millis(2_000)).await;
-    let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
-    println!("{pages} to {backup}");
-    assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "{pages} to {backup}");
-    fleet.assert_lawful(500, 50);
+async fn a_new_class_for_each_claim_gets_no_more_than_its_share() {
+    for is_tenant in [false, true] {
+        let fleet = Fleet::of_two();
+        let _pages = fleet.node(&[("pages", 60)]);
+        let node = fleet.node(&[]);
+        let (limiter, backup) = (node.limiter.clone(), node.classes["backup"].clone());
+        if is_tenant {
+            fleet.claim_in_new_classes(move |job| backup.class(format!("job-{job}"), Share::weight(1)).unwrap());
+        } else {
+            backup.remove();
+            fleet.claim_in_new_classes(move |_| limiter.class("backup", Share::weight(1)).unwrap());
+        }
+        sleep(millis(2_000)).await;
+        let [pages, backup] = fleet.granted_in(millis(10_000), ["pages", "backup"]).await;
+        println!("{pages} to {backup}");
+        assert!(backup <= 1_100.0 && pages + backup >= 4_950.0, "of a tenant: {is_tenant}: {pages} to {backup}");
+        fleet.assert_lawful(500, 50);
+    }
 }
 
 /// Names can be made to have one number. Such classes have accounts of their own, like all others.

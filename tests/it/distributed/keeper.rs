@@ -1,14 +1,14 @@
 //! The refill task: its runtime, changes during a request, and the effect of one slow answer.
 
 use super::link::{Cut, Link};
-use super::nodes::{limiter, millis};
+use super::nodes::{limiter, millis, nodes, one_node};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Clock, ConsumeError, KeyedLimiter, Limiter, Quota, Share};
+use tollgate::{Class, Clock, ConsumeError, KeyedLimiter, Limiter, Quota, Share};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -45,86 +45,97 @@ fn a_claim_after_the_end_of_the_building_runtime_is_served() {
     });
 }
 
-#[test]
-fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
-    let (first, second) = (runtime(), runtime());
-    let (store, limiter) = built_on(&first);
-    store.set_reachable(false);
-    let waiting = second.spawn({
-        let limiter = limiter.clone();
-        async move { drop(limiter.consume(20).await.unwrap()) }
-    });
-    run(&second);
-    run(&first);
-    drop(first);
-    store.set_reachable(true);
-    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
-    drop(limiter);
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Limiter,
+    Class,
+    Key,
+    /// With a cap each key has a queue of its own.
+    CappedKey,
 }
 
-#[test]
-fn a_waiter_in_a_class_at_the_end_of_the_building_runtime_is_served() {
-    let (first, second) = (runtime(), runtime());
-    let store = first.block_on(async { MemoryStore::new() });
-    let build =
-        || Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone()).classes().build();
-    let limiter = first.block_on(async { build().unwrap() });
-    let class = limiter.class("class", Share::weight(1)).unwrap();
-    store.set_reachable(false);
-    let waiting = second.spawn({
-        let class = class.clone();
-        async move { drop(class.consume(20).await.unwrap()) }
-    });
-    run(&second);
-    run(&first);
-    drop(first);
-    store.set_reachable(true);
-    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+/// What takes tokens of a limiter, itself or through it.
+#[derive(Clone)]
+enum Taker {
+    Limiter(Limiter),
+    Class(Class),
+    Key(KeyedLimiter<u32>),
 }
 
-/// An attempt in a class starts the refill task again.
-#[test]
-fn attempts_in_a_class_after_the_end_of_the_building_runtime_are_granted_at_last() {
-    let (first, second) = (runtime(), runtime());
-    let store = first.block_on(async { MemoryStore::new() });
-    let build =
-        || Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone()).classes().build();
-    let limiter = first.block_on(async { build().unwrap() });
-    let class = limiter.class("class", Share::weight(1)).unwrap();
-    run(&first);
-    drop(first);
-    second.block_on(async {
-        let granted = async {
-            while class.try_acquire(4).is_err() {
-                sleep(millis(10)).await;
-            }
+impl Taker {
+    /// On the limiter that is built on `runtime`, and its store.
+    fn built_on(runtime: &Runtime, kind: Kind) -> (MemoryStore, Self) {
+        let store = runtime.block_on(async { MemoryStore::new() });
+        let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store.clone());
+        let builder = if matches!(kind, Kind::Class) { builder.classes() } else { builder };
+        let limiter = runtime.block_on(async { builder.build().unwrap() });
+        let keys = KeyedLimiter::builder().parent(&limiter);
+        let taker = match kind {
+            Kind::Limiter => Self::Limiter(limiter),
+            Kind::Class => Self::Class(limiter.class("class", Share::weight(1)).unwrap()),
+            Kind::Key => Self::Key(keys.build().unwrap()),
+            Kind::CappedKey => Self::Key(keys.max_in_flight(10).build().unwrap()),
         };
-        timeout(FOR_EVER, granted).await.expect("no attempt is granted");
-    });
-}
+        (store, taker)
+    }
 
-/// A limiter under `parent` whose keys are limited by nothing else.
-fn keys_under(parent: &Limiter) -> KeyedLimiter<u32> {
-    KeyedLimiter::builder().parent(parent).build().unwrap()
+    async fn wait(self, cost: u64) {
+        match self {
+            Self::Limiter(limiter) => limiter.wait(cost).await.unwrap(),
+            Self::Class(class) => class.wait(cost).await.unwrap(),
+            Self::Key(keys) => drop(keys.consume(&1, cost).await.unwrap()),
+        }
+    }
+
+    fn takes(&self, cost: u64) -> bool {
+        match self {
+            Self::Limiter(limiter) => limiter.try_acquire(cost).is_ok(),
+            Self::Class(class) => class.try_acquire(cost).is_ok(),
+            Self::Key(keys) => keys.try_acquire(&1, cost).is_ok(),
+        }
+    }
 }
 
 /// The waiter of a key waits in its parent through a ticket without a waker. The driver of the parent starts the refill
 /// task again.
 #[test]
-fn a_waiter_of_a_key_at_the_end_of_the_runtime_of_the_parent_is_served() {
-    let (first, second) = (runtime(), runtime());
-    let (store, parent) = built_on(&first);
-    let keys = keys_under(&parent);
-    store.set_reachable(false);
-    let waiting = second.spawn({
-        let keys = keys.clone();
-        async move { drop(keys.consume(&1, 5).await.unwrap()) }
-    });
-    run(&second);
-    run(&first);
-    drop(first);
-    store.set_reachable(true);
-    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
+    for kind in [Kind::Limiter, Kind::Class, Kind::Key] {
+        let (first, second) = (runtime(), runtime());
+        let (store, taker) = Taker::built_on(&first, kind);
+        store.set_reachable(false);
+        let waiting = second.spawn(taker.clone().wait(5));
+        run(&second);
+        run(&first);
+        drop(first);
+        store.set_reachable(true);
+        let served = second.block_on(async { timeout(FOR_EVER, waiting).await });
+        served.unwrap_or_else(|_| panic!("the claim of a {kind:?} hangs")).unwrap();
+    }
+}
+
+/// An attempt starts the refill task again.
+#[test]
+fn attempts_after_the_end_of_the_building_runtime_are_granted_at_last() {
+    for kind in [Kind::Limiter, Kind::Class, Kind::Key, Kind::CappedKey] {
+        let (first, second) = (runtime(), runtime());
+        let (_, taker) = Taker::built_on(&first, kind);
+        run(&first);
+        drop(first);
+        second.block_on(async {
+            let granted = async {
+                while !taker.takes(4) {
+                    sleep(millis(10)).await;
+                }
+            };
+            timeout(FOR_EVER, granted).await.unwrap_or_else(|_| panic!("no attempt of a {kind:?} is granted"));
+        });
+    }
+}
+
+/// A limiter under `parent` whose keys are limited by nothing else.
+fn keys_under(parent: &Limiter) -> KeyedLimiter<u32> {
+    KeyedLimiter::builder().parent(parent).build().unwrap()
 }
 
 /// Attempts on a runtime that has ended take the refill task again and again, in vain. A driver that finds the task gone
@@ -182,27 +193,6 @@ fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
         }
     });
     waiting.join().unwrap();
-}
-
-/// An attempt of a key starts the refill task again. With a cap each key has a queue of its own.
-#[test]
-fn attempts_of_a_key_after_the_end_of_the_runtime_of_the_parent_are_granted_at_last() {
-    for cap in [None, Some(10)] {
-        let (first, second) = (runtime(), runtime());
-        let (_, parent) = built_on(&first);
-        let keys = KeyedLimiter::<u32>::builder().parent(&parent);
-        let keys = if let Some(cap) = cap { keys.max_in_flight(cap) } else { keys }.build().unwrap();
-        run(&first);
-        drop(first);
-        second.block_on(async {
-            let granted = async {
-                while keys.try_acquire(&1, 4).is_err() {
-                    sleep(millis(10)).await;
-                }
-            };
-            timeout(FOR_EVER, granted).await.unwrap_or_else(|_| panic!("no attempt is granted with cap {cap:?}"));
-        });
-    }
 }
 
 /// A thread outside of all runtimes cannot start the refill task: its claim fails, with or without a parent.
@@ -319,8 +309,7 @@ async fn a_limiter_that_is_dropped_before_its_first_answer_is_forgotten_at_once(
 /// A limiter that has not been used for the time of its lease has told the store that it leaves.
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_has_left_sends_no_request_when_it_is_dropped() {
-    let store = MemoryStore::new();
-    let limiter = limiter(&store, Quota::per_second(10).burst(100));
+    let (store, limiter) = one_node(Quota::per_second(10).burst(100));
     drop(limiter.consume(1).await.unwrap());
     sleep(millis(10_000)).await;
     assert_eq!(store.snapshot().nodes, 0);
@@ -332,8 +321,7 @@ async fn a_limiter_that_has_left_sends_no_request_when_it_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_denied_during_a_request_finds_the_tokens_later() {
-    let store = MemoryStore::new();
-    let node = limiter(&store, Quota::per_second(10).burst(100));
+    let (store, node) = one_node(Quota::per_second(10).burst(100));
     store.set_latency(millis(20));
     assert!(node.try_acquire(1).is_err());
     sleep(millis(5)).await;
@@ -344,9 +332,7 @@ async fn a_call_denied_during_a_request_finds_the_tokens_later() {
 
 #[tokio::test(start_paused = true)]
 async fn one_slow_answer_does_not_cause_turns_of_seconds() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(1_000).burst(100);
-    let (busy, quiet) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [busy, quiet]) = nodes(Quota::per_second(1_000).burst(100));
     store.set_latency(millis(1));
     drop(busy.consume(1).await.unwrap());
     store.set_latency(millis(2_500));

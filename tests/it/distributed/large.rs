@@ -2,7 +2,7 @@
 
 use super::law::Ledger;
 use super::link::{Cut, Link, LostTime};
-use super::nodes::{limiter, millis};
+use super::nodes::{Habits, behave, limiter, millis, nodes};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
@@ -31,9 +31,8 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
-    let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
-    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [one, two]) = nodes(quota);
     assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
     let began = Instant::now();
     drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
@@ -76,43 +75,6 @@ async fn tokens_of_a_cancelled_claim_are_not_added_to_the_next_lease() {
     assert!(ledger.excess(10, 100) <= 0.01, "{} tokens above the law", ledger.excess(10, 100));
 }
 
-/// One random caller of some node: it waits, cancels, tries, settles.
-async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    while Instant::now() < end {
-        let node = &nodes[random.usize(..nodes.len())];
-        let cost = if random.bool() { random.u64(1..=most) } else { most - random.u64(..=most / 8) };
-        let cost = cost.max(1);
-        match random.u32(..10) {
-            0..4 => {
-                let max_wait = Duration::from_micros(random.u64(..3_000_000));
-                if let Ok(Ok(mut grant)) = timeout(max_wait, node.consume(cost)).await {
-                    ledger.note(cost);
-                    if random.u32(..4) == 0 {
-                        sleep(Duration::from_micros(random.u64(..20_000))).await;
-                        grant.settle(cost + random.u64(..3));
-                    }
-                }
-            }
-            4..7 => {
-                if timeout(end - Instant::now(), node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
-                    ledger.note(cost);
-                }
-            }
-            7 | 8 => {
-                if node.try_acquire(cost).is_ok() {
-                    ledger.note(cost);
-                }
-                sleep(Duration::from_micros(random.u64(..5_000))).await;
-            }
-            _ => {
-                let tired = if random.u32(..5) == 0 { 4_000_000 } else { 50_000 };
-                sleep(Duration::from_micros(random.u64(..tired))).await;
-            }
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn claims_of_half_a_burst_keep_the_law() {
     histories(false).await;
@@ -142,7 +104,10 @@ async fn histories(answers_are_lost: bool) {
         let nodes: Vec<Limiter> = links.iter().map(|link| limiter(link, quota)).collect();
         let (ledger, end) = (Ledger::default(), Instant::now() + millis(8_000));
         let callers: Vec<_> = (0..random.u64(1..12))
-            .map(|caller| tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, burst / 2, ledger.clone())))
+            .map(|caller| {
+                let habits = Habits { end, most: burst / 2, patience: 3_000_000, settles: 4, rests: (5, 4_000_000) };
+                tokio::spawn(behave(nodes.clone(), seed << 32 | caller, habits, ledger.clone()))
+            })
             .collect();
         while Instant::now() < end {
             sleep(Duration::from_micros(random.u64(..400_000))).await;

@@ -3,7 +3,7 @@
 
 use super::law::Ledger;
 use super::link::{Cut, Link, LostTime};
-use super::nodes::{limiter, millis};
+use super::nodes::{limiter, millis, one_node};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
 use tollgate::{Limiter, Quota};
@@ -52,8 +52,7 @@ async fn the_end_of_a_pause_wakes_the_refill_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_unclaimed_tokens_is_served() {
-    let store = MemoryStore::new();
-    let node = limiter(&store, Quota::per_second(10).burst(1).initial(0));
+    let (_store, node) = one_node(Quota::per_second(10).burst(1).initial(0));
     assert!(timeout(millis(50), node.consume(1)).await.is_err());
     // Its token arrives when no claim waits, and no token may be kept.
     sleep(millis(100)).await;

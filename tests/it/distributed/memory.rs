@@ -1,7 +1,7 @@
 //! Limiters over a store in memory, in paused time.
 
 use super::law::Ledger;
-use super::nodes::{consume_for, limiter, millis};
+use super::nodes::{Habits, behave, consume_for, limiter, millis, nodes, one_node};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,8 +48,7 @@ async fn the_wait_of_a_denial_is_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_takes_some_round_trips_and_no_polling() {
-    let store = MemoryStore::new();
-    let limiter = limiter(&store, Quota::per_hour(1).initial(0));
+    let (store, limiter) = one_node(Quota::per_hour(1).initial(0));
     drop(limiter.consume(2).await.unwrap());
     assert!(store.asks() <= 3, "{}", store.asks());
 }
@@ -88,9 +87,7 @@ async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(1_000).burst(100);
-    let (busy, quiet) = (limiter(&store, quota), limiter(&store, quota));
+    let (_store, [busy, quiet]) = nodes(Quota::per_second(1_000).burst(100));
     let callers: Vec<_> = (0..5_000)
         .map(|_| {
             let busy = busy.clone();
@@ -111,8 +108,7 @@ async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_denied_call_finds_the_tokens_on_retry() {
-    let store = MemoryStore::new();
-    let limiter = limiter(&store, Quota::per_second(10));
+    let (_store, limiter) = one_node(Quota::per_second(10));
     assert!(matches!(limiter.try_acquire(3), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(0)));
     sleep(millis(1)).await;
     drop(limiter.try_acquire(3).unwrap());
@@ -136,9 +132,7 @@ async fn a_denied_call_finds_the_tokens_on_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10).burst(100);
-    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [one, two]) = nodes(Quota::per_second(10).burst(100));
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -187,9 +181,7 @@ async fn a_node_does_not_grant_returned_tokens_on_its_fast_path() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_limiter_returns_its_tokens() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_day(1).burst(100);
-    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [one, two]) = nodes(Quota::per_day(1).burst(100));
     for _ in 0..50 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -208,9 +200,7 @@ async fn a_dropped_limiter_returns_its_tokens() {
 /// The store would count these tokens as kept, but they have been spent since.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_limiter_does_not_return_tokens_lost_to_a_full_bucket() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(1_000).burst(100);
-    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
+    let (_store, [one, two]) = nodes(Quota::per_second(1_000).burst(100));
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -233,8 +223,7 @@ async fn a_dropped_limiter_does_not_return_tokens_lost_to_a_full_bucket() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_of_cancelled_claims_serve_the_next() {
-    let store = MemoryStore::new();
-    let limiter = limiter(&store, Quota::per_second(100).burst(50).initial(0));
+    let (store, limiter) = one_node(Quota::per_second(100).burst(50).initial(0));
     let began = Instant::now();
     let first = timeout(millis(5), limiter.consume(10));
     assert!(first.await.is_err());
@@ -373,9 +362,7 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
 /// same time is promised to others.
 #[tokio::test(start_paused = true)]
 async fn promises_of_a_store_that_lost_its_data_are_void_once_the_node_knows() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(50);
-    let (one, two) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [one, two]) = nodes(Quota::per_second(100).burst(50));
     let (ledger, began) = (Ledger::default(), Instant::now());
     drop(one.consume(50).await.unwrap());
     ledger.note(50);
@@ -395,43 +382,6 @@ async fn promises_of_a_store_that_lost_its_data_are_void_once_the_node_knows() {
     }
     large.await.unwrap();
     assert!(small.await.unwrap() >= 1_000, "and no other claim is delayed");
-}
-
-/// One random caller of some node: it waits, cancels, tries, pauses.
-async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    while Instant::now() < end {
-        let node = &nodes[random.usize(..nodes.len())];
-        let cost = random.u64(1..=most);
-        match random.u32(..10) {
-            0..4 => {
-                let max_wait = Duration::from_micros(random.u64(..200_000));
-                if let Ok(Ok(mut grant)) = timeout(max_wait, node.consume(cost)).await {
-                    ledger.note(cost);
-                    // The tokens stay in flight for a while, where there is a cap.
-                    sleep(Duration::from_micros(random.u64(..20_000))).await;
-                    if random.u32(..8) == 0 {
-                        grant.settle(cost + random.u64(..3));
-                    }
-                }
-            }
-            4..7 => {
-                if timeout(end - Instant::now(), node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
-                    ledger.note(cost);
-                }
-            }
-            7 | 8 => {
-                if node.try_acquire(cost).is_ok() {
-                    ledger.note(cost);
-                }
-                sleep(Duration::from_micros(random.u64(..5_000))).await;
-            }
-            _ => {
-                let tired = if random.u32(..20) == 0 { 3_000_000 } else { 50_000 };
-                sleep(Duration::from_micros(random.u64(..tired))).await;
-            }
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,7 +410,8 @@ async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
         let callers: Vec<_> = (0..random.u64(1..40))
             .map(|caller| {
                 let most = (burst / 2).clamp(1, 5);
-                tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, most, ledger.clone()))
+                let habits = Habits { end, most, patience: 200_000, settles: 8, rests: (20, 3_000_000) };
+                tokio::spawn(behave(nodes.clone(), seed << 32 | caller, habits, ledger.clone()))
             })
             .collect();
         let lateness = latency + 1;

@@ -1,6 +1,6 @@
 //! Claims with a deadline on an exhausted quota: refused at once with the wait that is known, and only then.
 
-use super::nodes::{limiter, millis};
+use super::nodes::{limiter, millis, nodes, one_node};
 use fastrand::Rng;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -25,8 +25,7 @@ async fn refused(store: &MemoryStore, claim: impl Future<Output = Result<(), Con
 /// The store has promised tokens for a second to the waiters here, and not to the last of them.
 #[tokio::test(start_paused = true)]
 async fn a_claim_behind_waiters_without_promised_tokens_is_refused_at_once() {
-    let store = MemoryStore::new();
-    let node = limiter(&store, Quota::per_second(10).burst(1).initial(0));
+    let (store, node) = one_node(Quota::per_second(10).burst(1).initial(0));
     let waiting: Vec<_> = (0..20).map(|_| wait(&node, 1)).collect();
     sleep(millis(50)).await;
     assert_eq!(node.estimate(1), None);
@@ -39,9 +38,7 @@ async fn a_claim_behind_waiters_without_promised_tokens_is_refused_at_once() {
 /// Another node has taken everything, and this one was promised nothing.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_refused_until_the_tokens_promised_to_other_nodes_have_come() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10).burst(10);
-    let (one, other) = (limiter(&store, quota), limiter(&store, quota));
+    let (store, [one, other]) = nodes(Quota::per_second(10).burst(10));
     one.wait(10).await.unwrap();
     let waiting = wait(&one, 20);
     sleep(millis(10)).await;
@@ -54,22 +51,6 @@ async fn a_claim_is_refused_until_the_tokens_promised_to_other_nodes_have_come()
     assert!((1_700..=2_000).contains(&estimate), "{estimate} ms");
     waiter.await.unwrap();
     waiting.await.unwrap();
-}
-
-/// Half of the burst may be kept by other nodes. What they give back may reach the store before the request for a claim.
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_returned_tokens_serve_is_not_refused() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10).burst(100).initial(50);
-    let (keeper, node) = (limiter(&store, quota), limiter(&store, quota));
-    _ = keeper.try_acquire(50);
-    sleep(millis(10)).await;
-    assert_eq!(store.snapshot().allowance, 50);
-    node.wait(1).await.unwrap();
-    store.set_latency(millis(5));
-    drop(keeper);
-    tokio::task::yield_now().await;
-    node.wait(20).within(millis(500)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,29 +72,6 @@ async fn a_claim_of_a_key_is_refused_at_once_with_and_without_a_limiter() {
     let estimate = refused(&store, limiter.wait(1).within(millis(100))).await;
     assert!((1_900..=2_100).contains(&estimate), "{estimate} ms");
     waiting.await.unwrap().unwrap();
-}
-
-/// The store promised by the old rate, and the node repeats its request after a newer quota has taken over.
-#[tokio::test(start_paused = true)]
-async fn a_repeated_answer_from_before_a_change_of_the_rate_refuses_nothing() {
-    let store = MemoryStore::new();
-    let quota = |rate| Quota::per_second(rate).burst(10).initial(0);
-    let [old, new] = [limiter(&store, quota(1)), limiter(&store.clone().quota_version(1), quota(100))];
-    let terms = QuotaTerms::of(&quota(1), 0).unwrap();
-    // The first token of the store begins here.
-    store.answer(&LeaseRequest::new(7, 1, terms), 0).unwrap();
-    sleep(millis(900)).await;
-    store.lose_answers(1);
-    let first = wait(&old, 1);
-    sleep(millis(1)).await;
-    // Nine tenths of the old rate's token are minted: ninety tokens of the new rate.
-    new.wait(1).await.unwrap();
-    first.abort();
-    for _ in 0..50 {
-        sleep(millis(1)).await;
-        let claim = timeout(Duration::ZERO, old.wait(1).within(millis(1_000))).await;
-        assert!(!matches!(claim, Ok(Err(_))), "{claim:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,30 +102,6 @@ async fn a_claim_is_not_refused_that_the_allowances_of_a_larger_old_burst_serve(
     (leaves.leave, leaves.back) = (true, 30);
     assert_eq!(store.answer(&leaves, 1_100_000).unwrap().remaining, 10);
     node.wait(10).within(millis(3_000)).await.unwrap();
-}
-
-/// The reply of a key's store is as old as its way back was long.
-#[tokio::test(start_paused = true)]
-async fn a_claim_of_a_key_is_not_refused_by_the_time_that_a_slow_reply_took() {
-    for is_granted in [true, false] {
-        let store = MemoryStore::new();
-        store.set_latency(millis(150));
-        let quota = Quota::per_second(10).burst(10);
-        let keys = || KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
-        let (one, other) = (keys(), keys());
-        let first = one.clone();
-        let first = tokio::spawn(async move { first.wait(&"key", 10).within(millis(850)).await });
-        sleep(millis(140)).await;
-        store.set_latency(Duration::ZERO);
-        if !is_granted {
-            other.wait(&"key", 10).await.unwrap();
-        }
-        // The store answers at 150 ms that it is empty, and the reply arrives at 300 ms.
-        first.await.unwrap().unwrap();
-        if is_granted {
-            one.wait(&"key", 1).within(millis(50)).await.unwrap();
-        }
-    }
 }
 
 /// Whatever other nodes do: a claim without a deadline, made at the moment of a refusal, waits at least as long as the

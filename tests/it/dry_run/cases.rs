@@ -7,13 +7,11 @@ use tokio_test::{assert_ready_err, assert_ready_ok};
 use tollgate::{Bound, Builder, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota};
 use tollgate::{join, try_join};
 
-use crate::fixture::{MILLI, pending};
+use crate::fixture::{self, MILLI, pending};
 
 /// One token per millisecond, at most two at once, in dry run.
 fn built(change: impl FnOnce(Builder) -> Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).clock(clock.clone());
-    (change(builder).build().unwrap(), clock)
+    fixture::built(change(Limiter::builder().quota(Quota::new(1, MILLI).burst(2))))
 }
 
 fn dry() -> (Limiter, ManualClock) {
@@ -64,32 +62,6 @@ fn each_refusal_names_its_bound_and_takes_nothing() {
 }
 
 #[test]
-fn a_refused_grant_that_is_settled_gives_nothing_back() {
-    let (limiter, _clock) = dry();
-    let _all = limiter.try_acquire(2).unwrap();
-    let mut refused = limiter.try_acquire(2).unwrap();
-    refused.settle(0);
-    assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));
-    refused.settle(100);
-    assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));
-}
-
-#[test]
-fn settle_refunds_and_charges_the_simulation() {
-    let (limiter, _clock) = dry();
-    let mut grant = limiter.try_acquire(2).unwrap();
-    grant.settle(1);
-    assert_eq!(limiter.available(), 1);
-    grant.settle(5);
-    assert_eq!((limiter.deficiency(), limiter.estimate(1)), (3, Some(4 * MILLI)));
-    // A debt waits behind the claims that came before it.
-    let waits = passes!(limiter.consume(1)).would_have_waited();
-    grant.settle(6);
-    assert_eq!((waits, limiter.estimate(1)), (Some(4 * MILLI), Some(6 * MILLI)));
-    assert_eq!(simulated(&limiter).waiting_tokens, 2);
-}
-
-#[test]
 fn the_queue_of_the_simulation_is_bounded() {
     let (limiter, clock) = dry();
     for _ in 0..2 + 65_536 {
@@ -116,31 +88,6 @@ fn the_cap_stays_enforced_and_is_left_out_of_the_simulation() {
     drop(first);
     let third = assert_ready_ok!(third.poll());
     assert_eq!(third.would_have_waited(), Some(3 * MILLI), "by the quota alone");
-}
-
-#[test]
-fn a_pause_holds_back_both() {
-    let (limiter, clock) = dry();
-    limiter.pause_for(5 * MILLI);
-    assert!(limiter.try_acquire(1).is_err());
-    let mut claim = pending(limiter.consume(1));
-    clock.advance(5 * MILLI);
-    limiter.tick();
-    assert_eq!(assert_ready_ok!(claim.poll()).would_have_waited(), Some(5 * MILLI));
-}
-
-#[test]
-fn a_later_pause_delays_the_simulated_queue_and_no_verdict_that_was_given() {
-    let (limiter, clock) = dry();
-    let _all = limiter.try_acquire(2).unwrap();
-    assert_eq!(passes!(limiter.consume(1)).would_have_waited(), Some(MILLI));
-    limiter.pause_for(5 * MILLI);
-    // The claim in the queue takes the token that has been minted by the end of the pause, and leaves one.
-    assert_eq!(limiter.estimate(1), Some(5 * MILLI));
-    clock.advance(4 * MILLI);
-    assert_eq!(simulated(&limiter).waiting_tasks, 1);
-    clock.advance(MILLI);
-    assert_eq!((simulated(&limiter).waiting_tasks, limiter.available()), (0, 1));
 }
 
 #[test]

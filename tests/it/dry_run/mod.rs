@@ -115,6 +115,28 @@ fn agree(own: Verdict, oracle: Verdict) -> bool {
     }
 }
 
+/// A claim that waits, and the oracle's verdict on it.
+type Waiting<'a> = (Id, Verdict, Spawn<Consume<'a>>);
+
+/// Polls the claims that wait. Returns the grants, with the verdicts that they should have.
+fn poll_all<'a>(waiting: &mut Vec<Waiting<'a>>, oracle: &mut Oracle, now: Int) -> Vec<(Id, Grant<'a>)> {
+    let mut grants = Vec::new();
+    for (id, verdict, mut claim) in std::mem::take(waiting) {
+        match claim.poll() {
+            Poll::Pending => waiting.push((id, verdict, claim)),
+            Poll::Ready(Ok(grant)) => {
+                assert!(agree(verdict_of(&grant), verdict), "{id} waited: {grant:?}, {verdict:?}");
+                grants.push((id, grant));
+            }
+            Poll::Ready(Err(error)) => {
+                assert!(matches!(error, ConsumeError::TimedOut { .. }), "{id}: {error}");
+                leave(oracle, now, id, verdict);
+            }
+        }
+    }
+    grants
+}
+
 /// A claim has left the limiter's queue; the oracle had this verdict on it.
 fn leave(oracle: &mut Oracle, now: Int, id: Id, verdict: Verdict) {
     if !matches!(verdict, Verdict::Refused(_)) {

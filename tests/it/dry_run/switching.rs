@@ -4,11 +4,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tokio_test::assert_ready_ok;
 use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Limiter, ManualClock, Quota};
 
-use crate::fixture::{MILLI, pending};
+use crate::fixture::MILLI;
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Int, Oracle};
@@ -59,6 +59,7 @@ fn compare((amount, period, burst): (Int, Int, Int), steps: &[(u8, u16)]) {
         }
         waiting.retain_mut(|claim| claim.poll().is_pending());
         assert!(!is_dry || waiting.is_empty(), "{id}: a waiter did not pass");
+        assert_eq!(limiter.snapshot().dry_run.is_some(), is_dry, "{id}");
         for cost in [1, burst] {
             let own = limiter.estimate(unsigned(cost)).map(|wait| wait.as_nanos() as Int);
             assert_eq!(own, oracle.estimate(now, cost), "{id}, {is_dry}");
@@ -87,45 +88,6 @@ proptest! {
 fn limiter(clock: &ManualClock) -> Limiter {
     let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).clock(clock.clone());
     builder.quota_named("second", Quota::per_second(1_000_000)).build().unwrap()
-}
-
-#[test]
-fn waiters_of_a_quota_that_goes_into_dry_run_pass_at_once_and_go_on_waiting_in_the_simulation() {
-    let clock = ManualClock::new();
-    let limiter = limiter(&clock);
-    let mut claims = [2, 1, 1].map(|cost| spawn(limiter.consume(cost)));
-    let _first = assert_ready_ok!(claims[0].poll());
-    assert_pending!(claims[1].poll());
-    assert_pending!(claims[2].poll());
-    limiter.set_dry_run(0, true).unwrap();
-    let _second = assert_ready_ok!(claims[1].poll());
-    let _third = assert_ready_ok!(claims[2].poll());
-    assert_eq!(limiter.snapshot().dry_run.unwrap().waiting_tasks, 2);
-    assert_eq!(limiter.estimate(1), Some(3 * MILLI));
-    clock.advance(MILLI);
-    assert_eq!(limiter.snapshot().dry_run.unwrap().waiting_tasks, 1);
-    assert_eq!(limiter.estimate(1), Some(2 * MILLI));
-}
-
-#[test]
-fn a_quota_that_is_enforced_again_counts_all_calls_that_passed() {
-    let clock = ManualClock::new();
-    let limiter = limiter(&clock);
-    limiter.set_dry_run(0, true).unwrap();
-    let _grants: Vec<_> = (0..5).map(|_| assert_ready_ok!(spawn(limiter.consume(1)).poll())).collect();
-    limiter.set_dry_run(0, false).unwrap();
-    assert!(limiter.snapshot().dry_run.is_none());
-    assert_eq!((limiter.available(), limiter.deficiency()), (0, 3));
-    let mut next = pending(limiter.consume(1));
-    clock.advance(4 * MILLI - Duration::from_nanos(1));
-    limiter.tick();
-    assert_pending!(next.poll());
-    clock.advance(Duration::from_nanos(1));
-    limiter.tick();
-    let _next = assert_ready_ok!(next.poll());
-    limiter.set_dry_run("second", true).unwrap();
-    limiter.set_dry_run("second", false).unwrap();
-    assert_eq!(limiter.deficiency(), 0);
 }
 
 #[test]

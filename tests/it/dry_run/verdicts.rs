@@ -1,13 +1,12 @@
 //! All quotas in dry run: each verdict is that of the oracle, which enforces them.
 
 use std::collections::HashMap;
-use std::task::Poll;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use tollgate::{ConsumeError, Grant, ManualClock};
+use tollgate::{Grant, ManualClock};
 
-use super::{Call, LONGEST, Made, Step, Trace, agree, leave, trace, verdict_of};
+use super::{Call, LONGEST, Made, Step, Trace, agree, leave, poll_all, trace, verdict_of};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
 use crate::oracle::{Id, Int};
@@ -75,21 +74,7 @@ fn compare(trace: &Trace) -> usize {
             Step::Settle(..) | Step::Cancel(_) => {}
         }
         limiter.tick();
-        let mut still = Vec::new();
-        for (id, verdict, mut claim) in waiting {
-            match claim.poll() {
-                Poll::Ready(Ok(grant)) => {
-                    assert!(agree(verdict_of(&grant), verdict), "{id} waited: {grant:?}, {verdict:?}");
-                    grants.push((id, grant));
-                }
-                Poll::Ready(Err(error)) => {
-                    assert!(matches!(error, ConsumeError::TimedOut { .. }), "{id}: {error}");
-                    leave(&mut oracle, now, id, verdict);
-                }
-                Poll::Pending => still.push((id, verdict, claim)),
-            }
-        }
-        waiting = still;
+        grants.extend(poll_all(&mut waiting, &mut oracle, now));
         let seen = limiter.snapshot();
         oracle.advance(now);
         let levels: Vec<Int> = seen.quotas.iter().map(|quota| quota.level.into()).collect();

@@ -5,7 +5,7 @@ use std::task::Poll;
 use proptest::prelude::*;
 use tollgate::{Bound, Grant, Limiter, ManualClock, TryAcquireError};
 
-use super::{Call, Made, Step, Trace, leave, trace, verdict_of};
+use super::{Call, Made, Step, Trace, leave, poll_all, trace, verdict_of};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
 
@@ -163,15 +163,7 @@ fn compare_verdicts(trace: &Trace) {
             _ => unreachable!("only arrivals"),
         }
         limiter.tick();
-        for (number, verdict, mut claim) in std::mem::take(&mut waiting) {
-            match claim.poll() {
-                Poll::Pending => waiting.push((number, verdict, claim)),
-                Poll::Ready(Ok(grant)) => {
-                    assert!(super::agree(verdict_of(&grant), verdict), "{id}: {grant:?}, {verdict:?}")
-                }
-                Poll::Ready(Err(_)) => leave(&mut oracle, now, number, verdict),
-            }
-        }
+        poll_all(&mut waiting, &mut oracle, now);
     }
 }
 

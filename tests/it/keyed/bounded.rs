@@ -1,6 +1,7 @@
 //! Bounded memory, which clients cannot exploit.
 
-use crate::fixture::pending;
+use super::manual;
+use crate::fixture::{SECOND, pending};
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::RandomState;
@@ -9,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, TryAcquireError};
-
-const SECOND: Duration = Duration::from_secs(1);
+use tollgate::{
+    ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, Quotas, TryAcquireError,
+};
 
 /// One token per second and a burst of two, for at most `most` keys.
 fn bounded(most: u64) -> (KeyedLimiter<u64>, ManualClock) {
@@ -52,9 +53,8 @@ fn while_all_keys_are_in_debt_new_keys_are_refused_and_none_is_reset() {
 #[test]
 fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
     // Compared with a list of the keys' debts and their ends, over random calls in all of several shards.
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(20).clock(clock.clone());
-    let keyed: KeyedLimiter<u64> = builder.shards(7).build().unwrap();
+    let (keyed, clock): (KeyedLimiter<u64>, _) =
+        manual(|it| it.quota(Quota::per_second(1).burst(2)).max_keys(20).shards(7));
     let (mut owing, mut now, mut turned_away) = (HashMap::<u64, u64>::new(), 0_u64, 0);
     let mut random = 12_345_u64;
     for _ in 0..20_000 {
@@ -84,21 +84,6 @@ fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
         assert_eq!(answer, expected, "key {key} at {now} ms");
     }
     assert!(turned_away > 1_000, "too few refusals: {turned_away}");
-}
-
-#[test]
-fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
-    let (keyed, clock) = bounded(2);
-    drop(keyed.try_acquire(&1, 2).unwrap());
-    let mut waiting = pending(keyed.consume(&1, 3));
-    for newcomer in 2..100 {
-        let _ = keyed.try_acquire(&newcomer, 1);
-        clock.advance(SECOND / 40);
-    }
-    assert!(keyed.available(&1) == 0, "a claim waits");
-    clock.advance(SECOND);
-    keyed.tick();
-    assert!(waiting.poll().is_ready());
 }
 
 #[test]
@@ -162,38 +147,8 @@ fn a_quota_of_its_own_is_never_forgotten_and_counts() {
 }
 
 #[test]
-fn a_grant_of_nothing_that_is_forgotten_keeps_no_place() {
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
-    let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
-    keyed.try_acquire(&1, 0).unwrap().forget();
-    assert!(!is_turned_away(&keyed, 2));
-    // The token granted just now was released, and the key is in debt. This grant of nothing leaves no debt.
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
-    let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
-    let mut grant = keyed.try_acquire(&1, 2).unwrap();
-    grant.settle(0);
-    grant.forget();
-    assert!(!is_turned_away(&keyed, 2));
-}
-
-#[test]
-fn a_key_with_a_reset_quota_frees_its_entry_at_once() {
-    // Packed levels of the common quota can be read for two seconds, those of the key's own quota for years. So the
-    // change sweeps.
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota_by(|_| Quota::per_second(999_999_937).burst(5)).max_keys(1);
-    let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
-    keyed.set_quota_for(&1, Quota::per_second(1).burst(5)).unwrap();
-    clock.advance(10 * SECOND);
-    keyed.reset_quota_for(&1);
-    assert!(!is_turned_away(&keyed, 2));
-}
-
-#[test]
 fn keys_without_debt_are_removed_over_time_without_a_bound() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());
-    let keyed: KeyedLimiter<u64> = builder.shards(4).build().unwrap();
+    let (keyed, clock): (KeyedLimiter<u64>, _) = manual(|it| it.quota(Quota::per_second(1).burst(2)).shards(4));
     for key in 0..100_000 {
         let _ = keyed.try_acquire(&key, 1);
         clock.advance(Duration::from_millis(1));
@@ -206,35 +161,23 @@ fn keys_without_debt_are_removed_over_time_without_a_bound() {
 }
 
 #[test]
-fn a_packed_level_is_read_correctly_after_any_time() {
-    // A rate with packed levels that wrap around every 5 hours.
-    let quota = Quota::per_second(1_000_003).burst(10_000);
-    for pause in [1, 3_600, 4 * 3_600, 5 * 3_600, 6 * 3_600, 86_400, 8 * 365 * 86_400_u64] {
-        let clock = ManualClock::new();
-        let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap();
-        drop(keyed.try_acquire(&"a", 10_000).unwrap());
-        // A debt that takes just as long.
-        let mut grant = keyed.try_acquire(&"b", 1).unwrap();
-        grant.settle(1_000_003 * pause + 10_000);
-        clock.advance(Duration::from_secs(pause));
-        assert_eq!(keyed.available(&"a"), 10_000, "after {pause} s");
-        assert!(keyed.try_acquire(&"a", 10_001).is_err());
-        assert_eq!((keyed.available(&"b"), keyed.deficiency(&"b")), (0, 0), "after {pause} s");
-        clock.advance(Duration::from_nanos(1_000));
-        assert_eq!(keyed.available(&"b"), 1, "after {pause} s");
-    }
-}
-
-#[test]
 fn invalid_configurations_are_errors() {
-    let build = |quota| KeyedLimiter::<u8>::builder().quota(quota).build().map(drop);
     assert_eq!(KeyedLimiter::<u8>::builder().build().map(drop), Err(ConfigError::NoQuota));
-    assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
-    assert_eq!(
-        build(Quota::per_second(5).initial(2)),
-        Err(ConfigError::KeyedInitial { quota: 0, quota_name: None, initial: 2, burst: 5 })
-    );
-    assert_eq!(build(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0, quota_name: None }));
+    let good = Quota::per_second(1);
+    for (quota, quota_name) in [(0, None), (1, None), (1, Some("day"))] {
+        let error = |bad| {
+            let quotas = match quota_name {
+                Some(name) => Quotas::from([("second", good), (name, bad)]),
+                None if quota == 0 => Quotas::from(bad),
+                None => Quotas::from([good, bad]),
+            };
+            KeyedLimiter::<u8>::new(quotas).map(drop)
+        };
+        assert_eq!(error(Quota::manual(5)), Err(ConfigError::KeyedManual { quota, quota_name }));
+        let expected = ConfigError::KeyedInitial { quota, quota_name, initial: 2, burst: 5 };
+        assert_eq!(error(Quota::per_second(5).initial(2)), Err(expected));
+        assert_eq!(error(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota, quota_name }));
+    }
     let none = KeyedLimiter::<u8>::builder().quota(Quota::per_second(1)).max_keys(0).build().map(drop);
     assert_eq!(none, Err(ConfigError::NoKeys));
     let keyed = KeyedLimiter::<u8>::new(Quota::per_second(1)).unwrap();
@@ -244,9 +187,7 @@ fn invalid_configurations_are_errors() {
 
 #[test]
 fn every_key_in_memory_is_listed_once_with_its_tokens() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).shards(3);
-    let keyed = builder.max_in_flight(4).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(5)).shards(3).max_in_flight(4));
     let held: Vec<_> = (0..50_u64).map(|key| keyed.try_acquire(Box::leak(Box::new(key)), key % 5).unwrap()).collect();
     keyed.set_quota_for(&100, Quota::per_second(1).burst(9)).unwrap();
     let waiting = pending(keyed.consume(&49, 3));

@@ -1,6 +1,7 @@
 //! The entries of a bounded map, over random calls of every kind: a key that is refused would also be refused if a
 //! sweep of the whole map had just run.
 
+use super::idle_levels::Dice;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -9,16 +10,6 @@ use tollgate::{KeyedConsume, KeyedGrant, KeyedLimiter, ManualClock, Quota, Quota
 const KEYS: u64 = 5;
 
 static ALL: [u64; KEYS as usize] = [0, 1, 2, 3, 4];
-
-/// Random numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 /// Quotas with packed levels that can be read for years, others for two seconds, some that have none, and some with
 /// steps.

@@ -1,5 +1,6 @@
 //! Clocks that step back, and clocks that panic.
 
+use super::manual;
 use crate::fixture::pending;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,8 +19,7 @@ const FAST: Quota = Quota::per_second(999_999_937).burst(10_000);
 /// A map of one shard. A waiter of `b` has seen a time that is `ahead`, and is gone. The table of packed levels is as
 /// full as it may be before it is swept.
 fn after_a_step_back(quota: Quota, ahead: Duration, back: Duration) -> KeyedLimiter<&'static str> {
-    let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(quota).shards(1));
     clock.advance(seconds(5));
     drop(keyed.try_acquire(&"b", quota.capacity()).unwrap());
     let waiting = pending(keyed.consume(&"b", 1 << 40));
@@ -55,9 +55,7 @@ fn a_new_key_after_a_large_step_back_is_not_in_debt() {
 /// No time passes while a clock catches up, and the time that passed before is not undone.
 #[test]
 fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
-    let keyed = builder.build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1)).max_keys(1));
     drop(keyed.try_acquire(&"a", 1).unwrap());
     clock.advance(seconds(3_600));
     assert_eq!(keyed.available(&"b"), 1);

@@ -1,12 +1,12 @@
 //! Executes a history on a keyed limiter, with a manual clock and without a runtime, and returns the result of each op.
 
 use crate::oracle::conversions::{nanoseconds, not_acquired, not_consumed, quota, seen_result, signed, unsigned};
+use crate::oracle::executor::{RecordingWaker, Woken};
 use crate::oracle::model::{END, Seen};
 use crate::oracle::ops::{Op, Place, Setup};
 use crate::oracle::{Answer, Id, Int};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, ManualClock};
 
 pub(crate) type Key = u8;
@@ -25,18 +25,6 @@ static KEYS: [Key; 256] = {
     keys
 };
 
-/// A waker that records which claims were woken, in order.
-struct RecordingWaker {
-    id: Id,
-    woken: Arc<Mutex<Vec<Id>>>,
-}
-
-impl Wake for RecordingWaker {
-    fn wake(self: Arc<Self>) {
-        self.woken.lock().unwrap().push(self.id);
-    }
-}
-
 struct Live<'a> {
     id: Id,
     future: Pin<Box<dyn Future<Output = Answered<'a>> + 'a>>,
@@ -48,7 +36,7 @@ struct Live<'a> {
 struct KeyState<'a> {
     futures: Vec<Live<'a>>,
     grants: Vec<Grant<'a>>,
-    woken: Arc<Mutex<Vec<Id>>>,
+    woken: Woken,
     next: Id,
 }
 
@@ -155,7 +143,7 @@ impl<'a> Executor<'a> {
         let KeyState { futures, woken, .. } = &mut self.keys[usize::from(key)];
         let live = &mut futures[place];
         live.polled = true;
-        let waker = Arc::new(RecordingWaker { id: live.id, woken: woken.clone() });
+        let waker = RecordingWaker::new(live.id, woken, None);
         live.future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)))
     }
 

@@ -1,11 +1,9 @@
 //! The limiter of a key as a value: joint claims over keys of several keyed limiters.
 
-use crate::fixture::pending;
-use std::time::Duration;
+use super::manual;
+use crate::fixture::{SECOND, pending};
 use tokio_test::{assert_pending, assert_ready, task};
 use tollgate::{Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, join, try_join};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn keyed(clock: &ManualClock, quotas: impl Into<tollgate::Quotas>) -> KeyedLimiter<u8> {
     KeyedLimiter::builder().quotas(quotas).clock(clock.clone()).build().unwrap()
@@ -65,9 +63,7 @@ fn a_dropped_joint_claim_leaves_the_keys_unchanged_and_they_are_removed() {
 
 #[test]
 fn a_key_with_a_dropped_handle_frees_its_entry_within_a_second() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
-    let keyed: KeyedLimiter<u8> = builder.build().unwrap();
+    let (keyed, clock): (KeyedLimiter<u8>, _) = manual(|it| it.quota(Quota::per_second(1)).max_keys(1));
     let handle = keyed.limiter(&1).unwrap();
     assert_eq!(keyed.limiter(&2).err(), Some(ConfigError::TooManyKeys { most: 1 }));
     clock.advance(SECOND);

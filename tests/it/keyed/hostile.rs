@@ -1,9 +1,10 @@
 //! Hostile keys and hashers.
 
+use super::manual;
 use crate::fixture::pending;
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
@@ -23,9 +24,9 @@ impl Hasher for Nothing {
 
 #[test]
 fn keys_that_all_collide_are_kept_apart() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(500).clock(clock.clone());
-    let keyed = builder.hasher(BuildHasherDefault::<Nothing>::default()).build().unwrap();
+    let (keyed, clock) = manual(|it| {
+        it.quota(Quota::per_second(1).burst(2)).max_keys(500).hasher(BuildHasherDefault::<Nothing>::default())
+    });
     let keys: Vec<u32> = (0..500).collect();
     for key in &keys {
         drop(keyed.try_acquire(key, 1 + u64::from(key % 2)).unwrap());
@@ -72,17 +73,18 @@ thread_local! {
     static CALLS_LEFT: Cell<i64> = const { Cell::new(-1) };
 }
 
+/// None of these panics is printed: they are intended.
 fn count_call() {
     let left = CALLS_LEFT.get();
     if left == 0 {
-        panic!("a key panics on purpose");
+        resume_unwind(Box::new("a key panics on purpose"));
     }
     CALLS_LEFT.set(left - 1);
 }
 
 /// A key that can panic in each of its methods.
 #[derive(Debug)]
-struct PanickingKey(u32);
+pub(crate) struct PanickingKey(pub(crate) u32);
 
 impl Hash for PanickingKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
@@ -117,7 +119,7 @@ impl Drop for PanickingKey {
 
 /// Repeats `act`, which panics after one more call of the keys' methods each time, until it succeeds. Returns how often
 /// it panicked.
-fn panic_at_each_call(act: impl Fn()) -> i64 {
+pub(crate) fn panic_at_each_call(act: impl Fn()) -> i64 {
     for calls in 0.. {
         CALLS_LEFT.set(calls);
         let succeeded = catch_unwind(AssertUnwindSafe(&act)).is_ok();
@@ -141,7 +143,6 @@ fn unchanged_by_panics(builder: KeyedBuilder<PanickingKey>) {
     let clock = ManualClock::new();
     // One shard, so that all keys interfere with each other, and tables are rebuilt with all of them.
     let keyed: KeyedLimiter<PanickingKey> = builder.clock(clock.clone()).shards(1).build().unwrap();
-    std::panic::set_hook(Box::new(|_| {}));
     let mut harmed = 0;
     for number in 0..300 {
         let key = PanickingKey(number);
@@ -150,7 +151,6 @@ fn unchanged_by_panics(builder: KeyedBuilder<PanickingKey>) {
         harmed += panic_at_each_call(|| _ = keyed.available(&key));
         harmed += panic_at_each_call(|| _ = keyed.estimate(&key, 1));
     }
-    drop(std::panic::take_hook());
     assert!(harmed > 1_000, "keys panicked only {harmed} times");
     assert_eq!(keyed.snapshot().keys, 300, "a key was lost or is there twice");
     assert!((0..300).all(|number| keyed.available(&PanickingKey(number)) == 2), "each took one token");
@@ -158,10 +158,8 @@ fn unchanged_by_panics(builder: KeyedBuilder<PanickingKey>) {
 
 #[test]
 fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consistent() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
-    let keyed: KeyedLimiter<PanickingKey> = builder.max_keys(200).build().unwrap();
-    std::panic::set_hook(Box::new(|_| {}));
+    let (keyed, clock): (KeyedLimiter<PanickingKey>, _) =
+        manual(|it| it.quota(Quota::per_second(1).burst(3)).shards(1).max_keys(200));
     for number in 0..100 {
         let key = PanickingKey(number);
         drop(keyed.try_acquire(&key, 3).unwrap());
@@ -172,14 +170,11 @@ fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consiste
     panic_at_each_call(|| keyed.set_quota(Quota::per_second(2).burst(6)).unwrap());
     panic_at_each_call(|| keyed.set_quota_for(&PanickingKey(5), Quota::per_second(4).burst(8)).unwrap());
     panic_at_each_call(|| keyed.reset_quota_for(&PanickingKey(5)));
-    drop(std::panic::take_hook());
     assert!((0..100).all(|number| keyed.available(&PanickingKey(number)) == 0), "a key was reset");
     clock.advance(Duration::from_secs(1));
     assert!((0..100).all(|number| keyed.available(&PanickingKey(number)) == 2), "the quota is two per second now");
     clock.advance(Duration::from_secs(2));
-    std::panic::set_hook(Box::new(|_| {}));
     panic_at_each_call(|| keyed.tick());
-    drop(std::panic::take_hook());
     assert_eq!(keyed.snapshot().keys, 0);
     // The bound still counts correctly.
     let newcomers: Vec<PanickingKey> = (1_000..1_201).map(PanickingKey).collect();
@@ -192,13 +187,13 @@ thread_local! {
 
 /// A key that counts its clones. The clones panic when they are dropped.
 #[derive(Debug)]
-struct Clinging {
-    number: u32,
+pub(crate) struct Clinging {
+    pub(crate) number: u32,
     is_clone: bool,
 }
 
 impl Clinging {
-    fn new(number: u32) -> Self {
+    pub(crate) fn new(number: u32) -> Self {
         Self { number, is_clone: false }
     }
 }
@@ -227,17 +222,14 @@ impl Clone for Clinging {
 impl Drop for Clinging {
     fn drop(&mut self) {
         if self.is_clone {
-            // Not `panic!`: the panic is intended, and its message would only clutter the output.
-            std::panic::resume_unwind(Box::new("a key panics when it is dropped"));
+            resume_unwind(Box::new("a key panics when it is dropped"));
         }
     }
 }
 
 #[test]
 fn keys_that_panic_when_they_are_removed_do_so_one_by_one() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
-    let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
+    let (keyed, clock): (KeyedLimiter<Clinging>, _) = manual(|it| it.quota(Quota::per_second(1)).shards(1));
     for number in 0..10 {
         drop(keyed.try_acquire(&Clinging::new(number), 1).unwrap());
     }
@@ -324,7 +316,7 @@ struct Spiteful(Clinging);
 impl Clone for Spiteful {
     fn clone(&self) -> Self {
         if !IS_CLONED.get() {
-            std::panic::resume_unwind(Box::new("a key panics when it is cloned"));
+            resume_unwind(Box::new("a key panics when it is cloned"));
         }
         Self(self.0.clone())
     }
@@ -333,9 +325,7 @@ impl Clone for Spiteful {
 /// Keys that panic when they are removed during the panic of another key do not abort the process.
 #[test]
 fn keys_that_panic_when_removed_do_not_abort_during_another_panic() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
-    let keyed: KeyedLimiter<Spiteful> = builder.build().unwrap();
+    let (keyed, clock): (KeyedLimiter<Spiteful>, _) = manual(|it| it.quota(Quota::per_second(1)).shards(1));
     let key = |number| Spiteful(Clinging::new(number));
     // As many as the bound allows.
     for number in 0..6 {

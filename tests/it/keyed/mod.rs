@@ -6,7 +6,7 @@ mod clocks;
 mod executor;
 mod handles;
 mod histories;
-mod hostile;
+pub(crate) mod hostile;
 mod idle_levels;
 mod incremental_work;
 mod large;
@@ -19,3 +19,14 @@ mod several;
 mod storm;
 mod top_keys;
 mod waiting;
+
+use std::hash::{BuildHasher, Hash};
+use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock};
+
+/// A keyed limiter on a clock that is moved by hand.
+fn manual<K: Clone + Eq + Hash + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static>(
+    change: impl FnOnce(KeyedBuilder<K>) -> KeyedBuilder<K, S>,
+) -> (KeyedLimiter<K, S>, ManualClock) {
+    let clock = ManualClock::new();
+    (change(KeyedLimiter::builder().clock(clock.clone())).build().unwrap(), clock)
+}

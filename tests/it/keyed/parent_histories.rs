@@ -5,6 +5,7 @@
 //! To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::parent_histories`.
 
 use super::parent_model::{Id, ParentModel, Rule};
+use crate::fixture::NANO;
 use crate::oracle::ops::config;
 use proptest::prelude::*;
 use std::task::Poll;
@@ -14,8 +15,6 @@ use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quo
 
 const KEYS: usize = 3;
 static NAMES: [u8; KEYS] = [0, 1, 2];
-const NANO: Duration = Duration::from_nanos(1);
-
 type Seen<'a> = Result<Held<'a>, ConsumeError>;
 type Future<'a> = std::pin::Pin<Box<dyn std::future::Future<Output = Seen<'a>> + 'a>>;
 

@@ -1,18 +1,16 @@
 //! Threads on a few keys that change between packed levels and live entries all the time: every token is accounted for.
 
+use crate::fixture::MILLI;
 use futures::FutureExt;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
 const THREADS: usize = 4;
 const KEYS: u64 = 3;
 const CALLS: u64 = 20_000;
 const BURST: u64 = 30_000;
-const MILLI: Duration = Duration::from_millis(1);
-
 /// Runs the threads; the clock moves by a millisecond for every `every` calls. Returns the tokens granted to each key,
 /// and the milliseconds passed.
 fn storm(keyed: &KeyedLimiter<u64>, clock: &ManualClock, every: u64) -> (Vec<u64>, u64) {

@@ -1,5 +1,7 @@
 //! The keys with the most grants, refusals and waits.
 
+use super::manual;
+use crate::fixture::SECOND;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -7,8 +9,6 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 use tokio_test::task::spawn;
 use tollgate::{ConfigError, KeyedLimiter, ManualClock, Quota, TopKey};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Hashes without a random seed.
 type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -91,9 +91,7 @@ fn the_keys_with_the_most_tokens_are_found() {
 
 #[test]
 fn tokens_refusals_and_waits_are_counted_however_a_key_is_stored() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
-    let keyed = builder.top(60 * SECOND).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(10)).top(60 * SECOND));
     let _ = keyed.try_acquire(&1, 4).unwrap(); // new
     let _ = keyed.try_acquire(&1, 3).unwrap(); // in memory
     assert!(keyed.try_acquire(&1, 9).is_err());

@@ -1,6 +1,7 @@
 //! Waiting: one background task for all keys, whatever happens to the runtimes.
 
-use crate::fixture::{PanickingWaker, pending};
+use super::manual;
+use crate::fixture::{MILLI, PanickingWaker, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -9,33 +10,10 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::time::Instant;
 use tokio_test::task;
-use tollgate::{ConsumeError, KeyedLimiter, ManualClock, Quota};
-
-const MILLI: Duration = Duration::from_millis(1);
+use tollgate::{ConsumeError, KeyedLimiter, Quota};
 
 fn runtime() -> tokio::runtime::Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_key_is_served_in_its_order_at_its_instants() {
-    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
-    let start = Instant::now();
-    let mut tasks = Vec::new();
-    for turn in 0..5_u32 {
-        for key in 0..100_u32 {
-            let claim = keyed.clone().consume_owned(key, 1);
-            tasks.push(tokio::spawn(async move {
-                drop(claim.await.unwrap());
-                (key, turn, start.elapsed())
-            }));
-            tokio::task::yield_now().await;
-        }
-    }
-    for task in tasks {
-        let (key, turn, after) = task.await.unwrap();
-        assert_eq!(after, turn * 100 * MILLI, "turn {turn} of key {key}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,9 +76,7 @@ fn the_background_task_yields_after_some_grants_of_one_key() {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(10_000)).clock(clock.clone());
-    let keyed: KeyedLimiter<u32> = builder.build().unwrap();
+    let (keyed, clock): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1).burst(10_000)));
     let runtime = runtime();
     let _here = runtime.enter();
     let mut replenisher = pending(keyed.replenisher());
@@ -163,28 +139,6 @@ async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
         let expected = if key == 7 { 600 * MILLI } else { 550 * MILLI };
         assert_eq!(task.await.unwrap(), expected, "key {key}");
     }
-}
-
-#[tokio::test]
-async fn closing_refuses_the_waiters_of_all_keys() {
-    let keyed = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
-    let claims = (0..50_u32).map(|key| {
-        let keyed = keyed.clone();
-        async move {
-            drop(keyed.consume(&key, 1).await.unwrap());
-            keyed.consume(&key, 1).await.map(drop)
-        }
-    });
-    let tasks: Vec<_> = claims.map(tokio::spawn).collect();
-    while keyed.snapshot().keys_waiting < 50 {
-        tokio::task::yield_now().await;
-    }
-    keyed.close();
-    for task in tasks {
-        assert_eq!(task.await.unwrap(), Err(ConsumeError::Closed));
-    }
-    assert_eq!(keyed.consume(&99, 1).await.map(drop), Err(ConsumeError::Closed));
-    assert!(keyed.snapshot().closed);
 }
 
 #[test]
@@ -270,8 +224,7 @@ fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
 
 #[test]
 fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
-    let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
     let timers = runtime();
     let _inside = timers.enter();
     let mut by_hand = Box::pin(keyed.replenisher());
@@ -290,8 +243,7 @@ fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
 
 #[test]
 fn an_unpolled_replenisher_keeps_no_live_entries_in_memory() {
-    let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
     let mut kept = Box::pin(keyed.replenisher());
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     for key in 0..5_000_u32 {
@@ -337,8 +289,7 @@ fn futures_and_grants_can_be_spawned_and_shared() {
 
 #[test]
 fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
-    let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
     let timers = runtime();
     let _inside = timers.enter();
     drop(keyed.try_acquire(&1, 1).unwrap());
@@ -354,9 +305,7 @@ fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
 
 #[tokio::test(start_paused = true)]
 async fn steps_during_a_wait_are_counted_from_the_origin_too() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
-    let keyed = builder.build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(5)));
     drop(keyed.try_acquire(&1, 5).unwrap());
     let mut waiting = pending(keyed.consume(&1, 1));
     clock.advance(250 * MILLI);
@@ -370,8 +319,7 @@ async fn steps_during_a_wait_are_counted_from_the_origin_too() {
 
 #[test]
 fn try_now_grants_what_a_key_has_and_otherwise_does_nothing() {
-    let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(3)).clock(clock.clone()).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(10).burst(3)));
     drop(keyed.try_acquire(&1, 1).unwrap());
     assert_eq!(keyed.consume(&1, 1).try_now().unwrap().remaining(), 1);
     let before = keyed.snapshot();

@@ -7,8 +7,7 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, ManualClock, Quota, Share};
 
-use super::TestRecorder;
-use super::recorder::Values;
+use super::{TestRecorder, Values, scrape};
 use crate::observed_events::{MILLI, built};
 
 /// A token each millisecond, from an empty bucket.
@@ -69,11 +68,10 @@ fn a_class_is_counted_under_its_path() {
 
 #[test]
 fn a_class_that_is_made_again_continues_its_series() {
-    let (recorder, (limiter, clock)) = (TestRecorder::new(), divided());
+    let (limiter, clock) = divided();
     let meter = Meter::new("api", &limiter).unwrap();
     let served = |expected| {
-        with_local_recorder(&recorder.inner, || meter.publish());
-        assert_eq!(recorder.read().counter("class_served_total{key=api,class=a}"), expected);
+        assert_eq!(scrape(|| meter.publish()).counter("class_served_total{key=api,class=a}"), expected);
     };
     for round in 1..=3 {
         let class = limiter.class("a", Share::weight(1)).unwrap();
@@ -90,8 +88,7 @@ fn a_class_that_is_made_again_continues_its_series() {
         assert!(class.try_acquire(1).is_err());
     }
     served(15);
-    with_local_recorder(&recorder.inner, || meter.publish());
-    assert_eq!(recorder.read().counter("class_refusals_total{key=api,class=a}"), 3);
+    assert_eq!(scrape(|| meter.publish()).counter("class_refusals_total{key=api,class=a}"), 3);
 }
 
 #[test]
@@ -124,8 +121,7 @@ fn a_meter_names_64_classes_and_adds_up_the_others() {
 
 #[test]
 fn a_limiter_without_classes_has_no_such_series() {
-    let recorder = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_second(100)).unwrap();
-    with_local_recorder(&recorder.inner, || Meter::new("api", &limiter).unwrap().publish());
-    assert!(recorder.read().0.keys().all(|series| !series.contains("class")));
+    let values = scrape(|| Meter::new("api", &limiter).unwrap().publish());
+    assert!(values.0.keys().all(|series| !series.contains("class")));
 }

@@ -5,17 +5,16 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use metrics::with_local_recorder;
 use tokio_test::{assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
-use super::TestRecorder;
+use super::scrape;
 use crate::observed_events::{MILLI, built, by_hand};
 
 #[test]
 fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
-    let (recorder, (limiter, clock)) = (TestRecorder::new(), by_hand(10));
+    let (limiter, clock) = by_hand(10);
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(3).unwrap();
     let _ = limiter.try_acquire(7).unwrap();
@@ -25,8 +24,7 @@ fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
     assert!(limiter.try_acquire(5).is_err());
     assert!(limiter.try_acquire(11).is_err(), "more than the burst: never granted");
 
-    with_local_recorder(&recorder.inner, || meter.publish());
-    let values = recorder.read();
+    let values = scrape(|| meter.publish());
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
     assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 7);
     assert_eq!(values.counter("refunded_total{key=api}"), 1);
@@ -36,9 +34,8 @@ fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
 /// A series that appears only with its first refusal would have no rate for it.
 #[test]
 fn every_reason_is_there_from_the_first_scrape_on() {
-    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(10));
-    with_local_recorder(&recorder.inner, || Meter::new("api", &limiter).unwrap().publish());
-    let values = recorder.read();
+    let (limiter, _clock) = by_hand(10);
+    let values = scrape(|| Meter::new("api", &limiter).unwrap().publish());
     assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 0);
     let reasons = values.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
     assert_eq!(reasons.count(), 16);
@@ -47,14 +44,11 @@ fn every_reason_is_there_from_the_first_scrape_on() {
 
 #[test]
 fn each_refusal_is_counted_once_and_under_its_own_reason() {
-    let (recorder, (limiter, clock)) = (
-        TestRecorder::new(),
-        built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12).max_waiting(1)),
-    );
+    let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(10));
+    let (limiter, clock) = built(builder.max_in_flight(12).max_waiting(1));
     let meter = Meter::new("api", &limiter).unwrap();
     let refusals = |expected: &[(&str, u64)]| {
-        with_local_recorder(&recorder.inner, || meter.publish());
-        assert_eq!(recorder.read().refusals(), expected);
+        assert_eq!(scrape(|| meter.publish()).refusals(), expected);
     };
     let in_flight = limiter.try_acquire(10).unwrap();
     assert!(limiter.try_acquire(1).is_err());
@@ -98,25 +92,22 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
         ("too_large", 2),
         ("too_late", 1),
     ]);
-    with_local_recorder(&recorder.inner, || meter.publish());
     // 1 and 3; 1; 1, 1, 1; 2 and 1. Costs that no wait would help are left out.
-    assert_eq!(recorder.read().counter("acquire_total{key=api,result=deny}"), 11);
+    assert_eq!(scrape(|| meter.publish()).counter("acquire_total{key=api,result=deny}"), 11);
 }
 
 #[test]
 fn a_claim_refused_for_lack_of_a_runtime_is_counted() {
-    let recorder = TestRecorder::new();
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     let _ = limiter.try_acquire(1).unwrap();
     assert_ready_err!(spawn(limiter.consume(1)).poll());
-    with_local_recorder(&recorder.inner, || meter.publish());
-    assert_eq!(recorder.read().refusals(), [("no_runtime", 1)]);
+    assert_eq!(scrape(|| meter.publish()).refusals(), [("no_runtime", 1)]);
 }
 
 #[test]
 fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
-    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(1));
+    let (limiter, _clock) = by_hand(1);
     let _ = limiter.try_acquire(1).unwrap();
     assert!(limiter.try_acquire(1).is_err(), "refusals are not counted yet");
     let meter = Meter::new("api", &limiter).unwrap();
@@ -126,8 +117,7 @@ fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
     let clone = meter.clone();
     drop(meter);
     assert!(limiter.try_acquire(1).is_err());
-    with_local_recorder(&recorder.inner, || clone.publish());
-    let values = recorder.read();
+    let values = scrape(|| clone.publish());
     assert_eq!((values.counter("acquire_total{key=api,result=allow}"), values.refusals()), (1, vec![("quota", 2)]));
     // It continues to count when no meter is left, and a second set of counters cannot be started.
     drop(clone);
@@ -136,7 +126,6 @@ fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
 
 #[test]
 fn joint_claims_are_refused_by_the_limiter_that_refused() {
-    let recorder = TestRecorder::new();
     let ((first, _), (second, _)) = (by_hand(5), by_hand(2));
     let meters = [Meter::new("first", &first).unwrap(), Meter::new("second", &second).unwrap()];
     assert!(try_join([(&first, 2), (&second, 3)]).is_err());
@@ -144,8 +133,7 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
     assert!(try_join([(&first, 2), (&second, 1)]).is_err());
     second.close();
     assert_ready_err!(spawn(join([(&first, 1), (&second, 1)])).poll());
-    with_local_recorder(&recorder.inner, || meters.iter().for_each(Meter::publish));
-    let values = recorder.read();
+    let values = scrape(|| meters.iter().for_each(Meter::publish));
     assert_eq!(values.counter("acquire_total{key=first,result=allow}"), 2);
     assert_eq!(values.counter("refusals_total{key=second,reason=too_large}"), 1);
     assert_eq!(values.counter("refusals_total{key=second,reason=quota}"), 1);
@@ -162,7 +150,7 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
 fn every_call_of_every_thread_is_counted() {
     const THREADS: u64 = 16;
     const CALLS: u64 = 2_000;
-    let (recorder, (limiter, _clock)) = (TestRecorder::new(), by_hand(5_000));
+    let (limiter, _clock) = by_hand(5_000);
     let meter = Meter::new("api", &limiter).unwrap();
     let together = Barrier::new(THREADS as usize);
     let granted: u64 = thread::scope(|scope| {
@@ -173,8 +161,7 @@ fn every_call_of_every_thread_is_counted() {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    with_local_recorder(&recorder.inner, || meter.publish());
-    let values = recorder.read();
+    let values = scrape(|| meter.publish());
     assert_eq!(granted, 5_000);
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), granted);
     assert_eq!(values.counter("acquire_total{key=api,result=deny}"), THREADS * CALLS - granted);
@@ -195,9 +182,7 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
         });
         let (mut allowed, mut denied) = (0, 0);
         while !asking.is_finished() {
-            let recorder = TestRecorder::new();
-            with_local_recorder(&recorder.inner, || meter.publish());
-            let values = recorder.read();
+            let values = scrape(|| meter.publish());
             let now = |result| values.counter(&format!("acquire_total{{key=api,result={result}}}"));
             assert!(now("allow") >= allowed && now("deny") >= denied);
             (allowed, denied) = (now("allow"), now("deny"));
@@ -208,7 +193,6 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
 
 #[test]
 fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
-    let recorder = TestRecorder::new();
     let day = Duration::from_secs(86_400);
     let mut builder = Limiter::builder().quota_named("second", Quota::manual(3)).quota(Quota::new(5, day));
     for _ in 0..8 {
@@ -224,8 +208,7 @@ fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
     limiter.set_quota(1, Quota::new(90, day)).unwrap();
     limiter.pause_for(day);
     assert!(limiter.try_acquire(1).is_err(), "refused by no quota");
-    with_local_recorder(&recorder.inner, || meter.publish());
-    let values = recorder.read();
+    let values = scrape(|| meter.publish());
     let refusals = |quota: &str| values.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
     assert_eq!(["second", "1", "2", "7", "(others)"].map(refusals), [1, 2, 0, 0, 0]);
     assert_eq!(values.counter("refusals_total{key=api,reason=quota}"), 3);

@@ -1,12 +1,12 @@
 //! Keyed limiters: the sums over all keys, and no more single keys than were requested.
 
 use crate::fixture::pending;
-use metrics::{set_default_local_recorder, with_local_recorder};
+use metrics::with_local_recorder;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
-use super::{TestRecorder, Values};
+use super::{TestRecorder, scrape};
 use crate::observed_events::{MILLI, by_hand};
 
 /// A token each millisecond for each key, 3 at once.
@@ -14,12 +14,6 @@ fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedL
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
     (change(builder).build().unwrap(), clock)
-}
-
-fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Values {
-    let recorder = TestRecorder::new();
-    with_local_recorder(&recorder.inner, || meter.publish());
-    recorder.read()
 }
 
 /// Whether a key is a packed level or a live entry, and whether either of them, the map or the queue refused.
@@ -35,7 +29,7 @@ fn each_refusal_of_any_key_is_counted_once() {
     assert_ready_err!(spawn(users.consume(&1, 2).within(MILLI)).poll());
     assert!(users.blocking_consume(&1, 1 << 60).is_err());
     let expected = [("quota", 1), ("too_large", 2), ("too_late", 1), ("too_many_keys", 2)];
-    assert_eq!(scrape(&meter).refusals(), expected);
+    assert_eq!(scrape(|| meter.publish()).refusals(), expected);
 
     let mut waiting = pending(users.consume(&1, 2));
     assert!(users.try_acquire(&1, 1).is_err());
@@ -47,7 +41,7 @@ fn each_refusal_of_any_key_is_counted_once() {
     assert!(users.try_acquire(&1, 1).is_err());
     assert!(users.try_acquire(&2, 1).is_err());
     clock.advance(MILLI);
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     let expected = [
         ("closed", 3),
         ("queue", 1),
@@ -75,7 +69,7 @@ fn waits_of_all_keys_are_in_one_histogram() {
         assert_pending!(second.poll());
         assert_pending!(left.poll());
         assert_pending!(late.poll());
-        let values = scrape(&meter);
+        let values = scrape(|| meter.publish());
         assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (4.0, 8.0));
         assert_eq!((values.gauge("keys{key=api}"), values.gauge("keys_waiting{key=api}")), (2.0, 2.0));
         clock.advance(2 * MILLI);
@@ -86,22 +80,7 @@ fn waits_of_all_keys_are_in_one_histogram() {
     let values = recorder.read();
     assert_eq!((values.waits("allow"), values.waits("left")), (vec![2_000_000; 3], vec![2_000_000]));
     assert_eq!(values.0.len(), 2, "two ways to end: {values:#?}");
-    assert_eq!(scrape(&meter).refusals(), []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_paused_time_each_key_waits_by_itself() {
-    let recorder = TestRecorder::new();
-    let _here = set_default_local_recorder(&recorder.inner);
-    let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
-    let _meter = Meter::new("api", &users).unwrap();
-    let keys = [1, 1, 2, 1, 2];
-    for grant in futures::future::join_all(keys.iter().map(|key| users.consume(key, 1))).await {
-        let _ = grant.unwrap();
-    }
-    let mut waits = recorder.read().waits("allow");
-    waits.sort_unstable();
-    assert_eq!(waits, [10_000_000, 10_000_000, 20_000_000]);
+    assert_eq!(scrape(|| meter.publish()).refusals(), []);
 }
 
 #[test]
@@ -109,7 +88,7 @@ fn in_flight_tokens_of_all_keys_are_one_number() {
     let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
     let meter = Meter::new("api", &users).unwrap();
     let _in_flight = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
-    assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
+    assert_eq!(scrape(|| meter.publish()).gauge("in_flight_tokens{key=api}"), 4.0);
 }
 
 /// Whether a packed level or a live entry refuses, and whether at once, as too late, or for good.
@@ -117,7 +96,8 @@ fn in_flight_tokens_of_all_keys_are_one_number() {
 fn refusals_are_counted_by_the_name_of_the_quota() {
     let (users, _clock) = keyed(|builder| builder.quota_named("day", Quota::per_day(2)));
     let meter = Meter::new("api", &users).unwrap();
-    let of = |quota: &str| scrape(&meter).counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    let of =
+        |quota: &str| scrape(|| meter.publish()).counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
     assert!(users.try_acquire(&1, 3).is_err(), "more than a day has");
     assert_eq!(of("day"), 1);
     let _ = users.try_acquire(&1, 2).unwrap();
@@ -150,9 +130,12 @@ fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {
     let meter = Meter::new("api", &users).unwrap();
     let refuse = |user: u64| assert!(users.try_acquire(&user, 2).is_err());
     refuse(0);
-    assert!(!scrape(&meter).0.keys().any(|series| series.contains("quota=")), "there is one quota, without a name");
+    assert!(
+        !scrape(|| meter.publish()).0.keys().any(|series| series.contains("quota=")),
+        "there is one quota, without a name"
+    );
     (1..12).for_each(refuse);
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     let counted = |quota: &str| values.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
     assert_eq!(counted("0"), 1);
     assert_eq!([1, 7].map(|user| counted(&format!("metrics/keyed.rs: {user}"))), [1, 1]);
@@ -161,7 +144,7 @@ fn quotas_of_keys_are_told_apart_by_name_and_at_most_eight_of_them() {
 
 /// The tokens granted and refunded, as scraped.
 fn turnover(meter: &Meter<KeyedLimiter<u64>>) -> (u64, u64) {
-    let values = scrape(meter);
+    let values = scrape(|| meter.publish());
     (values.counter("acquire_total{key=api,result=allow}"), values.counter("refunded_total{key=api}"))
 }
 
@@ -242,7 +225,7 @@ fn no_key_is_named_unless_requested() {
     for user in 0..100 {
         assert!(users.try_acquire(&user, 4).is_err());
     }
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert!(!values.0.keys().any(|series| series.contains("name=")), "{values:#?}");
     assert_eq!(values.refusals(), [("too_large", 100)]);
 }
@@ -253,14 +236,14 @@ fn the_most_refused_keys_are_named_and_absent_later() {
     let meter = Meter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
     let _ = users.try_acquire(&7, 2).unwrap();
     (0..5).for_each(|_| assert!(users.try_acquire(&7, 2).is_err()));
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!(values.gauge("key_refusals{key=api,name=user 7}"), 5.0);
     assert_eq!(values.gauge("key_tokens{key=api,name=user 7}"), 1.0);
     assert_eq!(values.gauge("key_refusals{key=api,name=(others)}"), 0.0);
     for round in 0..50 {
         (100..120).for_each(|user| assert!(users.try_acquire(&(user + round % 2), 4).is_err()));
     }
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!(values.gauge("key_refusals{key=api,name=user 7}"), 0.0);
     assert!(values.get("key_tokens{key=api,name=user 7}").is_none());
 }

@@ -1,25 +1,18 @@
 //! The values that a scrape reads from the limiter.
 
 use crate::fixture::pending;
-use metrics::with_local_recorder;
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota};
 
-use super::{TestRecorder, Values};
+use super::scrape;
 use crate::observed_events::{MILLI, built, by_hand};
-
-fn scrape(meter: &Meter) -> Values {
-    let recorder = TestRecorder::new();
-    with_local_recorder(&recorder.inner, || meter.publish());
-    recorder.read()
-}
 
 #[test]
 fn tokens_and_debt_are_the_two_sides_of_the_level() {
     let (limiter, clock) = by_hand(10);
     let meter = Meter::new("api", &limiter).unwrap();
     let tokens = || {
-        let values = scrape(&meter);
+        let values = scrape(|| meter.publish());
         (values.gauge("tokens{key=api}"), values.gauge("debt_tokens{key=api}"))
     };
     assert_eq!(tokens(), (10.0, 0.0));
@@ -42,7 +35,7 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
     );
     let meter = Meter::new("api", &limiter).unwrap();
     limiter.try_acquire(7).unwrap().settle(32);
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!(values.gauge("tokens{key=api}"), 0.0);
     assert_eq!(values.gauge("debt_tokens{key=api}"), 2.0);
     assert_eq!(values.gauge("quota_tokens{key=api,quota=0}"), 18.0);
@@ -52,7 +45,7 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
 #[test]
 fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
     let (limiter, _clock) = built(Limiter::builder().max_in_flight(12));
-    let values = scrape(&Meter::new("api", &limiter).unwrap());
+    let values = scrape(|| Meter::new("api", &limiter).unwrap().publish());
     assert_eq!(values.gauge("in_flight_tokens{key=api}"), 0.0);
     assert!(values.get("tokens{key=api}").is_none() && values.get("debt_tokens{key=api}").is_none());
 }
@@ -63,14 +56,14 @@ fn the_queue_and_the_tokens_in_flight() {
     let meter = Meter::new("api", &limiter).unwrap();
     let in_flight = limiter.try_acquire(10).unwrap();
     let (first, second) = (pending(limiter.consume(2)), pending(limiter.consume(5)));
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
     assert_eq!(values.gauge("in_flight_tokens{key=api}"), 10.0);
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
     clock.advance(2 * MILLI);
     limiter.tick();
     drop((in_flight, second));
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (0.0, 0.0));
     assert_eq!(values.gauge("in_flight_tokens{key=api}"), 2.0);
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
@@ -81,13 +74,13 @@ fn the_queue_and_the_tokens_in_flight() {
 fn pauses_and_lateness_are_in_seconds() {
     let (limiter, clock) = by_hand(1);
     let meter = Meter::new("api", &limiter).unwrap();
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!((values.gauge("paused_seconds{key=api}"), values.gauge("lateness_seconds{key=api}")), (0.0, 0.0));
     assert!(values.get("in_flight_tokens{key=api}").is_none(), "the limiter has no cap");
     assert!(values.get("quota_tokens{key=api,quota=0}").is_none(), "the limiter has one quota");
     let _waiting = pending(limiter.consume(2));
     clock.advance(5 * MILLI);
     limiter.pause_for(1_500 * MILLI);
-    let values = scrape(&meter);
+    let values = scrape(|| meter.publish());
     assert_eq!((values.gauge("paused_seconds{key=api}"), values.gauge("lateness_seconds{key=api}")), (1.5, 0.004));
 }

@@ -14,4 +14,4 @@ mod store;
 mod waits;
 
 pub(crate) use recorder::TestRecorder;
-use recorder::Values;
+use recorder::{Values, scrape};

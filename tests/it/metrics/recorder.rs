@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// A recorder, and the values it received.
@@ -25,6 +26,13 @@ impl TestRecorder {
         });
         Values(series.collect())
     }
+}
+
+/// What one scrape publishes.
+pub(crate) fn scrape(publish: impl FnOnce()) -> Values {
+    let recorder = TestRecorder::new();
+    with_local_recorder(&recorder.inner, publish);
+    recorder.read()
 }
 
 /// Each series by its name and labels, without the prefix.

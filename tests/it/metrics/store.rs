@@ -1,19 +1,12 @@
 //! The series of a distributed quota's store.
 
-use super::{TestRecorder, Values};
+use super::scrape;
 use crate::distributed::failing::Failing;
-use metrics::with_local_recorder;
 use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError};
 use tollgate::metrics::Meter;
 use tollgate::{ConsumeError, Limiter, Quota};
-
-fn scrape(publish: impl FnOnce()) -> Values {
-    let recorder = TestRecorder::new();
-    with_local_recorder(&recorder.inner, publish);
-    recorder.read()
-}
 
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {

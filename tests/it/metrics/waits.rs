@@ -1,14 +1,8 @@
 //! The waiting times, exact to the nanosecond, and no series for grants without waiting.
 
 use crate::fixture::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
-use std::time::Duration;
 
 use metrics::{set_default_local_recorder, with_local_recorder};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
@@ -135,54 +129,6 @@ fn a_meter_built_during_a_wait_counts_from_the_next_on() {
         let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));
     });
     assert_eq!(recorder.read().waits("allow"), [2_000_000]);
-}
-
-/// Each thread installs the shared recorder for itself, because the recorder of the process can be set only once.
-#[test]
-fn every_wait_of_every_task_is_recorded_and_no_other() {
-    const TASKS: u64 = 16;
-    const CLAIMS: u64 = 200;
-    let recorder: &'static DebuggingRecorder = Box::leak(Box::new(DebuggingRecorder::new()));
-    let reader = TestRecorder { snapshotter: recorder.snapshotter(), inner: DebuggingRecorder::new() };
-    let _here = set_default_local_recorder(recorder);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.on_thread_start(move || std::mem::forget(set_default_local_recorder(recorder)));
-    let runtime = runtime.worker_threads(4).enable_time().build().unwrap();
-    let limiter = Limiter::new(Quota::per_second(200_000).burst(100)).unwrap();
-    let meter = Meter::new("storm", &limiter).unwrap();
-    // However busy the machine is, a task is polled in the meantime, and waits.
-    limiter.pause_for(Duration::from_millis(200));
-    let waited = Arc::new(AtomicU64::new(0));
-    let claims = {
-        let waited = Arc::clone(&waited);
-        move |limiter: Limiter| async move {
-            for _ in 0..CLAIMS {
-                let mut claim = std::pin::pin!(limiter.consume(1));
-                if let Poll::Ready(grant) = futures::poll!(claim.as_mut()) {
-                    let _ = grant.unwrap();
-                    continue;
-                }
-                waited.fetch_add(1, Ordering::Relaxed);
-                let _ = claim.await.unwrap();
-            }
-        }
-    };
-    runtime.block_on(async {
-        // Without a cooperative budget, `Pending` means that the claim waits.
-        let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(unconstrained(claims.clone()(limiter.clone())))).collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    meter.publish();
-    let values = reader.read();
-    let Some(DebugValue::Histogram(waits)) = values.get("acquire_duration_seconds{key=storm,result=allow}") else {
-        panic!("{values:#?}")
-    };
-    assert!(!waits.is_empty(), "no claim waited");
-    assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
-    assert!(values.get("acquire_duration_seconds{key=storm,result=left}").is_none());
-    assert_eq!(values.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
 }
 
 #[cfg(all(feature = "stream", feature = "io"))]

@@ -1,6 +1,6 @@
 //! Bounded memory, and what still works when it is full.
 
-use super::{millis, node};
+use super::{millis, one_node};
 use crate::distributed::law::Ledger;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Barrier;
@@ -231,8 +231,7 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
 /// Whichever thread is first: a key has one limiter on this node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_threads_find_the_same_limiter_of_a_key() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     let host = tokio::runtime::Handle::current();
     for key in 0..500 {
         let gate = Barrier::new(4);

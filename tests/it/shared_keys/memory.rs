@@ -1,6 +1,6 @@
 //! All calls, in paused time over stores in memory.
 
-use super::{millis, node};
+use super::{millis, node, nodes, one_node};
 use crate::distributed::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -71,8 +71,7 @@ async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_cancelled_in_the_queue_costs_no_token() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10).burst(2));
+    let (_store, users) = one_node(Quota::per_second(10).burst(2));
     drop(users.consume(&1, 2).await.unwrap());
     let began = Instant::now();
     let waiting = users.clone();
@@ -141,9 +140,7 @@ async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn settlements_are_paid_also_by_removed_keys() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10);
-    let (one, two) = (node(&store, quota), node(&store, quota));
+    let (_store, [one, two]) = nodes(Quota::per_second(10));
     let mut grant = one.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(31);
@@ -202,8 +199,7 @@ async fn no_two_keys_of_different_stores_share_a_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn the_limiter_of_a_key_is_a_node_of_its_store() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
     drop(limiter.consume(6).await.unwrap());
     drop(users.consume(&1, 4).await.unwrap());
@@ -221,8 +217,7 @@ async fn the_limiter_of_a_key_is_a_node_of_its_store() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_refuses_all_callers() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_hour(1));
+    let (_store, users) = one_node(Quota::per_hour(1));
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
@@ -293,8 +288,7 @@ async fn queues_are_bounded_by_max_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn outside_of_a_runtime_a_claim_is_refused() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_hour(1));
+    let (_store, users) = one_node(Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
         let answer = format!("{:?}", tokio_test::task::spawn(users.consume(&1, 1)).poll());
         (answer, users)
@@ -306,8 +300,7 @@ async fn outside_of_a_runtime_a_claim_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_hour(100));
+    let (_store, users) = one_node(Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
     // The tokens it may keep: the twenty that it is denied now, and has later.
     assert!(users.try_acquire(&1, 20).is_err());
@@ -325,8 +318,7 @@ async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
 /// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
 #[tokio::test(start_paused = true)]
 async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());
     let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
     assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
@@ -358,8 +350,7 @@ async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     let began = Instant::now();
     users.pause_for(&1, millis(5_000));
     sleep(millis(3_000)).await;
@@ -379,8 +370,7 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
 /// Keys 1 and 2 are paused by themselves, and all keys are. Key 3 comes during the pause of all.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     let began = Instant::now();
     [1, 2].iter().for_each(|key| users.pause_for(key, millis(60_000)));
     users.pause_all_for(millis(90_000));
@@ -412,8 +402,7 @@ async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
 /// The pause of all keys is over for limiters that were there, and for those that come later.
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     let here = users.limiter(&1).unwrap();
     users.pause_all_for(millis(90_000));
     users.resume_all();
@@ -435,8 +424,7 @@ async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
 /// was built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_waits_for_a_distributed_key() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(100).burst(4));
+    let (_store, users) = one_node(Quota::per_second(100).burst(4));
     let blocked = std::thread::spawn(move || {
         let granted: u64 = (0..6).map(|_| users.blocking_consume(&1, 1).unwrap().cost()).sum();
         let late = users.blocking_consume_within(&1, 400, millis(10)).map(drop);

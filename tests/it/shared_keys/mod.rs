@@ -21,3 +21,17 @@ const fn millis(millis: u64) -> Duration {
 fn node(store: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap()
 }
+
+/// A store, and a node of it.
+fn one_node(quota: Quota) -> (MemoryStore, KeyedLimiter<u64>) {
+    let store = MemoryStore::new();
+    let node = node(&store, quota);
+    (store, node)
+}
+
+/// A store, and two nodes of it.
+fn nodes(quota: Quota) -> (MemoryStore, [KeyedLimiter<u64>; 2]) {
+    let store = MemoryStore::new();
+    let nodes = [node(&store, quota), node(&store, quota)];
+    (store, nodes)
+}

@@ -1,6 +1,6 @@
 //! Unreachable stores, lost answers, and stores that lose their data.
 
-use super::{millis, node};
+use super::{millis, node, one_node};
 use crate::distributed::law::Ledger;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
@@ -99,8 +99,7 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(1).burst(5));
+    let (store, users) = one_node(Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
     store.forget();
     // The bucket is full, and this node does not know it, except for the time of a token.

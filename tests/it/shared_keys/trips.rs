@@ -1,6 +1,6 @@
 //! Which calls send requests to the stores, and which do not.
 
-use super::{millis, node};
+use super::{millis, node, nodes, one_node};
 use crate::fixture::too_late;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -9,8 +9,7 @@ use tollgate::{Bound, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (store, users) = one_node(Quota::per_second(10));
     for key in 0..5_000 {
         let grant = users.consume(&key, 3).within(millis(100)).await.unwrap();
         assert_eq!((grant.cost(), grant.remaining()), (3, 7));
@@ -35,9 +34,7 @@ async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_minute(1).burst(2);
-    let (one, two) = (node(&store, quota), node(&store, quota));
+    let (store, [one, two]) = nodes(Quota::per_minute(1).burst(2));
     drop(one.consume(&7, 2).await.unwrap());
     assert_eq!(store.asks(), 1);
     let began = Instant::now();
@@ -64,9 +61,7 @@ async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_claim_takes_no_tokens() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(10).burst(10);
-    let (one, two) = (node(&store, quota), node(&store, quota));
+    let (_store, [one, two]) = nodes(Quota::per_second(10).burst(10));
     drop(one.consume(&1, 10).await.unwrap());
     for _ in 0..500 {
         assert!(two.consume(&1, 8).within(millis(100)).await.is_err());
@@ -82,8 +77,7 @@ async fn a_refused_claim_takes_no_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(2).burst(4));
+    let (store, users) = one_node(Quota::per_second(2).burst(4));
     let (mut granted, mut tries) = (0, 0);
     for _ in 0..2_000 {
         for key in 0..50 {
@@ -99,8 +93,7 @@ async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(1_000).burst(500));
+    let (store, users) = one_node(Quota::per_second(1_000).burst(500));
     for _ in 0..5_000 {
         drop(users.consume(&1, 1).await.unwrap());
         drop(users.consume(&2, 1).await.unwrap());
@@ -124,8 +117,7 @@ async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
 
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_when_it_comes_again() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(10));
+    let (_store, users) = one_node(Quota::per_second(10));
     assert!(matches!(users.try_acquire(&1, 3), Err(TryAcquireError::Denied(denied)) if denied.retry_after.is_none()));
     sleep(millis(1)).await;
     assert_eq!(users.available(&1), 3);
@@ -164,8 +156,7 @@ async fn callers_that_never_wait_get_all_tokens() {
 /// With many keys, replies that no longer apply are discarded, and no others.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_repeated_locally_also_after_many_keys() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_hour(1));
+    let (store, users) = one_node(Quota::per_hour(1));
     for key in 0..100 {
         drop(users.consume(&key, 1).await.unwrap());
     }
@@ -184,8 +175,7 @@ async fn a_refusal_is_repeated_locally_also_after_many_keys() {
 /// for a larger claim the store is requested directly.
 #[tokio::test(start_paused = true)]
 async fn large_claims_request_what_they_can_get() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(100).burst(10));
+    let (store, users) = one_node(Quota::per_second(100).burst(10));
     for _ in 0..20 {
         drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
         sleep(millis(90)).await;
@@ -213,8 +203,7 @@ async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_rare_calls_needs_no_limiter() {
-    let store = MemoryStore::new();
-    let users = node(&store, Quota::per_second(100));
+    let (store, users) = one_node(Quota::per_second(100));
     for _ in 0..40 {
         drop(users.consume(&1, 1).await.unwrap());
         assert_eq!(users.snapshot().keys, 0);

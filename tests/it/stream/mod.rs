@@ -6,11 +6,9 @@ mod scripted;
 mod sinks;
 mod streams;
 
-use std::time::Duration;
-
 use tollgate::{Limiter, ManualClock, Quota};
 
-const MILLI: Duration = Duration::from_millis(1);
+use crate::fixture::{MILLI, built};
 
 /// A token each millisecond, `burst` of them at once.
 fn per_milli(burst: u64) -> Limiter {
@@ -19,7 +17,5 @@ fn per_milli(burst: u64) -> Limiter {
 
 /// The same on a manual clock, from an empty bucket.
 fn by_hand(burst: u64) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let quota = Quota::new(1, MILLI).burst(burst).initial(0);
-    (Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap(), clock)
+    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst).initial(0)))
 }

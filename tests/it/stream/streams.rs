@@ -14,19 +14,6 @@ use tollgate::ConsumeError;
 use tollgate::stream::PaceStreamExt;
 
 #[tokio::test(start_paused = true)]
-async fn items_pass_at_their_exact_instants_in_order() {
-    let limiter = per_milli(3);
-    let start = Instant::now();
-    let mut paced = stream::iter(0..50_u32).pace(&limiter);
-    for n in 0..50 {
-        assert_eq!(paced.next().await.unwrap().unwrap(), n);
-        assert_eq!(Instant::now(), start + (n + 1).saturating_sub(3) * MILLI);
-    }
-    assert!(paced.next().await.is_none());
-    assert_eq!(limiter.snapshot().granted, 50);
-}
-
-#[tokio::test(start_paused = true)]
 async fn items_pass_at_their_cost_also_above_the_burst() {
     let limiter = per_milli(2);
     let start = Instant::now();
@@ -42,27 +29,6 @@ async fn items_pass_at_their_cost_also_above_the_burst() {
     drop(paced);
     assert_eq!(instants, [(2, 0), (0, 0), (7, 7), (1, 8)]);
     assert_eq!(asked, 4, "the cost is computed once per item");
-}
-
-#[tokio::test(start_paused = true)]
-async fn streams_that_share_a_limiter_take_turns() {
-    let limiter = per_milli(1);
-    let left = stream::repeat("left").pace(&limiter);
-    let right = stream::repeat("right").pace(&limiter);
-    let both = stream::select(left, right).map(Result::unwrap).take(101).collect::<Vec<_>>().await;
-    assert!(both.windows(2).all(|pair| pair[0] != pair[1]), "{both:?}");
-}
-
-#[test]
-fn a_silent_source_takes_no_token() {
-    let (limiter, _clock) = by_hand(5);
-    limiter.replenish(5);
-    let mut paced = spawn(Source::new([None, Some(1), None]).pace(&limiter));
-    assert_pending!(paced.poll_next());
-    assert_eq!(limiter.available(), 5);
-    assert!(assert_ready!(paced.poll_next()).unwrap().is_ok());
-    assert_pending!(paced.poll_next());
-    assert_eq!((limiter.available(), limiter.snapshot().granted), (4, 1));
 }
 
 #[test]
@@ -118,36 +84,6 @@ async fn with_grants_holds_items_in_flight_until_their_grants_are_dropped() {
     let more = stream::iter(0..100)
         .pace(&Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap());
     assert_eq!(more.filter(|item| std::future::ready(item.is_ok())).count().await, 100);
-}
-
-#[test]
-fn an_adaptor_dropped_at_any_poll_loses_no_item_and_no_token() {
-    // Each poll is 0.4 ms later.
-    let costs = [1, 3, 0, 7, 2, 1, 1, 5];
-    for dropped_at in 0..80 {
-        let (limiter, clock) = by_hand(4);
-        limiter.replenish(2);
-        let script = costs.into_iter().enumerate().flat_map(|item| [None, Some(item)]);
-        let mut paced = Source::new(script).pace_by(&limiter, |(_, cost)| *cost);
-        let mut other = spawn(stream::repeat(()).pace_by(&limiter, |()| 2));
-        let (mut passed, mut others) = (vec![], 0);
-        for _ in 0..dropped_at {
-            // A new future for each poll: none of them is polled twice.
-            if let Poll::Ready(Some(item)) = spawn(paced.next()).poll() {
-                passed.push(item.unwrap());
-            }
-            others += 2 * u64::from(other.poll_next().is_ready());
-            clock.advance(MILLI * 2 / 5);
-            limiter.tick();
-        }
-        let (rest, held) = paced.into_parts();
-        let seen = passed.iter().copied().chain(held).chain(rest.script.into_iter().flatten()).collect::<Vec<_>>();
-        assert_eq!(seen, costs.into_iter().enumerate().collect::<Vec<_>>(), "dropped at {dropped_at}");
-        drop(other);
-        let paid: u64 = passed.iter().map(|(_, cost)| cost).sum::<u64>() + others;
-        let seen = limiter.snapshot();
-        assert_eq!((seen.granted - seen.refunded, seen.waiting_tasks), (paid, 0), "dropped at {dropped_at}");
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Limiters over a real server, in real time.
 
 use super::nodes::limiter;
+use super::saturate::saturate;
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -17,22 +18,8 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
         limiters.push(limiter(&server.store("tenant:42").await, quota));
     }
     let began = Instant::now();
-    let mut callers = Vec::new();
-    for limiter in limiters.iter().cycle().take(40) {
-        let limiter = limiter.clone();
-        callers.push(tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} }));
-    }
-    let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted);
-    while granted().sum::<u64>() < 3_000 {
-        assert!(began.elapsed() < FOR_EVER, "{:?}", granted().collect::<Vec<_>>());
-        sleep(Duration::from_millis(1)).await;
-    }
-    limiters.iter().for_each(Limiter::close);
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    let granted = saturate(&limiters, 10, 3_000).await;
     let most = 100 + (began.elapsed().as_nanos() * 2_000 / 1_000_000_000) as u64;
-    let granted: Vec<u64> = granted().collect();
     assert!(granted.iter().sum::<u64>() <= most, "{granted:?} of {most}");
     assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
 }

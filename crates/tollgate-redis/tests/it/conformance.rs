@@ -1,8 +1,7 @@
 //! The tests of `tollgate-store-tests`, with real servers: one Redis, a cluster, and a master behind sentinels.
 
 use super::masters::{masters, open_cluster_store};
-use super::proxy::in_the_end;
-use super::server::{FOR_EVER, Server, open_store};
+use super::server::{FOR_EVER, Server, in_the_end, open_store};
 use std::sync::Arc;
 use tollgate::distributed::{Store, StoreError};
 use tollgate_redis::RedisStore;

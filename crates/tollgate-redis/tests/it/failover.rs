@@ -3,8 +3,8 @@
 //! The quota is so slow that almost no token is minted during a test, so the grants can be counted. No claim waits for
 //! the last third of the burst, because the other node may hold a part of it.
 
-use super::proxy::{Proxy, in_the_end, mutes};
-use super::server::{FOR_EVER, Server, open_store};
+use super::proxy::{Proxy, mutes};
+use super::server::{FOR_EVER, Server, in_the_end, open_store};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -144,14 +144,10 @@ async fn sentinels_tell_the_address_of_the_master() {
         assert!(began.elapsed() < FOR_EVER, "the sentinel does not find the replica");
         sleep(Duration::from_millis(50)).await;
     }
-    let store = loop {
-        // The first address has no listener.
-        let urls = ["redis://127.0.0.1:1/", &sentinel.url()];
-        match RedisStore::connect_sentinels(urls, "redis://tollgate-test/", "failover").await {
-            Ok(store) => break store,
-            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
-        }
-    };
+    // The first address has no listener.
+    let urls = ["redis://127.0.0.1:1/".to_owned(), sentinel.url()];
+    let connect = || RedisStore::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
+    let store = in_the_end(connect).await;
     let mut world = World::of(vec![store.beside("failover").unwrap(), store]);
     world.take(600).await;
     world.rests(&master, &replica).await;

@@ -20,6 +20,7 @@ mod processes;
 mod proxy;
 mod real;
 mod replies;
+mod saturate;
 mod script;
 mod server;
 mod setup;

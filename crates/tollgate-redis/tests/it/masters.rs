@@ -1,6 +1,6 @@
 //! A Redis Cluster for one test: three masters on loopback, and an optional replica of the first.
 
-use super::server::{FOR_EVER, Server};
+use super::server::{FOR_EVER, Server, in_the_end};
 use std::time::{Duration, Instant};
 use tollgate_redis::RedisStore;
 
@@ -58,14 +58,8 @@ pub fn masters() -> Option<Vec<Server>> {
 
 /// A store in the cluster of these nodes. Its timeout is long, so that a slow machine is no outage.
 pub async fn open_cluster_store(named: &[Server], name: &str) -> RedisStore {
-    let began = Instant::now();
-    loop {
-        match RedisStore::connect_cluster(named.iter().map(Server::url), name).await {
-            Ok(store) => return store.answer_timeout(FOR_EVER),
-            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let connect = || RedisStore::connect_cluster(named.iter().map(Server::url), name);
+    in_the_end(connect).await.answer_timeout(FOR_EVER)
 }
 
 impl Cluster {

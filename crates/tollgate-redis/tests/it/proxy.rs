@@ -1,7 +1,6 @@
 //! A proxy between a node and its server, on loopback: it delays, cuts the connection at the worst moment, or changes
 //! the target.
 
-use super::server::FOR_EVER;
 use std::net;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -10,8 +9,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
-use tollgate::distributed::StoreError;
-use tollgate_redis::RedisStore;
 
 /// How an answer to a request begins: the array of numbers.
 const ANSWER: &[u8] = b"*10\r\n";
@@ -34,20 +31,6 @@ pub fn mutes<const COUNT: usize>() -> ([net::TcpListener; COUNT], [String; COUNT
     let mutes = [(); COUNT].map(|()| net::TcpListener::bind("127.0.0.1:0").unwrap());
     let urls = mutes.each_ref().map(|mute| format!("redis://{}/", mute.local_addr().unwrap()));
     (mutes, urls)
-}
-
-/// Connects, and retries for a while: a machine may be slow.
-pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisStore
-where
-    F: Future<Output = Result<RedisStore, StoreError>>,
-{
-    let began = Instant::now();
-    loop {
-        match connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
-        }
-    }
 }
 
 impl Proxy {

@@ -1,33 +1,11 @@
 //! Limiters over a real Redis, in real time.
 
 use super::nodes::limiter;
-use super::server::{FOR_EVER, Server, open_store};
+use super::saturate::saturate;
+use super::server::{Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
-
-/// Has `tasks` tasks of each limiter consume one token at a time until `tokens` are granted in total. Returns the
-/// tokens of each limiter.
-pub async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
-    let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted);
-    let mut all = Vec::new();
-    for limiter in limiters {
-        for _ in 0..tasks {
-            let limiter = limiter.clone();
-            all.push(tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} }));
-        }
-    }
-    let began = Instant::now();
-    while granted().sum::<u64>() < tokens {
-        assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", granted().collect::<Vec<_>>());
-        sleep(Duration::from_millis(1)).await;
-    }
-    limiters.iter().for_each(Limiter::close);
-    for task in all {
-        task.await.unwrap();
-    }
-    granted().collect()
-}
+use tollgate::{ConsumeError, KeyedLimiter, Quota};
 
 /// The number of round trips and the speed are tested in paused time: `tests/it/fleet.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
+use tollgate::distributed::StoreError;
 use tollgate_redis::RedisStore;
 
 /// Longer than any test takes on any machine: it only ends a hang.
@@ -17,10 +18,18 @@ fn program() -> OsString {
 
 /// A store with a very long request timeout, so that a slow machine is no outage.
 pub async fn open_store(url: &str, name: &str) -> RedisStore {
+    in_the_end(|| RedisStore::connect(url, name)).await.answer_timeout(FOR_EVER)
+}
+
+/// Connects, and retries for a while: a machine may be slow.
+pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisStore
+where
+    F: Future<Output = Result<RedisStore, StoreError>>,
+{
     let began = Instant::now();
     loop {
-        match RedisStore::connect(url, name).await {
-            Ok(store) => return store.answer_timeout(FOR_EVER),
+        match connect().await {
+            Ok(store) => return store,
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

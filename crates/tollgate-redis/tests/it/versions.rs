@@ -2,7 +2,7 @@
 //! compared with the store in memory.
 
 use super::nodes::limiter;
-use super::real::saturate;
+use super::saturate::saturate;
 use super::server::{FOR_EVER, Server, open_store};
 use std::time::Instant;
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! What serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
 
-use super::{MILLI, SECOND, limiter, under};
-use crate::fixture::{PanickingWaker, pending};
+use super::{limiter, pair, under};
+use crate::fixture::{MILLI, PanickingWaker, SECOND, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
@@ -26,9 +26,7 @@ async fn a_key_is_not_charged_for_a_late_timer() {
 
 #[test]
 fn the_global_limiter_lives_as_long_as_its_keys() {
-    let clock = ManualClock::new();
-    let global = limiter(&clock, Quota::per_second(1).burst(2));
-    let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(2), Quota::per_second(1).burst(2));
     drop(global);
     drop(keyed.try_acquire(&1, 2).unwrap());
     let mut waiting = task::spawn(keyed.consume(&2, 1));
@@ -36,31 +34,6 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
     clock.advance(SECOND);
     keyed.tick();
     assert!(waiting.is_woken() && waiting.poll().is_ready());
-}
-
-#[test]
-fn a_runtime_that_serves_keys_serves_their_parent() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
-    let keyed =
-        Arc::new(KeyedLimiter::builder().quota(Quota::per_second(400).burst(1)).parent(&global).build().unwrap());
-    let granted = runtime.block_on(async {
-        let tasks: Vec<_> = (0..40_u32)
-            .map(|task| {
-                let keyed = keyed.clone();
-                tokio::spawn(async move {
-                    for _ in 0..5 {
-                        drop(keyed.consume(&(task % 8), 1).await.unwrap());
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        global.snapshot().granted
-    });
-    assert_eq!(granted, 200);
 }
 
 #[test]
@@ -77,28 +50,8 @@ fn blocked_threads_drive_both() {
 }
 
 #[test]
-fn a_replenisher_by_hand_serves_both() {
-    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
-    drop(keyed.try_acquire(&1, 1).unwrap());
-    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let task = worker.spawn(keyed.replenisher());
-    // It registers with its first poll.
-    while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
-        std::thread::yield_now();
-    }
-    drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
-    drop(keyed);
-    worker.block_on(task).unwrap();
-    let refusal = futures::executor::block_on(global.consume(500)).map(drop);
-    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "a dropped replenisher does not count as a driver");
-}
-
-#[test]
 fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
-    let clock = ManualClock::new();
-    let global = limiter(&clock, Quota::per_second(1).burst(1));
-    let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(1), Quota::per_second(1).burst(9));
     drop(global.try_acquire(1).unwrap());
     let mut bomb = Box::pin(keyed.consume(&1, 1));
     assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker)))).is_pending());
@@ -140,6 +93,8 @@ fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
     drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
     drop(kept);
     worker.block_on(second).unwrap();
+    let refusal = futures::executor::block_on(global.consume(500)).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "a dropped replenisher does not count as a driver");
 }
 
 /// A replenisher polled by hand, on a runtime for its timers.
@@ -285,9 +240,7 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
 
 #[test]
 fn a_clock_that_stepped_back_delays_no_claim_with_tokens_in_the_parent() {
-    let clock = ManualClock::new();
-    let global = limiter(&clock, Quota::per_second(1).burst(5));
-    let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(5), Quota::per_second(1).burst(5));
     clock.advance(10 * SECOND);
     global.tick();
     clock.step_back(5 * SECOND);

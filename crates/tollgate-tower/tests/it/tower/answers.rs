@@ -4,8 +4,8 @@ use super::*;
 
 use std::convert::Infallible;
 use std::io;
+use tokio_test::assert_ready;
 use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready};
 use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
@@ -73,21 +73,6 @@ fn a_refusal_can_be_a_response() {
     let Ok(first) = assert_ready!(spawn(service.clone().oneshot(200)).poll());
     let Ok(second) = assert_ready!(spawn(service.oneshot(200)).poll());
     assert_eq!((first, second), (200, 429));
-}
-
-#[test]
-fn requests_have_the_cost_that_the_closure_returns() {
-    let (limiter, clock) = by_hand(10);
-    let service = LimitLayer::new(&limiter).cost(|n: &u32| u64::from(*n)).release_at_head().layer(service_fn(picky));
-    assert!(assert_ready!(spawn(service.clone().oneshot(8)).poll()).is_ok());
-    let mut large = spawn(service.clone().oneshot(30));
-    assert_pending!(large.poll());
-    let mut free = spawn(service.oneshot(0));
-    assert!(assert_ready!(free.poll()).is_err(), "at no cost, the request reached the service");
-    clock.advance(28 * MILLI);
-    limiter.tick();
-    assert!(large.is_woken() && assert_ready!(large.poll()).is_ok());
-    assert_eq!(paid(&limiter), 38);
 }
 
 #[test]

@@ -21,11 +21,14 @@ fn in_flight(limiter: &Limiter) -> u64 {
 }
 
 /// The response to a request of cost 2 that a service answers with `body`.
-fn response<B: http_body::Body + Clone>(
+fn response<B: http_body::Body>(
     limiter: &Limiter,
     body: B,
 ) -> Response<tollgate_tower::HeldBody<B, tollgate::OwnedGrant>> {
-    let inner = service_fn(move |_: Request<()>| std::future::ready(Ok::<_, Infallible>(Response::new(body.clone()))));
+    let body = std::sync::Arc::new(std::sync::Mutex::new(Some(body)));
+    let inner = service_fn(move |_: Request<()>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(body.lock().unwrap().take().unwrap())))
+    });
     let service = LimitLayer::new(limiter).cost(|_: &Request<()>| 2).layer(inner);
     assert_ready!(spawn(service.oneshot(Request::new(()))).poll()).unwrap()
 }
@@ -34,19 +37,13 @@ fn response<B: http_body::Body + Clone>(
 fn a_body_holds_to_its_last_frame() {
     let limiter = capped();
     let (send, receive) = futures::channel::mpsc::unbounded::<Result<Frame<Bytes>, Infallible>>();
-    let frames = std::sync::Arc::new(std::sync::Mutex::new(Some(receive)));
-    let inner = service_fn(move |_: Request<()>| {
-        let body = StreamBody::new(frames.lock().unwrap().take().unwrap());
-        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
-    });
-    let service = LimitLayer::new(&limiter).layer(inner);
-    let mut body = assert_ready!(spawn(service.oneshot(Request::new(()))).poll()).unwrap().into_body();
-    assert_eq!(in_flight(&limiter), 1);
+    let mut body = response(&limiter, StreamBody::new(receive)).into_body();
+    assert_eq!(in_flight(&limiter), 2);
     assert_pending!(spawn(body.frame()).poll());
     for frame in [Frame::data(Bytes::from("a")), Frame::trailers(http::HeaderMap::new())] {
         send.unbounded_send(Ok(frame)).unwrap();
         assert!(assert_ready!(spawn(body.frame()).poll()).unwrap().is_ok());
-        assert_eq!((in_flight(&limiter), body.is_end_stream()), (1, false));
+        assert_eq!((in_flight(&limiter), body.is_end_stream()), (2, false));
     }
     drop(send);
     assert!(assert_ready!(spawn(body.frame()).poll()).is_none());
@@ -74,13 +71,8 @@ fn a_body_that_is_dropped_or_fails_releases_its_tokens() {
     assert_eq!(in_flight(&limiter), 0);
 
     let failing = Body::from_stream(futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("broken"))]));
-    let failing = std::sync::Arc::new(std::sync::Mutex::new(Some(failing)));
-    let inner = service_fn(move |_: Request<()>| {
-        std::future::ready(Ok::<_, Infallible>(Response::new(failing.lock().unwrap().take().unwrap())))
-    });
-    let service = LimitLayer::new(&limiter).layer(inner);
-    let mut body = assert_ready!(spawn(service.oneshot(Request::new(()))).poll()).unwrap().into_body();
-    assert_eq!(in_flight(&limiter), 1);
+    let mut body = response(&limiter, failing).into_body();
+    assert_eq!(in_flight(&limiter), 2);
     assert!(assert_ready!(spawn(body.frame()).poll()).unwrap().is_err());
     assert_eq!(in_flight(&limiter), 0);
 }

@@ -61,11 +61,23 @@ async fn reqwest_s_client_is_limited_to_the_head_or_the_body() {
     assert_eq!((limiter.snapshot().in_flight, paid(&limiter)), (Some(0), 2));
 }
 
-async fn grpc_listener() -> (tonic::transport::server::TcpIncoming, tonic::transport::Channel) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let channel = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap().connect_lazy();
-    (tonic::transport::server::TcpIncoming::from(listener), channel)
+/// A channel to a health service with this layer.
+macro_rules! serve_health {
+    ($layer:expr) => {{
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tonic::transport::Server::builder().layer($layer).add_service(health_reporter().1);
+        tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+        tonic::transport::Endpoint::new(format!("http://{address}")).unwrap().connect_lazy()
+    }};
+}
+
+fn check() -> HealthCheckRequest {
+    HealthCheckRequest { service: String::new() }
+}
+
+fn ten_per_second() -> Limiter {
+    built(Limiter::builder().quota_named("per 100 %", Quota::per_second(10).burst(1))).0
 }
 
 /// A refusal, as a gRPC client sees it.
@@ -80,15 +92,8 @@ fn assert_exhausted_for_100_ms(status: &tonic::Status) {
 
 #[tokio::test]
 async fn grpc_clients_get_the_time_of_the_retry() {
-    let quota = Quota::per_second(10).burst(1);
-    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
-    let (_, service) = health_reporter();
-    let (listener, channel) = grpc_listener().await;
-    let layer = LimitLayer::new(&limiter).refuse().grpc();
-    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
-    tokio::spawn(server.serve_with_incoming(listener));
-    let mut client = HealthClient::new(channel);
-    let check = || HealthCheckRequest { service: String::new() };
+    let limiter = ten_per_second();
+    let mut client = HealthClient::new(serve_health!(LimitLayer::new(&limiter).refuse().grpc()));
     client.check(check()).await.unwrap();
     assert_exhausted_for_100_ms(&client.check(check()).await.unwrap_err());
     limiter.close();
@@ -100,15 +105,8 @@ async fn grpc_clients_get_the_time_of_the_retry() {
 #[cfg(feature = "http")]
 #[tokio::test]
 async fn grpc_clients_get_the_same_from_a_layer_that_responds() {
-    let quota = Quota::per_second(10).burst(1);
-    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
-    let (_, service) = health_reporter();
-    let (listener, channel) = grpc_listener().await;
-    let layer = LimitLayer::new(&limiter).refuse().respond();
-    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
-    tokio::spawn(server.serve_with_incoming(listener));
-    let mut client = HealthClient::new(channel);
-    let check = || HealthCheckRequest { service: String::new() };
+    let limiter = ten_per_second();
+    let mut client = HealthClient::new(serve_health!(LimitLayer::new(&limiter).refuse().respond()));
     client.check(check()).await.unwrap();
     let status = client.check(check()).await.unwrap_err();
     assert_exhausted_for_100_ms(&status);
@@ -131,13 +129,8 @@ async fn a_grpc_call_that_can_never_be_granted_is_not_to_be_tried_again() {
 #[tokio::test]
 async fn grpc_is_limited_on_either_side() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
-    let (_, service) = health_reporter();
-    let layer = LimitLayer::new(&limiter).refuse().grpc();
-    let (listener, channel) = grpc_listener().await;
-    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
-    tokio::spawn(server.serve_with_incoming(listener));
+    let channel = serve_health!(LimitLayer::new(&limiter).refuse().grpc());
     let mut client = HealthClient::new(channel.clone());
-    let check = || HealthCheckRequest { service: String::new() };
     for _ in 0..2 {
         client.check(check()).await.unwrap();
         assert_eq!(limiter.snapshot().in_flight, Some(0));

@@ -42,36 +42,6 @@ fn being_ready_takes_no_token_and_no_place_in_the_queue() {
 }
 
 #[test]
-fn requests_pass_in_order_each_at_its_instant() {
-    let (limiter, clock) = by_hand(1);
-    let (mut service, mut handle) = mocked(&limiter);
-    let mut calls = (0..5)
-        .map(|n| {
-            assert_ready_ok!(service.poll_ready());
-            let mut call = spawn(service.call(n));
-            assert_pending!(call.poll());
-            call
-        })
-        .collect::<Vec<_>>();
-    for (n, call) in (0..).zip(&mut calls) {
-        if n > 0 {
-            assert_pending!(handle.poll_request());
-            clock.advance(MILLI - Duration::from_nanos(1));
-            limiter.tick();
-            assert!(!call.is_woken());
-            clock.advance(Duration::from_nanos(1));
-            limiter.tick();
-            assert!(call.is_woken());
-            assert_pending!(call.poll());
-        }
-        let (request, respond) = assert_ready!(handle.poll_request()).unwrap();
-        assert_eq!(request, n);
-        respond.send_response(n + 100);
-        assert_eq!(assert_ready_ok!(call.poll()), n + 100);
-    }
-}
-
-#[test]
 fn clones_and_layers_share_their_limiter() {
     let (limiter, _clock) = by_hand(3);
     let layer = LimitLayer::new(&limiter).release_at_head().refuse();
@@ -150,56 +120,6 @@ fn a_reservation_of_the_inner_service_is_released_with_the_call() {
     limiter.close();
     assert!(assert_ready!(call(4).poll()).is_err());
     assert_eq!(reserved(), 0);
-}
-
-/// Each of these requests needs several polls, in the queue and in the service.
-#[test]
-fn a_call_dropped_at_any_poll_loses_nothing() {
-    for dropped_at in 0..40 {
-        for victim in 0..3 {
-            let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_in_flight(2));
-            let calls = Arc::new(AtomicUsize::new(0));
-            let seen = Arc::clone(&calls);
-            let inner = tower::service_fn(move |n: u32| {
-                seen.fetch_add(1, Ordering::Relaxed);
-                async move {
-                    for _ in 0..3 {
-                        tokio::task::yield_now().await;
-                    }
-                    Ok::<_, Infallible>(n)
-                }
-            });
-            let layer = LimitLayer::new(&limiter).release_at_head().cost(|n: &u32| u64::from(*n));
-            let service = layer.layer(inner);
-            let mut futures = [2, 1, 2].map(|cost| Some(spawn(service.clone().oneshot(cost))));
-            let costs = [2, 1, 2];
-            let mut ends = [false; 3];
-            for poll in 0..60 {
-                if poll == dropped_at {
-                    futures[victim] = None;
-                }
-                let index = poll % 3;
-                if let Some(future) = &mut futures[index]
-                    && let Poll::Ready(response) = future.poll()
-                {
-                    assert_eq!(u64::from(response.unwrap()), costs[index]);
-                    futures[index] = None;
-                    ends[index] = true;
-                }
-                clock.advance(MILLI / 5);
-                limiter.tick();
-            }
-            let others = (0..3).filter(|index| *index != victim).all(|index| ends[index]);
-            assert!(others, "dropped {victim} at {dropped_at}: {ends:?}");
-            let seen = limiter.snapshot();
-            assert_eq!((seen.waiting_tasks, seen.in_flight), (0, Some(0)), "dropped {victim} at {dropped_at}");
-            // Paid for if the service got the request, and not otherwise.
-            let rest: u64 = (0..3).filter(|index| *index != victim).map(|index| costs[index]).sum();
-            let saw_it = calls.load(Ordering::Relaxed) == 3;
-            let paid_for = rest + if saw_it { costs[victim] } else { 0 };
-            assert_eq!(paid(&limiter), paid_for, "dropped {victim} at {dropped_at}");
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
