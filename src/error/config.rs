@@ -231,14 +231,14 @@ pub enum ConfigError {
         class: String,
     },
     /// All floors together exceed the rate of the slowest quota, so they could not be kept.
-    #[error("with the floor `{floor}` of class `{class}`, all floors exceed the limiter's `{rate}`: lower one of them")]
+    #[error(
+        "with the floor `{floor}` of class `{class}`, all floors exceed the rate of the limiter: lower one of them"
+    )]
     FloorsAboveRate {
         /// The name of the class.
         class: String,
         /// Its floor.
         floor: Quota,
-        /// The slowest quota of the limiter.
-        rate: Quota,
     },
     /// The floors below a ceiling exceed its rate, so they could not be kept.
     #[error(

@@ -10,7 +10,7 @@ use crate::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FloorConflict {
     /// Together they exceed the rate of the slowest quota.
-    Rate { floor: Quota, rate: Quota },
+    Rate { floor: Quota },
     /// Those below a ceiling exceed its rate.
     CeilingRate { ceiling: Quota },
     /// A ceiling above a floor has a smaller burst than the limiter.
@@ -56,12 +56,9 @@ impl Tree {
             }
         }
         let sum = sum(self.rare(ROOT).floors);
-        match self.limits.slowest.zip(self.limits.rate) {
-            Some((quota, rate)) if rate.fixed_up() < sum => Err(FloorConflict::Rate { floor, rate: quota }),
-            // The sum has overflowed, so that it is above any rate.
-            _ if sum == RateSum::MAX => Err(FloorConflict::Rate { floor, rate: floor }),
-            _ => Ok(()),
-        }
+        // A sum that has overflowed is above any rate.
+        let is_above = self.limits.rate.map_or(sum == RateSum::MAX, |rate| rate.fixed_up() < sum);
+        if is_above { Err(FloorConflict::Rate { floor }) } else { Ok(()) }
     }
 
     /// Checks that floors of this sum can be kept below a ceiling.

@@ -161,7 +161,7 @@ impl State {
 pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
     let class = name.to_string();
     match conflict {
-        FloorConflict::Rate { floor, rate } => ConfigError::FloorsAboveRate { class, floor, rate },
+        FloorConflict::Rate { floor } => ConfigError::FloorsAboveRate { class, floor },
         FloorConflict::CeilingRate { ceiling } => ConfigError::FloorsAboveCeiling { class, ceiling },
         FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
     }

@@ -32,11 +32,9 @@ fn a_share_that_cannot_be_kept_is_refused_with_its_numbers() {
     let empty = Share::weight(1).ceiling(Quota::per_second(5).burst(0));
     assert!(matches!(refuse(empty), ConfigError::BadShare { part: "ceiling", .. }));
     let rate = |tokens| Share::weight(1).floor(Quota::per_second(tokens));
-    let above =
-        |tokens| ConfigError::FloorsAboveRate { class: "a".into(), floor: Quota::per_second(tokens), rate: hundred() };
+    let above = |tokens| ConfigError::FloorsAboveRate { class: "a".into(), floor: Quota::per_second(tokens) };
     assert_eq!(refuse(rate(101)), above(101));
-    let says =
-        "with the floor `101/s` of class `a`, all floors exceed the limiter's `100/s, burst 10`: lower one of them";
+    let says = "with the floor `101/s` of class `a`, all floors exceed the rate of the limiter: lower one of them";
     assert_eq!(refuse(rate(101)).to_string(), says);
     let ceiling = Quota::per_second(49).burst(10);
     assert_eq!(refuse(rate(50).ceiling(ceiling)), ConfigError::FloorsAboveCeiling { class: class.clone(), ceiling });
