@@ -136,7 +136,7 @@ impl LastDenial {
 mod tests {
     use super::*;
 
-    const BOUNDS: [Bound; 10] = [
+    const BOUNDS: [Bound; 11] = [
         Bound::InFlight,
         Bound::MaxCost,
         Bound::Pause,

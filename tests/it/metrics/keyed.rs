@@ -115,7 +115,7 @@ fn a_key_with_a_bad_quota_is_reported() {
     let meter = Meter::new("api", &users).unwrap();
     assert!(users.try_acquire(&1, 3).is_err());
     assert_ready_err!(spawn(users.consume(&1, 1)).poll());
-    assert_eq!(scrape(&meter).counter("refusals_total{key=api,reason=bad_quota}"), 2);
+    assert_eq!(scrape(|| meter.publish()).counter("refusals_total{key=api,reason=bad_quota}"), 2);
 }
 
 /// An index may stand for a different quota of each key.
