@@ -321,7 +321,7 @@ fn all_keys_are_paused_and_resumed_at_once() {
     explore(|race| {
         let (keyed, _clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
-        let mut waiting = waiting(&keyed);
+        let _waiting = waiting(&keyed);
         let (one, other) = (keyed.clone(), keyed.clone());
         let pause = race.actor(move || one.pause_all_for(9 * SECOND));
         let resume = race.actor(move || other.resume_all());
