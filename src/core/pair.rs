@@ -130,7 +130,7 @@ impl Both<'_, '_> {
     /// go through the queue, which charges the ceiling.
     fn admit_in_parent(&mut self, cost: u64) -> bool {
         let Parent { group, flags, .. } = &self.parent_link.parent;
-        cost <= self.parent.state.max_cost
+        cost <= self.parent.state.max_cost()
             && !self.parent.state.is_closed(*group)
             && !self.parent.state.has_parked()
             && flags.as_ref().is_none_or(|flags| flags.is_fast())

@@ -161,8 +161,6 @@ pub(crate) struct State {
     pub(crate) supply: Supply,
     pub(crate) drivers: Drivers,
     pub(crate) totals: Totals,
-    /// The largest cost that the user allows. Fixed at construction.
-    pub(crate) max_cost: u64,
     rare: Option<Box<Rare>>,
 }
 
@@ -180,6 +178,8 @@ pub(crate) struct Rare {
     pauses: Pauses,
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
+    /// The largest cost that the user allows, if the role says that there is one. Fixed at construction.
+    max_cost: u64,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<DeferredCall>,
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
@@ -228,7 +228,6 @@ impl State {
             supply,
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
-            max_cost: u64::MAX,
             rare: None,
         };
         if own > 0 {
@@ -250,14 +249,20 @@ impl State {
     /// Refuses costs above `tokens`. The stride stays 0, so that no claim passes without the lock, under which its cost is
     /// checked: the fast path has no check of its own.
     pub(crate) fn set_max_cost(&mut self, tokens: u64) {
-        self.max_cost = tokens;
+        self.rare().max_cost = tokens;
         self.role.add(Role::MAX_COST);
         self.stride.fix(0);
     }
 
+    /// The largest cost that the user allows, by default any.
+    pub(crate) fn max_cost(&self) -> u64 {
+        let limited = self.rare.as_ref().filter(|_| self.role.has_max_cost());
+        limited.map_or(u64::MAX, |rare| rare.max_cost)
+    }
+
     /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.
     pub(crate) fn charge_for(&self, cost: u64, actual: u64) -> u64 {
-        actual.min(self.max_cost.max(cost)) - cost
+        actual.min(self.max_cost().max(cost)) - cost
     }
 
     pub(crate) fn pauses(&self) -> Pauses {

@@ -49,7 +49,7 @@ impl State {
                 && (self.role.has_parent()
                     || self.role.awaits()
                     || self.role.has_dry_run()
-                    || self.role.has_max_cost() && cost > self.max_cost
+                    || cost > self.max_cost()
                     || self.has_parked()
                     || self.is_hungry(rovers))
         {
@@ -103,7 +103,7 @@ impl State {
 
     /// Whether `admit` would grant `cost` tokens, provided that the fast path is closed.
     pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
-        !self.closed && (cost == 0 || cost <= self.max_cost.min(self.available(rovers)))
+        !self.closed && (cost == 0 || cost <= self.max_cost().min(self.available(rovers)))
     }
 
     pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
@@ -283,12 +283,12 @@ impl State {
 
     /// The largest claim that the in-flight cap and `max_cost` allow.
     fn most_by_settings(&self) -> u64 {
-        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.max_cost)
+        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.max_cost())
     }
 
     /// The setting that allows no more than `most`, if there is one.
     fn setting_of(&self, most: u64) -> Option<Bound> {
-        let by = if self.max_cost <= most { Bound::MaxCost } else { Bound::InFlight };
+        let by = if self.max_cost() <= most { Bound::MaxCost } else { Bound::InFlight };
         (self.most_by_settings() <= most).then_some(by)
     }
 

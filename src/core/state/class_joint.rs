@@ -311,7 +311,7 @@ impl State {
         let most = if is_under_ceiling { classes.most_at_once(class) } else { u64::MAX };
         // Claims may wait that ceilings hold back, which are not above this class.
         let is_open = self.queue.is_empty() || self.is_open(self.base(classes, rovers), class, cost);
-        is_open && cost <= most.min(self.max_cost) && cost <= self.available_to_class(rovers, class)
+        is_open && cost <= most.min(self.max_cost()) && cost <= self.available_to_class(rovers, class)
     }
 
     /// Turns the parts of removed classes away. Returns false if the batch of wakers is full.

@@ -38,7 +38,7 @@ fn every_reason_is_there_from_the_first_scrape_on() {
     let values = scrape(|| Meter::new("api", &limiter).unwrap().publish());
     assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 0);
     let reasons = values.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
-    assert_eq!(reasons.count(), 16);
+    assert_eq!(reasons.count(), 17);
     assert_eq!(values.refusals(), []);
 }
 
