@@ -204,7 +204,7 @@ impl Quota {
 
     /// Checks whether a limiter can be built from this quota, such as one that was read from a file.
     ///
-    /// [`Quotas::check`](crate::Quotas::check) also checks what a keyed limiter needs.
+    /// `Quotas::check` (feature `keyed`) also checks what a keyed limiter needs.
     ///
     /// # Errors
     ///
