@@ -103,7 +103,7 @@ where
     /// # Errors
     ///
     /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and
-    /// [`TooManyKeys`](ConsumeError::TooManyKeys) for a new key while as many keys owe tokens as
+    /// [`TooManyKeys`](crate::ConsumeError::TooManyKeys) for a new key while as many keys owe tokens as
     /// [`max_keys`](KeyedBuilder::max_keys) allows.
     ///
     /// # Cancel safety
@@ -134,7 +134,7 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if
+    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](crate::ConsumeError::MustHold), at once and always, if
     /// the keys or the parent have an in-flight cap.
     ///
     /// # Cancel safety
