@@ -12,6 +12,7 @@ use crate::permit::Permit;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -21,11 +22,17 @@ use std::time::Duration;
 /// where drivers serve the other queues.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-struct Unpark(Thread);
+/// Wakes a thread that waits. Wakers of other tasks, which this thread calls before it parks, may park it themselves and so
+/// use up its `unpark`: the flag tells of it nevertheless.
+struct Unpark {
+    thread: Thread,
+    woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
@@ -68,7 +75,8 @@ where
         return Ok(Permit::new(held, cost, remaining));
     }
     let core = held.clone();
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark { thread: thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&unpark));
     let driver = Registration::new(&core, Kind::Thread(thread::current().id()));
     let parent = ParentDriver::of(&core);
     let mut claim = pin!(Claim::with_limit(held, cost, allowed));
@@ -77,7 +85,7 @@ where
             ControlFlow::Break(answer) => return answer,
             ControlFlow::Continue(deadline) => deadline,
         };
-        // An unpark between this line and the park is not lost: it makes the next park return at once.
+        // A wake-up between this line and the park is not lost: `woken` tells of it, or the park returns at once.
         let Drive::Until { alarm, source_task_is_gone, .. } = parent.drive_first(&core, driver.id, &waker) else {
             thread::yield_now();
             continue;
@@ -98,8 +106,10 @@ where
         } else {
             Some(alarm.min(deadline.unwrap_or(u64::MAX))).filter(|at| *at < u64::MAX).map(until)
         };
-        // In a waker of another task, this thread has its own waker still to call.
-        wake_handed_over();
+        // In a waker of another task, this thread has its own waker still to call. After any waker, `wait` may be over.
+        if wake_handed_over() || unpark.woken.swap(false, Ordering::Acquire) {
+            continue;
+        }
         wait.map_or_else(thread::park, thread::park_timeout);
     }
 }

@@ -229,36 +229,36 @@ impl Wakes {
     }
 }
 
-/// What a thread is doing with wakers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waking {
-    No,
-    Yes,
-    /// The waker that it calls has handed over others, which are in `HANDED_OVER`.
-    More,
-}
+/// How many calls of wakers may be nested on a thread. Each takes stack for a poll of a task.
+const MOST_NESTED: u32 = 8;
 
 thread_local! {
-    static WAKING: Cell<Waking> = const { Cell::new(Waking::No) };
+    /// How many calls of wakers are nested on this thread.
+    static NESTED: Cell<u32> = const { Cell::new(0) };
+    /// Whether there are wakers in `HANDED_OVER`.
+    static HAS_MORE: Cell<bool> = const { Cell::new(false) };
     static HANDED_OVER: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Wakes each, even if another one panics; see [`Wakes::wake_all`].
 ///
-/// A waker may poll its task at once, and so serve a queue and come here again. The wakers that it finds are then handed
-/// over to the call that is waking already, which calls them next. So a chain of such wakers does not grow the stack.
+/// A waker may poll its task at once, and so serve a queue and come here again. From a depth of [`MOST_NESTED`] on, the
+/// wakers that it finds are handed over to the call around it, which calls them next. So a chain of such wakers does not
+/// grow the stack. (If a waker at that depth blocks its thread in other ways than by a limiter's blocking calls, those
+/// that were handed over wait for it.)
 #[inline]
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
     // Under loom all threads of a model are one thread of the system, and share its thread-local values.
-    if !cfg!(tollgate_loom) && WAKING.get() != Waking::No {
+    let nested = if cfg!(tollgate_loom) { 0 } else { NESTED.get() };
+    if nested == MOST_NESTED {
         return hand_over(wakers);
     }
-    WAKING.set(Waking::Yes);
+    NESTED.set(nested + 1);
     for waker in wakers {
         wake(waker);
         wake_handed_over();
     }
-    WAKING.set(Waking::No);
+    NESTED.set(nested);
 }
 
 #[cold]
@@ -267,25 +267,28 @@ fn hand_over(wakers: impl IntoIterator<Item = Waker>) {
     // The list is gone if the thread is ending.
     let kept = HANDED_OVER.try_with(|list| list.borrow_mut().extend(wakers.take().into_iter().flatten()));
     if kept.is_ok() {
-        WAKING.set(Waking::More);
+        HAS_MORE.set(true);
     }
     wakers.into_iter().flatten().for_each(wake);
 }
 
 /// Calls the wakers that were handed over, and those that they hand over, in the order in which nested calls would have
-/// called them. A thread that blocks calls this first, because its own waker may be among them.
+/// called them. A thread that blocks calls this first, because its own waker may be among them. Returns whether there were
+/// any.
 #[inline]
-pub(crate) fn wake_handed_over() {
-    if WAKING.get() == Waking::More {
+pub(crate) fn wake_handed_over() -> bool {
+    let has_more = HAS_MORE.get();
+    if has_more {
         wake_list();
     }
+    has_more
 }
 
 #[cold]
 fn wake_list() {
     let mut last_first = Vec::new();
     loop {
-        if WAKING.replace(Waking::Yes) == Waking::More {
+        if HAS_MORE.replace(false) {
             last_first.extend(HANDED_OVER.take().into_iter().rev());
         }
         let Some(waker) = last_first.pop() else { return };

@@ -62,6 +62,7 @@ impl<H: KeyRef> Pass<H> {
         {
             // The key is settled already, so the parent must be settled even if its clock panics.
             let key = || map.key_in_parent(self.key_ref.key(), self.hash);
+            let actual = actual.min(map.template.max_cost.max(self.parent));
             self.parent = parent.resettle(key, self.parent, actual);
         }
     }

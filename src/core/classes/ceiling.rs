@@ -18,14 +18,16 @@ impl Ceiling {
         Self { schedule: Schedule::new(quota, 0, now), taken: 0 }
     }
 
-    /// Creates a ceiling that is not full before `full`: all that it mints until then is missing, rounded up.
+    /// Creates a ceiling that is not full before `full`: what it mints until then is missing, rounded up. It is at worst
+    /// empty, because the instant may be that of another class, with a lower rate.
     pub(super) fn full_at(full: u64, quota: Quota, now: u64) -> Self {
         let mut ceiling = Self::new(quota, now);
         if full > now {
             let started = if quota.is_stepped() { quota.period_nanos() - 1 } else { 0 };
             let mut then = ceiling.schedule.clone();
             then.mint(full.saturating_add(started), then.head.wrapping_add(MAX_SPAN as u64));
-            ceiling.take_debt(ahead(then.head, ceiling.schedule.head) as u64 + u64::from(then.fraction() > 0));
+            let missing = ahead(then.head, ceiling.schedule.head) as u64 + u64::from(then.fraction() > 0);
+            ceiling.take_debt(missing.min(ceiling.level().max(0) as u64));
         }
         ceiling
     }
@@ -87,6 +89,14 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    fn a_ceiling_by_the_instant_of_a_slower_one_is_at_worst_empty() {
+        let fast = Quota::new(1_000, Duration::from_secs(1));
+        for full in [3_600_000_000_000, u64::MAX] {
+            assert_eq!(Ceiling::full_at(full, fast, 0).level(), 0);
+        }
+    }
+
+    #[test]
     fn a_ceiling_by_the_instant_at_which_another_is_full_has_no_more_tokens_than_it() {
         let second = Duration::from_secs(1);
         for (quota, step) in [(Quota::new(7, second).burst(20), 1), (Quota::new(7, second).burst(20).stepped(), 7)] {
@@ -95,7 +105,8 @@ mod tests {
                 known.take_debt(used);
                 known.mint(now);
                 let level = Ceiling::full_at(known.full(), quota, now).level();
-                assert!((known.level() - step..=known.level()).contains(&level), "{used}, {now}: {level}, {known:?}");
+                let most = known.level().max(0);
+                assert!((most - step..=most).contains(&level), "{used}, {now}: {level}, {known:?}");
             }
         }
     }

@@ -34,7 +34,8 @@ impl Retained {
 }
 
 /// When the ceilings of removed classes are full, for more names than are kept: each slot belongs to several names, and has
-/// the latest instant of them. So none gains tokens, and some miss what another name used.
+/// the latest instant of them. So none has tokens that it used, and some are empty because another name used its own. A debt
+/// is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
     hasher: RandomState,

@@ -243,7 +243,9 @@ impl Classes {
             self.retained -= 1;
             rare.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
-        } else if !self.forgotten.is_empty() {
+        }
+        // Also of a class that is retained: it may have had no ceiling since it was forgotten.
+        if !self.forgotten.is_empty() {
             let path = self.forgotten.hash(self.path_hash(parent), &name);
             self.scheduler.tree.restore_forgotten(id, self.forgotten.full(path));
         }

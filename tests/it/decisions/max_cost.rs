@@ -145,4 +145,20 @@ mod keys {
             assert_eq!((grant.cost(), parent.available()), (50, 88), "it is bounded in the parent alone");
         }
     }
+
+    #[test]
+    fn a_parent_is_charged_no_more_than_the_key() {
+        for has_waited in [false, true] {
+            let clock = ManualClock::new();
+            let parent = Limiter::builder().quota(Quota::per_second(100)).clock(clock.clone()).build().unwrap();
+            let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_cost(10).clock(clock.clone());
+            let users = users.parent(&parent).build().unwrap();
+            let mut grant = users.try_acquire(&1, 4).unwrap();
+            if has_waited {
+                drop(spawn(users.consume(&1, 10)).poll());
+            }
+            grant.settle(u64::MAX);
+            assert_eq!((grant.cost(), parent.available()), (10, 90));
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Polls and wakers: too many polls, another waker, no further poll, and wakers that misbehave.
 
 use super::*;
+use futures::FutureExt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -317,6 +318,31 @@ fn wakers_that_poll_at_once_take_no_stack_for_each_other() {
         drop(first);
         assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 1));
         assert!(waiters.iter().all(|waiter| waiter.0.lock().unwrap().is_none()));
+    });
+}
+
+/// The waker of the other thread is then called at once, not after this waker.
+#[test]
+fn a_waker_may_wait_for_a_thread_that_it_lets_go_on() {
+    crate::fixture::to_its_end(|| {
+        let fixture = Fixture::new(one_per_milli(5));
+        let other = Limiter::builder().max_in_flight(1).build().unwrap();
+        let held = Mutex::new(Some(other.clone().consume_owned(1).now_or_never().unwrap().unwrap()));
+        let waiting_thread = {
+            let other = other.clone();
+            Mutex::new(Some(std::thread::spawn(move || drop(other.blocking_consume(1).unwrap()))))
+        };
+        while other.snapshot().waiting_tasks == 0 {
+            std::thread::yield_now();
+        }
+        let waker = waker(move || {
+            drop(held.lock().unwrap().take());
+            waiting_thread.lock().unwrap().take().unwrap().join().unwrap();
+        });
+        let mut waiting = Box::pin(fixture.limiter.consume(1));
+        assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+        fixture.pass(MILLI);
+        assert_eq!(other.snapshot().granted, 2);
     });
 }
 

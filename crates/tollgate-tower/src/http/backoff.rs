@@ -39,7 +39,7 @@ impl Backoff {
             None => first,
         }
         .min(at_most);
-        if pauses.len() == MOST_TARGETS {
+        if pauses.len() == MOST_TARGETS && !pauses.contains_key(&target) {
             pauses.clear();
         }
         pauses.insert(target, Pause { began: now, length });
