@@ -81,8 +81,6 @@ impl Advice {
         }
         let is_failure = is_refusal || status.is_client_error() || status.is_server_error();
         let (wait, ignored) = if is_failure { retry_after(headers) } else { (None, 0) };
-        // A refused client that tries again at once is refused again: that says nothing, as a reset that has passed.
-        let wait = wait.filter(|wait| !is_refusal || !wait.is_zero());
         if wait.is_some() {
             (advice.wait, advice.next_unit) = (wait, None);
         }
