@@ -82,57 +82,34 @@ fn the_count_counts() {
     assert_eq!(allocations(|| 7), 0);
 }
 
-#[test]
-fn try_acquire_that_is_granted_allocates_nothing() {
-    let (limiter, _clock) = by_hand(10_000);
-    let count = allocations(|| (0..ROUNDS).for_each(|_| drop(limiter.try_acquire(1).unwrap())));
-    assert_eq!(count, 0);
+/// Runs `act` many times, which must not allocate.
+#[track_caller]
+fn allocates_nothing(mut act: impl FnMut()) {
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| act())), 0);
 }
 
 #[test]
-fn try_acquire_that_is_refused_allocates_nothing() {
+fn grants_and_refusals_without_waiting_allocate_nothing() {
+    let (limiter, _clock) = by_hand(10_000);
+    allocates_nothing(|| {
+        drop(limiter.try_acquire(1).unwrap());
+        let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1)) else { panic!("the token is available") };
+        let within = poll_once(limiter.consume(1).within(MILLI));
+        let Poll::Ready(Ok(_grant)) = within else { panic!("the second token is available") };
+        let owned = limiter.clone().consume_owned(1);
+        let Poll::Ready(Ok(_grant)) = poll_once(owned) else { panic!("the third token is available") };
+    });
     let (limiter, _clock) = by_hand(0);
     let refuse = || {
         assert!(limiter.try_acquire(1).is_err());
         assert!(limiter.try_acquire(20_001).is_err());
+        assert!(poll_once(limiter.consume(20_001)).is_ready());
+        assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
     };
-    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| refuse())), 0);
-}
-
-#[test]
-fn try_acquire_that_is_refused_by_a_queue_allocates_nothing() {
-    let (limiter, _clock) = by_hand(0);
+    allocates_nothing(refuse);
     let mut waiting = Box::pin(limiter.consume(5));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| assert!(limiter.try_acquire(1).is_err()))), 0);
-}
-
-#[test]
-fn consume_that_need_not_wait_allocates_nothing() {
-    let (limiter, _clock) = by_hand(10_000);
-    let count = allocations(|| {
-        for _ in 0..ROUNDS {
-            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1)) else { panic!("the token is available") };
-            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1).within(MILLI)) else {
-                panic!("the second token is available")
-            };
-            let owned = limiter.clone().consume_owned(1);
-            let Poll::Ready(Ok(_grant)) = poll_once(owned) else { panic!("the third token is available") };
-        }
-    });
-    assert_eq!(count, 0);
-}
-
-#[test]
-fn consume_that_is_refused_allocates_nothing() {
-    let (limiter, _clock) = by_hand(0);
-    let count = allocations(|| {
-        for _ in 0..ROUNDS {
-            assert!(poll_once(limiter.consume(20_001)).is_ready());
-            assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
-        }
-    });
-    assert_eq!(count, 0);
+    allocates_nothing(refuse);
 }
 
 #[test]
@@ -174,19 +151,16 @@ fn leaving_from_each_place_allocates_nothing() {
 #[test]
 fn settling_releasing_and_replenishing_allocate_nothing() {
     let (limiter, _clock) = by_hand(10_000);
-    let count = allocations(|| {
-        for _ in 0..ROUNDS {
-            let mut grant = limiter.try_acquire(5).unwrap();
-            grant.settle(3);
-            grant.settle(7);
-            grant.settle(1);
-            grant.forget();
-            limiter.release(1).unwrap();
-            limiter.replenish(1);
-            black_box((limiter.available(), limiter.deficiency(), limiter.estimate(3)));
-        }
+    allocates_nothing(|| {
+        let mut grant = limiter.try_acquire(5).unwrap();
+        grant.settle(3);
+        grant.settle(7);
+        grant.settle(1);
+        grant.forget();
+        limiter.release(1).unwrap();
+        limiter.replenish(1);
+        black_box((limiter.available(), limiter.deficiency(), limiter.estimate(3)));
     });
-    assert_eq!(count, 0);
 }
 
 /// On a runtime, with the replenisher and its timer: the first wait spawns the task, the later ones allocate nothing.
@@ -221,78 +195,82 @@ fn a_limiter_is_640_bytes_in_all() {
     assert!((1..=most).contains(&bytes), "{bytes} bytes");
 }
 
-/// A live entry is some 700 bytes. The background task must not keep its record until its waiter would have been due.
+/// What the keys of a limiter leave behind in memory, on a runtime with paused time.
 #[cfg(feature = "keyed")]
-#[test]
-fn keys_with_cancelled_waiters_leave_no_memory_behind() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
-    let keyed = runtime.block_on(async { builder.build().unwrap() });
-    let live_after = |keys: std::ops::Range<u64>| {
-        runtime.block_on(async {
-            for key in keys {
-                drop(keyed.consume(&key, 1).await.unwrap());
-                let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
-                assert!(futures::poll!(giant.as_mut()).is_pending());
-                tokio::task::yield_now().await;
-            }
-            tokio::time::sleep(10_000 * MILLI).await;
-        });
-        LIVE.get()
-    };
-    let before = live_after(0..1_000);
-    let more = (1..5).fold(before, |_, round| live_after(1_000 * round..1_000 * (round + 1))) - before;
-    assert!(more < 100_000, "{more} bytes more");
-}
+mod keys {
+    use super::*;
+    use futures::poll;
+    use tokio::runtime::{Builder, Runtime};
+    use tollgate::KeyedLimiter;
 
-/// The same if the live entry is removed before the background task learns that its waiter left: by a sweep, or by the
-/// driver of another runtime.
-#[cfg(feature = "keyed")]
-#[test]
-fn live_entries_swept_before_their_driver_is_woken_leave_no_memory_behind() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
-    let keyed = runtime.block_on(async { builder.build().unwrap() });
-    let live_after = |keys: std::ops::Range<u64>| {
-        runtime.block_on(async {
-            for key in keys {
-                let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
-                assert!(futures::poll!(giant.as_mut()).is_pending());
-                tokio::task::yield_now().await;
-                drop(giant);
-                keyed.tick();
-                assert_eq!(keyed.snapshot().keys, 0, "swept");
-            }
-            tokio::time::sleep(10_000 * MILLI).await;
-        });
-        LIVE.get()
-    };
-    let before = live_after(0..1_000);
-    let more = (1..5).fold(before, |_, round| live_after(1_000 * round..1_000 * (round + 1))) - before;
-    assert!(more < 100_000, "{more} bytes more");
-}
+    fn keyed() -> (Runtime, KeyedLimiter<u64>) {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
+        let keyed = runtime.block_on(async { builder.build().unwrap() });
+        (runtime, keyed)
+    }
 
-/// The memory that the background task needed for many keys is not kept when no claim waits any more.
-#[cfg(feature = "keyed")]
-#[test]
-fn many_keys_leave_no_memory_behind() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
-    let keyed = runtime.block_on(async { builder.build().unwrap() });
-    let live_after = |keys: u64| {
-        runtime.block_on(async {
-            let claims = (0..keys).map(|key| keyed.clone().consume_owned(key, 2));
-            let grants = futures::future::join_all(claims).await;
-            assert!(grants.into_iter().all(|grant| grant.map(drop).is_ok()));
-            tokio::time::sleep(10_000 * MILLI).await;
+    /// Calls `visit` with one key after the other. After the first thousand of them, no more memory is kept.
+    fn leave_nothing(visit: impl AsyncFn(&KeyedLimiter<u64>, u64)) {
+        let (runtime, keyed) = keyed();
+        let live_after = |keys: std::ops::Range<u64>| {
+            runtime.block_on(async {
+                for key in keys {
+                    visit(&keyed, key).await;
+                }
+                tokio::time::sleep(10_000 * MILLI).await;
+            });
+            LIVE.get()
+        };
+        let more = live_after(0..1_000);
+        let more = live_after(1_000..5_000) - more;
+        assert!(more < 100_000, "{more} bytes more");
+    }
+
+    /// A live entry is some 700 bytes. The background task must not keep its record until its waiter would have been due.
+    #[test]
+    fn keys_with_cancelled_waiters_leave_no_memory_behind() {
+        leave_nothing(async |keyed, key| {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
+            assert!(poll!(giant.as_mut()).is_pending());
+            tokio::task::yield_now().await;
         });
-        // As many calls as it takes until the shard is swept and its tables shrink.
-        (0..400_000).for_each(|_| drop(keyed.try_acquire(&0, 1)));
-        LIVE.get()
-    };
-    let before = live_after(100);
-    let more = live_after(20_000) - before;
-    assert!(more < 100_000, "{more} bytes more");
+    }
+
+    /// The live entry is removed before the background task learns that its waiter left: by a sweep, or by the driver of
+    /// another runtime.
+    #[test]
+    fn live_entries_swept_before_their_driver_is_woken_leave_no_memory_behind() {
+        leave_nothing(async |keyed, key| {
+            let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
+            assert!(poll!(giant.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+            drop(giant);
+            keyed.tick();
+            assert_eq!(keyed.snapshot().keys, 0, "swept");
+        });
+    }
+
+    /// The memory that the background task needed for many keys is not kept when no claim waits any more.
+    #[test]
+    fn many_keys_leave_no_memory_behind() {
+        let (runtime, keyed) = keyed();
+        let live_after = |keys: u64| {
+            runtime.block_on(async {
+                let claims = (0..keys).map(|key| keyed.clone().consume_owned(key, 2));
+                let grants = futures::future::join_all(claims).await;
+                assert!(grants.into_iter().all(|grant| grant.map(drop).is_ok()));
+                tokio::time::sleep(10_000 * MILLI).await;
+            });
+            // As many calls as it takes until the shard is swept and its tables shrink.
+            (0..400_000).for_each(|_| drop(keyed.try_acquire(&0, 1)));
+            LIVE.get()
+        };
+        let before = live_after(100);
+        let more = live_after(20_000) - before;
+        assert!(more < 100_000, "{more} bytes more");
+    }
 }
 
 /// Adaptors keep their claim in a box, which the first wait allocates.
@@ -316,7 +294,7 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
         assert!(bytes.as_mut().poll_write(&mut cx, &[7; 3]).is_ready());
     };
     assert_eq!(allocations(&mut round), 2);
-    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), 0);
+    allocates_nothing(round);
 }
 
 /// A waiter records when its wait began, if a meter counts.
@@ -326,12 +304,12 @@ fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
     let (limiter, clock) = by_hand(ROUNDS);
     let _meter = tollgate::metrics::Meter::new("api", &limiter).unwrap();
     let mut cx = Context::from_waker(Waker::noop());
-    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| drop(limiter.try_acquire(1).unwrap()))), 0);
+    allocates_nothing(|| drop(limiter.try_acquire(1).unwrap()));
     let refuse = || {
         assert!(limiter.try_acquire(1).is_err());
         assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
     };
-    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| refuse())), 0);
+    allocates_nothing(refuse);
     let mut wait = || {
         let mut waiting = std::pin::pin!(limiter.consume(1));
         assert!(waiting.as_mut().poll(&mut cx).is_pending());

@@ -1,16 +1,21 @@
 //! Shared helpers: a limiter with a manual clock and claims that are polled by hand, a time limit for tests that may
 //! hang, and wakers.
 
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
+use tokio::runtime::{self, Runtime};
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Builder, Consume, ConsumeError, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{
+    Bound, Builder, Clock, Consume, ConsumeError, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError,
+};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
@@ -98,6 +103,75 @@ pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {
 pub fn waits(waiting: &mut Waiting<'_>) {
     assert!(!waiting.is_woken(), "the claim was woken without a grant");
     assert_pending!(waiting.poll());
+}
+
+/// A limiter that grants nothing before its quota is changed, however slow the machine is.
+pub fn never() -> Limiter {
+    Limiter::new(Quota::manual(1).initial(0)).unwrap()
+}
+
+/// A runtime with this many worker threads.
+pub fn workers(count: usize) -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
+}
+
+/// A runtime of the current thread.
+pub fn alone() -> Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Returns when `count` claims wait. They arrive by themselves; this only waits for them.
+pub fn await_waiters(limiter: &Limiter, count: usize) {
+    while limiter.snapshot().waiting_tasks != count {
+        thread::yield_now();
+    }
+}
+
+/// How many tasks the current runtime has.
+pub fn tasks() -> usize {
+    runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// A clock that calls `read` at each reading.
+#[derive(Clone)]
+pub struct ClockFn {
+    read: Arc<dyn Fn() -> Duration + Send + Sync>,
+    is_manual: bool,
+}
+
+impl ClockFn {
+    /// A clock that the limiter takes for one that is moved by hand.
+    pub fn manual(read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { read: Arc::new(read), is_manual: true }
+    }
+
+    /// A clock that the limiter takes for one that moves by itself.
+    pub fn moving(read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { read: Arc::new(read), is_manual: false }
+    }
+}
+
+impl fmt::Debug for ClockFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClockFn")
+    }
+}
+
+impl Clock for ClockFn {
+    fn now(&self) -> Duration {
+        (self.read)()
+    }
+
+    fn is_manual(&self) -> bool {
+        self.is_manual
+    }
+}
+
+/// Nanoseconds that a test sets, and a clock of `new` that shows them.
+pub fn shown(new: impl Fn(Box<dyn Fn() -> Duration + Send + Sync>) -> ClockFn) -> (Arc<AtomicU64>, ClockFn) {
+    let nanos = Arc::new(AtomicU64::new(0));
+    let read = Arc::clone(&nanos);
+    (nanos, new(Box::new(move || Duration::from_nanos(read.load(SeqCst)))))
 }
 
 /// Runs `test` on a thread of its own, so that a test that hangs fails instead of stopping the run.

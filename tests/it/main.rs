@@ -36,7 +36,6 @@ mod oracle;
 mod oracle_histories;
 mod oracle_itself;
 mod paused_time;
-mod public_types;
 mod queue;
 mod quota_text;
 mod rate_law;

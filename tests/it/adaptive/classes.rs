@@ -1,6 +1,6 @@
 //! Classes of one limiter that share a learned rate.
 
-use crate::fixture::{SECOND, pending};
+use crate::fixture::{SECOND, built, pending};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
@@ -9,9 +9,8 @@ use tollgate::{Adaptive, Class, ConfigError, Limiter, ManualClock, Quota, Share}
 
 /// Ten requests per second, learned, with nothing left of the burst. Two classes share it three to one.
 fn shared() -> (Adaptive, [Adaptive<Class>; 2], ManualClock) {
-    let clock = ManualClock::new();
     let quota = Quota::per_second(1).burst(1);
-    let limiter = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+    let (limiter, clock) = built(Limiter::builder().quota(quota).classes());
     let api = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
     let classes = [("heavy", 3), ("light", 1)].map(|(name, weight)| api.class(name, Share::weight(weight)).unwrap());
     drop(limiter.try_acquire(1).unwrap());

@@ -11,9 +11,10 @@ mod rules;
 mod settings;
 mod simulated;
 
+use crate::fixture::{built, pending};
 use std::task::Poll;
 use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
+use tokio_test::task::Spawn;
 use tollgate::adaptive::{AdaptiveBuilder, AdaptiveConsume, AdaptiveGrant};
 use tollgate::{Adaptive, Limiter, ManualClock, Quota};
 
@@ -25,8 +26,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(settings: AdaptiveBuilder) -> Self {
-        let clock = ManualClock::new();
-        let limiter = Limiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(1).burst(1)));
         Self { adaptive: settings.drive(&limiter).unwrap(), clock }
     }
 
@@ -44,9 +44,7 @@ impl Fixture {
     }
 
     fn enter(&self) -> Spawn<AdaptiveConsume> {
-        let mut claim = spawn(self.adaptive.consume(1));
-        assert!(claim.poll().is_pending(), "the claim should have to wait");
-        claim
+        pending(self.adaptive.consume(1))
     }
 
     /// `count` grants that all had to wait.

@@ -1,6 +1,7 @@
 //! Quotas, caps and costs that change between extremes while claims wait.
 
 use super::*;
+use crate::fixture::built;
 use tollgate::{Bound, Quota};
 
 /// Quotas that differ as much as possible.
@@ -141,9 +142,8 @@ fn debts_of_giants_between_waiters_strand_no_claim() {
 /// Settles up and down by giants, past more positions than `u64` has, while time pays the debts.
 #[test]
 fn a_grant_settled_up_and_down_repeatedly_keeps_exact_counts() {
-    let clock = ManualClock::new();
     let quota = Quota::new(u64::MAX, NANO).burst(MOST);
-    let limiter = Limiter::builder().quota(quota).max_in_flight(MOST).clock(clock.clone()).build().unwrap();
+    let (limiter, clock) = built(Limiter::builder().quota(quota).max_in_flight(MOST));
     let mut grant = limiter.try_acquire(5).unwrap();
     for round in 0..u64::MAX / GIANT + 1_000 {
         let before = grant.cost();

@@ -1,25 +1,7 @@
 //! The largest numbers, the smallest, and those beyond the limits.
 
 use super::*;
-use tollgate::{Bound, Bucket, ConfigError, Denied, Quota, TryAcquireError};
-
-#[test]
-fn configurations_beyond_the_legal_are_refused_with_their_numbers() {
-    let refusal = |quota: Quota| Limiter::new(quota).unwrap_err();
-    for burst in [u64::MAX, 1 << 63, MOST + 1] {
-        let expected = ConfigError::BadBurst { quota: 0, quota_name: None, burst, most: MOST };
-        assert_eq!(refusal(Quota::per_second(1).burst(burst)), expected);
-        assert_eq!(refusal(Quota::new(burst, NANO)), expected, "the burst defaults to the amount");
-        assert_eq!(refusal(Quota::manual(burst)), expected);
-    }
-    for period in [Duration::ZERO, Duration::MAX, Duration::from_nanos(u64::MAX) + NANO] {
-        assert_eq!(refusal(Quota::new(1, period)), ConfigError::BadPeriod { quota: 0, quota_name: None, period });
-    }
-    for cap in [0, MOST + 1, u64::MAX] {
-        let refused = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(cap).build().unwrap_err();
-        assert_eq!(refused, ConfigError::BadMaxInFlight { cap, most: MOST });
-    }
-}
+use tollgate::{Bound, Bucket, Denied, Quota, TryAcquireError};
 
 #[test]
 fn a_change_beyond_the_legal_changes_nothing() {

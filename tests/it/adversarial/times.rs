@@ -2,10 +2,9 @@
 
 use super::numbers::denied;
 use super::*;
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tollgate::{Bound, Clock, Quota, Share};
+use crate::fixture::{ClockFn, shown};
+use std::sync::atomic::Ordering::SeqCst;
+use tollgate::{Bound, Quota, Share};
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -31,31 +30,18 @@ fn a_token_in_a_century_comes_to_the_nanosecond() {
     }
 }
 
-/// A manual clock from 0 to the very last nanosecond. [`ManualClock`] starts at a year and never gets that far.
-#[derive(Clone, Debug, Default)]
-struct Whole(Arc<AtomicU64>);
-
-impl Clock for Whole {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::SeqCst))
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
+/// The clock goes from 0 to the very last nanosecond: `ManualClock` starts at a year and never gets that far.
 #[test]
 fn a_period_of_all_time_brings_its_token_in_the_last_nanosecond() {
     let all = Quota::new(1, Duration::from_nanos(u64::MAX)).initial(0);
     for quota in [all, all.stepped()] {
-        let clock = Whole::default();
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (nanos, clock) = shown(ClockFn::manual);
+        let limiter = Limiter::builder().quota(quota).clock(clock).build().unwrap();
         let mut queue = Queue::new(&limiter);
         queue.enter(1);
-        clock.0.store(u64::MAX - 1, Ordering::SeqCst);
+        nanos.store(u64::MAX - 1, SeqCst);
         assert_eq!(queue.serve(), 0);
-        clock.0.store(u64::MAX, Ordering::SeqCst);
+        nanos.store(u64::MAX, SeqCst);
         assert_eq!(queue.serve(), 1);
     }
 }
@@ -68,12 +54,12 @@ fn a_claim_due_after_the_end_of_time_is_not_granted_at_its_end() {
     let quotas: [&[Quota]; 4] =
         [&[all], &[all.stepped()], &[all, Quota::per_second(100)], &[Quota::new(1, CENTURY).initial(0)]];
     for quotas in quotas {
-        let clock = Whole::default();
+        let (nanos, clock) = shown(ClockFn::manual);
         let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
-        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let limiter = builder.clock(clock).build().unwrap();
         let mut queue = Queue::new(&limiter);
         queue.enter(7);
-        clock.0.store(u64::MAX, Ordering::SeqCst);
+        nanos.store(u64::MAX, SeqCst);
         assert_eq!(queue.serve(), 0, "granted 7 tokens of which {} were minted: {quotas:?}", level(&limiter) + 7);
         limiter.set_quota(0, Quota::per_second(10)).unwrap();
         limiter.replenish(u64::MAX);
@@ -87,15 +73,15 @@ fn a_class_due_after_the_end_of_time_is_not_looked_at_for_ever_at_its_end() {
     let slow = Quota::new(1, Duration::from_nanos(u64::MAX)).burst(2).initial(0);
     for share in [Share::weight(1).ceiling(slow), Share::weight(1).floor(slow)] {
         to_its_end(move || {
-            let clock = Whole::default();
+            let (nanos, clock) = shown(ClockFn::manual);
             let quota = Quota::per_second(10).burst(2).initial(0);
-            let limiter = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+            let limiter = Limiter::builder().quota(quota).classes().clock(clock).build().unwrap();
             let class = limiter.class("slow", share).unwrap();
             let mut claims = [2; 3].map(|cost| spawn(class.consume(cost)));
             claims.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
-            clock.0.store(1_000_000_000, Ordering::SeqCst);
+            nanos.store(1_000_000_000, SeqCst);
             limiter.tick();
-            clock.0.store(u64::MAX, Ordering::SeqCst);
+            nanos.store(u64::MAX, SeqCst);
             limiter.tick();
             let mut more = [2; 3].map(|cost| spawn(class.consume(cost)));
             let waiting = more.iter_mut().map(|claim| claim.poll()).filter(Poll::is_pending).count();
@@ -145,51 +131,4 @@ fn a_pause_to_the_end_of_time_delays_all_claims_until_the_limiter_is_closed() {
         }
         limiter.snapshot()
     });
-}
-
-thread_local! {
-    /// How late this thread reads the clock.
-    static BEHIND: Cell<u64> = const { Cell::new(0) };
-}
-
-/// One clock that each thread reads with another error, which changes too.
-#[derive(Clone, Debug, Default)]
-struct Skewed(Arc<AtomicU64>);
-
-impl Clock for Skewed {
-    fn now(&self) -> Duration {
-        let behind = BEHIND.get();
-        // The error varies by up to a millisecond, forward and backward.
-        BEHIND.set((behind * 7 + 1) % 1_000_003);
-        Duration::from_nanos(self.0.load(Ordering::SeqCst).saturating_sub(behind))
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
-#[test]
-fn a_clock_that_each_thread_reads_differently_mints_every_token_once() {
-    const STEPS: u64 = 20_000;
-    // A token per microsecond. The bucket is never full, so no token may be missing either.
-    let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
-    let clock = Skewed::default();
-    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let granted: u64 = std::thread::scope(|scope| {
-        let worker = |seed: u64| {
-            BEHIND.set(seed);
-            let step = |_| {
-                clock.0.fetch_add(1_500, Ordering::SeqCst);
-                u64::from(limiter.try_acquire(1).is_ok())
-            };
-            (0..STEPS).map(step).sum::<u64>()
-        };
-        let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || worker(seed))).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-    });
-    BEHIND.set(0);
-    clock.0.fetch_add(1_000_003, Ordering::SeqCst);
-    let minted = clock.0.load(Ordering::SeqCst) / 1_000;
-    assert_eq!(granted + limiter.available(), minted);
 }

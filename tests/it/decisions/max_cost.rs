@@ -119,8 +119,7 @@ mod keys {
             grant.settle(u64::MAX);
             assert_eq!(grant.cost(), 10);
             users.pause_for(&1, Duration::from_secs(1));
-            let mut waiting = spawn(users.consume(&1, 10));
-            assert!(waiting.poll().is_pending());
+            let _waiting = pending(users.consume(&1, 10));
             assert_eq!(assert_ready_err!(spawn(users.consume(&1, 11)).poll()), too_large(11));
         }
     }
@@ -149,8 +148,7 @@ mod keys {
     #[test]
     fn a_parent_is_charged_no_more_than_the_key() {
         for has_waited in [false, true] {
-            let clock = ManualClock::new();
-            let parent = Limiter::builder().quota(Quota::per_second(100)).clock(clock.clone()).build().unwrap();
+            let (parent, clock) = built(Limiter::builder().quota(Quota::per_second(100)));
             let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_cost(10).clock(clock.clone());
             let users = users.parent(&parent).build().unwrap();
             let mut grant = users.try_acquire(&1, 4).unwrap();

@@ -6,31 +6,10 @@ mod instants;
 mod replenisher;
 
 use super::*;
-use tokio::runtime::Handle;
-use tokio::task::{JoinHandle, yield_now};
+use crate::fixture::{ClockFn, shown, tasks};
+use crate::paused_time::{DAY, MILLI, enter, thousand_a_second};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
-use tollgate::OwnedGrant;
-
-const MILLI: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
-
-fn thousand_a_second(builder: Builder) -> (tollgate::Limiter, Instant) {
-    (builder.quota(Quota::per_second(1_000).burst(1_000).initial(0)).build().unwrap(), Instant::now())
-}
-
-async fn enter(limiter: &tollgate::Limiter, cost: u64) -> JoinHandle<(Instant, OwnedGrant)> {
-    let claim = limiter.clone().consume_owned(cost);
-    let task = tokio::spawn(async move {
-        let grant = claim.await.unwrap();
-        (Instant::now(), grant)
-    });
-    yield_now().await;
-    task
-}
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
 
 /// As documented, the coarse timer behind the fine one then serves the waiters, with its lateness.
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Edge cases: no data, stalls, empty buffers, several buffers, refusals, changes.
 
 use super::*;
+use crate::fixture::pending;
 
 use scripted::Step::{Bytes, Fails, Pending};
 use scripted::{Drain, Source, Step};
@@ -85,8 +86,7 @@ fn another_limiter_continues_with_the_bytes_read() {
 fn a_write_is_reported_when_paid_for_and_pays_for_the_written_bytes() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = drain([Bytes(4), Fails]).pace_writes(&limiter);
-    let mut write = spawn(paced.write(&[7; 100]));
-    assert_pending!(write.poll());
+    let mut write = pending(paced.write(&[7; 100]));
     assert_eq!(limiter.snapshot().waiting_tokens, 10);
     clock.advance(10 * MILLI);
     limiter.tick();

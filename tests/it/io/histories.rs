@@ -4,17 +4,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::task::Poll;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_test::task::spawn;
 use tollgate::io::{PaceIoExt, PacedIo};
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+use tollgate::{ConsumeError, Limiter};
 
 use super::scripted::{Drain, Source, Step};
-use crate::oracle::ops::{config, continuous};
-use crate::oracle::{Answer, Id, Int, Oracle};
+use crate::oracle::ops::config;
+use crate::oracle::pair::Pair;
+use crate::oracle::{Id, Int};
 
 const CHUNK: usize = 7;
 /// A second, in nanoseconds.
@@ -61,8 +61,9 @@ fn observe(answer: Poll<io::Result<usize>>) -> Observed {
 #[derive(Clone, Debug, Default)]
 struct Direction {
     script: VecDeque<Step>,
-    /// The claim that waits, and its number of bytes.
-    claim: Option<(Id, usize)>,
+    /// The claim that waits, and the bytes of the latest claim.
+    claim: Option<Id>,
+    cost: usize,
     /// The tokens of the last claim, and how many of them are used.
     chunk: Option<(usize, usize)>,
     /// When bytes were last paid for.
@@ -82,10 +83,7 @@ impl Direction {
 }
 
 struct Model {
-    oracle: Oracle,
-    now: Int,
-    next: Id,
-    closed: Vec<Id>,
+    pair: Pair,
     readers: [Direction; 3],
     writers: [Direction; 3],
 }
@@ -94,55 +92,32 @@ impl Model {
     /// Pays for up to `wanted` bytes from the chunk, or claims one: for the bytes at hand after a second without payment,
     /// else a whole one.
     fn pay(&mut self, direction: &mut Direction, wanted: usize) -> Observed {
-        let is_idle = direction.paid_at.is_none_or(|at| self.now - at > IDLE);
+        let is_idle = direction.paid_at.is_none_or(|at| self.pair.now - at > IDLE);
         if is_idle {
             self.refund(direction);
         }
         if direction.chunk.is_none() {
-            let cost = if is_idle { wanted.min(CHUNK) } else { CHUNK };
-            match self.claim(&mut direction.claim, cost) {
-                Poll::Ready(Ok(cost)) => direction.chunk = Some((cost, 0)),
-                other => return other,
+            if direction.claim.is_none() {
+                direction.cost = if is_idle { wanted.min(CHUNK) } else { CHUNK };
+            }
+            match self.pair.poll(&mut direction.claim, direction.cost as Int) {
+                Poll::Ready(Ok(())) => direction.chunk = Some((direction.cost, 0)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Some(error))),
+                Poll::Pending => return Poll::Pending,
             }
         }
-        direction.paid_at = Some(self.now);
+        direction.paid_at = Some(self.pair.now);
         Poll::Ready(Ok(direction.left().unwrap_or(0).min(wanted)))
     }
 
     fn refund(&mut self, direction: &mut Direction) {
         if let Some((cost, used)) = direction.chunk.take() {
-            self.oracle.settle(self.now, cost as Int, used as Int);
+            self.pair.oracle.settle(self.pair.now, cost as Int, used as Int);
         }
-    }
-
-    fn claim(&mut self, claim: &mut Option<(Id, usize)>, cost: usize) -> Observed {
-        let answer = match *claim {
-            None => {
-                let id = self.next;
-                self.next += 1;
-                match self.oracle.consume(self.now, id, cost as Int) {
-                    Answer::Granted => Ok(cost),
-                    Answer::Waits => {
-                        *claim = Some((id, cost));
-                        return Poll::Pending;
-                    }
-                    Answer::Closed => Err(Some(ConsumeError::Closed)),
-                    Answer::QueueFull { waiting } => Err(Some(ConsumeError::QueueFull { waiting })),
-                    other => panic!("{other:?}"),
-                }
-            }
-            Some((id, _)) if self.closed.contains(&id) => Err(Some(ConsumeError::Closed)),
-            Some((id, cost)) if self.oracle.log().iter().any(|granted| granted.id == id) => Ok(cost),
-            Some(_) => return Poll::Pending,
-        };
-        *claim = None;
-        Poll::Ready(answer)
     }
 
     fn leave(&mut self, direction: &mut Direction) {
-        if let Some((id, _)) = direction.claim.take().filter(|(id, _)| !self.closed.contains(id)) {
-            self.oracle.cancel(self.now, id);
-        }
+        self.pair.leave(direction.claim.take());
     }
 
     fn read(&mut self, index: usize, len: usize) -> Observed {
@@ -215,7 +190,6 @@ impl Model {
 /// The limiter under test.
 struct World {
     limiter: Limiter,
-    clock: ManualClock,
     readers: [PacedIo<Source>; 3],
     writers: [PacedIo<Drain>; 3],
     /// The bytes that each reader returned and each writer reported count on from 0.
@@ -267,24 +241,15 @@ proptest! {
         writes in prop::array::uniform3(script()),
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        let clock = ManualClock::new();
-        let quota = Quota::new(3, Duration::from_nanos(period)).burst(burst).initial(burst / 2);
-        let limiter = Limiter::builder().quota(quota).max_waiting(max_waiting).clock(clock.clone()).build().unwrap();
-        let rule = continuous(3, period.into(), burst.into(), (burst / 2).into());
+        let pair = Pair::new((period, burst, max_waiting));
+        let limiter = pair.limiter.clone();
         let side = |script: &VecDeque<Step>| Direction { script: script.clone(), ..Direction::default() };
-        let mut model = Model {
-            oracle: Oracle::new(&[rule], None, max_waiting),
-            now: 0,
-            next: 0,
-            closed: vec![],
-            readers: reads.each_ref().map(side),
-            writers: writes.each_ref().map(side),
-        };
+        let (readers, writers) = (reads.each_ref().map(side), writes.each_ref().map(side));
+        let mut model = Model { pair, readers, writers };
         let mut world = World {
             readers: reads.map(|script| Source { script, next: 0 }.pace_reads(&limiter).chunk(CHUNK)),
             writers: writes.map(|script| Drain { script, ..Drain::default() }.pace_writes(&limiter).chunk(CHUNK)),
             limiter,
-            clock,
             got: [0; 3],
             sent: [0; 3],
         };
@@ -310,22 +275,10 @@ proptest! {
                     }
                     model.writers[index] = writer;
                 }
-                Op::Pass(nanos) => {
-                    world.clock.advance(Duration::from_nanos(nanos));
-                    model.now += Int::from(nanos);
-                }
-                Op::Close => {
-                    world.limiter.close();
-                    let closed = model.oracle.close(model.now);
-                    model.closed.extend(closed);
-                }
+                Op::Pass(nanos) => model.pair.pass(nanos),
+                Op::Close => model.pair.close(),
             }
-            world.limiter.tick();
-            model.oracle.advance(model.now);
-            let (seen, oracle) = (world.limiter.snapshot(), &model.oracle);
-            prop_assert_eq!(Int::from(world.limiter.available()), oracle.available(), "after {:?}", op);
-            prop_assert_eq!(seen.waiting_tasks, oracle.waiting(), "after {:?}", op);
-            prop_assert_eq!((Int::from(seen.granted), Int::from(seen.refunded)), oracle.turnover(), "after {:?}", op);
+            model.pair.compare(op)?;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The instants at which waiters are granted.
 
 use super::*;
-use tollgate::Clock;
+use tollgate::Grant;
 
 #[tokio::test(start_paused = true)]
 async fn fifteen_claims_of_a_hundred_after_draining_take_a_hundred_milliseconds_each_in_order() {
@@ -109,8 +109,34 @@ async fn several_quotas_let_pass_when_the_last_of_them_does() {
     }
 }
 
-// ---- changes while a driver sleeps
-// ------------------------------------------------------------------------------------
+// ---- changes while a driver sleeps ----
+
+/// 100 tokens are in flight from 100 ms on, and a claim for 80 waits. Some time later there is a change, and the claim is
+/// granted at this instant.
+#[tokio::test(start_paused = true)]
+async fn each_change_lets_the_front_pass_at_its_new_instant() {
+    type Change = fn(&tollgate::Limiter, &mut Option<Grant<'_>>);
+    const FASTER: Quota = Quota::per_second(10_000).burst(1_000);
+    const SLOWER: Quota = Quota::per_second(100).burst(1_000);
+    let changes: [(&str, u32, u32, Change); 8] = [
+        ("a refund of all that is missing", 10, 110, |_, held| held.as_mut().unwrap().settle(30)),
+        ("a refund of a part", 10, 140, |_, held| held.as_mut().unwrap().settle(60)),
+        ("a faster rate", 10, 117, |limiter, _| limiter.set_quota(0, FASTER).unwrap()),
+        ("a slower rate", 10, 810, |limiter, _| limiter.set_quota(0, SLOWER).unwrap()),
+        ("a pause", 10, 310, |limiter, _| limiter.pause_for(200 * MILLI)),
+        ("a release, long after the tokens came", 500, 600, |_, held| *held = None),
+        ("a replenish of a part", 10, 150, |limiter, _| limiter.replenish(30)),
+        ("a replenish of all", 10, 110, |limiter, _| limiter.replenish(70)),
+    ];
+    for (name, later, due, change) in changes {
+        let (limiter, start) = thousand_a_second(Limiter::builder().max_in_flight(if later > 10 { 150 } else { 200 }));
+        let mut held = Some(limiter.consume(100).await.unwrap());
+        let waiting = enter(&limiter, 80).await;
+        sleep(later * MILLI).await;
+        change(&limiter, &mut held);
+        assert_eq!(waiting.await.unwrap().0, start + due * MILLI, "{name}");
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
@@ -150,94 +176,10 @@ async fn a_stalled_claim_at_the_front_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_lets_the_front_pass_at_that_instant() {
-    let (limiter, start) = thousand_a_second(Limiter::builder());
-    let mut grant = limiter.consume(100).await.unwrap();
-    let waiting = enter(&limiter, 80).await;
-    sleep(10 * MILLI).await;
-    grant.settle(30);
-    assert_eq!(waiting.await.unwrap().0, start + 110 * MILLI);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_partial_refund_brings_the_alarm_nearer() {
-    let (limiter, start) = thousand_a_second(Limiter::builder());
-    let mut grant = limiter.consume(100).await.unwrap();
-    let waiting = enter(&limiter, 80).await;
-    sleep(10 * MILLI).await;
-    grant.settle(60);
-    assert_eq!(waiting.await.unwrap().0, start + 140 * MILLI);
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_rate_sets_the_alarm_anew_both_ways() {
-    for (amount, due) in [(10_000, 19), (100, 100)] {
-        let (limiter, start) = thousand_a_second(Limiter::builder());
-        let waiting = enter(&limiter, 100).await;
-        sleep(10 * MILLI).await;
-        limiter.set_quota(0, Quota::per_second(amount).burst(1_000)).unwrap();
-        let due = if amount == 100 { 10 + 900 } else { due };
-        assert_eq!(waiting.await.unwrap().0, start + due * MILLI);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_sets_the_alarm_later() {
-    let (limiter, start) = thousand_a_second(Limiter::builder());
-    let (first, second) = (enter(&limiter, 50).await, enter(&limiter, 1_000).await);
-    sleep(10 * MILLI).await;
-    limiter.pause_for(200 * MILLI);
-    assert_eq!(first.await.unwrap().0, start + 210 * MILLI);
-    assert_eq!(second.await.unwrap().0, start + 1_050 * MILLI);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_lets_the_front_pass_at_that_instant() {
-    let (limiter, start) = thousand_a_second(Limiter::builder().max_in_flight(10));
-    let held = limiter.consume(10).await.unwrap();
-    let waiting = enter(&limiter, 5).await;
-    sleep(500 * MILLI).await;
-    drop(held);
-    assert_eq!(waiting.await.unwrap().0, start + 510 * MILLI);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_manual_replenish_lets_the_front_pass_at_that_instant() {
-    let limiter = Limiter::new(Quota::manual(100).initial(0)).unwrap();
-    let start = Instant::now();
-    let waiting = enter(&limiter, 5).await;
-    sleep(DAY).await;
-    limiter.replenish(4);
-    sleep(DAY).await;
-    limiter.replenish(1);
-    assert_eq!(waiting.await.unwrap().0, start + 2 * DAY);
-}
-
-#[tokio::test(start_paused = true)]
-async fn closing_refuses_the_waiters_at_that_instant() {
-    let (limiter, start) = thousand_a_second(Limiter::builder());
-    let waiting = tokio::spawn(limiter.clone().consume_owned(100));
-    sleep(10 * MILLI).await;
-    limiter.close();
-    assert!(waiting.await.unwrap().is_err());
-    assert_eq!(Instant::now(), start + 10 * MILLI);
-}
-
-/// A user's clock that moves by itself: tokio's timers follow it.
-#[derive(Debug)]
-struct SinceThen(Instant);
-
-impl Clock for SinceThen {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_clock_that_moves_by_itself_is_served_at_its_instants() {
-    let clock = SinceThen(Instant::now());
+    let base = Instant::now();
     sleep(7 * MILLI).await;
-    let (limiter, start) = thousand_a_second(Limiter::builder().clock(clock));
+    let (limiter, start) = thousand_a_second(Limiter::builder().clock(ClockFn::moving(move || base.elapsed())));
     for n in 1..=10_u32 {
         let _grant = limiter.consume(5).await.unwrap();
         assert_eq!(Instant::now(), start + 5 * n * MILLI);

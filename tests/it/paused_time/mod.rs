@@ -8,21 +8,21 @@ mod two_runtimes;
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use crate::fixture::{ClockFn, shown, tasks};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 use tollgate::{Builder, Limiter, OwnedGrant, Quota};
 
-const MILLI: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) use crate::fixture::MILLI;
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 /// A thousand tokens a second into an empty bucket, and the instant at which it was built.
-fn thousand_a_second(builder: Builder) -> (Limiter, Instant) {
+pub(crate) fn thousand_a_second(builder: Builder) -> (Limiter, Instant) {
     (builder.quota(Quota::per_second(1_000).burst(1_000).initial(0)).build().unwrap(), Instant::now())
 }
 
 /// A task that enters the queue now, and returns when it was granted.
-async fn enter(limiter: &Limiter, cost: u64) -> JoinHandle<(Instant, OwnedGrant)> {
+pub(crate) async fn enter(limiter: &Limiter, cost: u64) -> JoinHandle<(Instant, OwnedGrant)> {
     let claim = limiter.clone().consume_owned(cost);
     let task = tokio::spawn(async move {
         let grant = claim.await.unwrap();
@@ -30,8 +30,4 @@ async fn enter(limiter: &Limiter, cost: u64) -> JoinHandle<(Instant, OwnedGrant)
     });
     yield_now().await;
     task
-}
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }

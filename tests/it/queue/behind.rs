@@ -3,7 +3,6 @@
 //!
 //! The limiter takes the clock for a real one, and the driver's own timer would fire in an hour.
 
-use super::unread_clock::Wall;
 use super::*;
 use fastrand::Rng;
 use std::sync::atomic::Ordering::*;
@@ -29,7 +28,7 @@ fn run(runtime: &Runtime) {
     });
 }
 
-fn limiter(wall: &Wall, quota: Quota) -> Limiter {
+fn limiter(wall: &ClockFn, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap()
 }
 
@@ -46,10 +45,10 @@ fn woken(waiters: &[Spawn<Consume<'_>>]) -> usize {
 }
 
 fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
-    let (runtime, wall) = (runtime(), Wall::default());
+    let (runtime, (nanos, wall)) = (runtime(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut waiters = queue(&runtime, &limiter, MANY);
-    wall.0.fetch_add(HOUR.as_nanos() as u64 * (MANY as u64 + 9), SeqCst);
+    nanos.fetch_add(HOUR.as_nanos() as u64 * (MANY as u64 + 9), SeqCst);
     assert_eq!(woken(&waiters), 0);
     let inside = runtime.enter();
     let _kept = call(&limiter);
@@ -87,7 +86,7 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
 
 #[test]
 fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
-    let (runtime, wall) = (runtime(), Wall::default());
+    let (runtime, (_nanos, wall)) = (runtime(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut waiters = queue(&runtime, &limiter, MANY);
     limiter.close();
@@ -117,7 +116,7 @@ fn on_a_manual_clock_every_caller_serves_all() {
 #[test]
 fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     let many = MANY as u64;
-    let (runtime, wall) = (runtime(), Wall::default());
+    let (runtime, (_nanos, wall)) = (runtime(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::manual(many));
     let mut grant = limiter.try_acquire(many).unwrap();
     let mut waiters = queue(&runtime, &limiter, MANY);
@@ -198,7 +197,7 @@ impl<'a> Side<'a> {
 fn calls_while_the_queue_is_behind_count_at_their_own_time() {
     let mut left_behind = 0;
     for seed in 0..300 {
-        let (runtime, wall, by_hand) = (runtime(), Wall::default(), ManualClock::new());
+        let (runtime, (wall_nanos, wall), by_hand) = (runtime(), shown(ClockFn::moving), ManualClock::new());
         let mut random = Rng::with_seed(seed);
         let mut builders = [Limiter::builder().clock(wall.clone()), Limiter::builder().clock(by_hand.clone())];
         for _ in 0..random.usize(1..3) {
@@ -216,7 +215,7 @@ fn calls_while_the_queue_is_behind_count_at_their_own_time() {
             drop(inside);
             run(&runtime);
             let nanos = random.u64(0..500);
-            wall.0.fetch_add(nanos, SeqCst);
+            wall_nanos.fetch_add(nanos, SeqCst);
             by_hand.advance(Duration::from_nanos(nanos));
             let (acts, count) = (random.fork(), random.usize(0..8));
             let inside = runtime.enter();

@@ -2,25 +2,14 @@
 //! the queue was last served. The same history on a manual clock, with the cancellation at that very moment, has the
 //! same result.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::SeqCst;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tollgate::{Clock, Snapshot};
+use tollgate::Snapshot;
 
 use super::*;
-
-/// Moved by the test, and the limiter does not know.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wall(pub(super) Arc<AtomicU64>);
-
-impl Clock for Wall {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.load(SeqCst))
-    }
-}
 
 /// Claims enter and the queue is served. Then time passes until it is served again, and some claims are cancelled
 /// meanwhile.
@@ -93,7 +82,8 @@ proptest! {
         cap in prop::option::of(12..30u64),
         spans in vec(span(), 1..12),
     ) {
-        let (by_hand, wall) = (ManualClock::new(), Wall::default());
+        // The limiter does not know that the test moves the wall clock.
+        let (by_hand, (nanos, wall)) = (ManualClock::new(), shown(ClockFn::moving));
         let builder = || {
             let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
             match cap {
@@ -113,7 +103,7 @@ proptest! {
             prop_assert_eq!(at_once.look(), unread.look());
             at_once.leave(&span.leaving);
             by_hand.advance(Duration::from_nanos(span.nanos));
-            wall.0.fetch_add(span.nanos, SeqCst);
+            nanos.fetch_add(span.nanos, SeqCst);
             unread.leave(&span.leaving);
             prop_assert_eq!(at_once.look(), unread.look());
         }

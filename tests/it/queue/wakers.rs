@@ -3,6 +3,7 @@
 use super::*;
 use futures::FutureExt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::assert_ready;
@@ -68,22 +69,6 @@ fn a_cancelled_claim_is_not_woken_and_its_waker_is_dropped() {
 }
 
 #[test]
-fn a_future_moved_to_another_task_keeps_its_place() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let mut first_task = spawn(());
-    let mut moving = Box::pin(fixture.limiter.consume(1));
-    assert_pending!(poll_as(&mut first_task, &mut moving));
-    let mut behind = fixture.enter(1);
-    let mut second_task = spawn(moving);
-    drop(first_task);
-    assert_pending!(second_task.poll());
-    fixture.pass(MILLI);
-    assert!(second_task.is_woken());
-    let _grant = assert_ready_ok!(second_task.poll());
-    waits(&mut behind);
-}
-
-#[test]
 fn a_future_moved_to_another_thread_keeps_its_place() {
     let fixture = Fixture::new(one_per_milli(5));
     let mut first_task = spawn(());
@@ -135,42 +120,28 @@ fn a_leaked_claim_delays_no_other_and_the_limiter_can_be_dropped() {
 }
 
 #[test]
-#[should_panic(expected = "polled after it was ready")]
-fn a_future_polled_after_its_grant_panics() {
-    let fixture = Fixture::new(one_per_milli(5).initial(5));
-    let mut done = spawn(fixture.limiter.consume(1));
-    let _grant = assert_ready_ok!(done.poll());
-    let _ = done.poll();
-}
-
-#[test]
-#[should_panic(expected = "polled after it was ready")]
-fn a_future_polled_after_its_grant_in_the_queue_panics() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let mut done = fixture.enter(1);
+fn a_future_polled_after_it_was_ready_panics() {
+    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(1)).max_in_flight(1));
+    let claim = || spawn(fixture.limiter.consume(1));
+    let is_spent = |mut done: Waiting<'_>| {
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(done.poll()))).unwrap_err();
+        assert!(panic.downcast_ref::<String>().unwrap().contains("polled after it was ready"));
+    };
+    let mut at_once = claim();
+    let grant = assert_ready_ok!(at_once.poll());
+    is_spent(at_once);
+    let mut timed_out = spawn(fixture.limiter.consume(1).within(Duration::ZERO));
+    assert!(assert_ready!(timed_out.poll()).is_err());
+    is_spent(timed_out);
+    let mut in_the_queue = fixture.enter(1);
+    drop(grant);
     fixture.pass(MILLI);
-    let _grant = served(&mut done);
-    let _ = done.poll();
-}
-
-#[test]
-#[should_panic(expected = "polled after it was ready")]
-fn a_future_polled_after_its_error_panics() {
-    let fixture = Fixture::new(one_per_milli(5));
+    drop(served(&mut in_the_queue));
+    is_spent(in_the_queue);
     fixture.limiter.close();
-    let mut done = spawn(fixture.limiter.clone().consume_owned(1));
-    assert!(assert_ready!(done.poll()).is_err());
-    let _ = done.poll();
-}
-
-#[test]
-#[should_panic(expected = "polled after it was ready")]
-fn a_future_polled_after_its_time_was_up_panics() {
-    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(5)).max_in_flight(1));
-    let _held = fixture.take(1);
-    let mut done = spawn(fixture.limiter.consume(1).within(Duration::ZERO));
-    assert!(assert_ready!(done.poll()).is_err());
-    let _ = done.poll();
+    let mut refused = claim();
+    assert!(assert_ready!(refused.poll()).is_err());
+    is_spent(refused);
 }
 
 // ---- wakers of our own ----------------------------------------------------------------------------------------------
@@ -201,49 +172,6 @@ fn claims_due_together_are_woken_in_the_order_of_the_queue() {
     }
     fixture.pass(DUE as u32 * MILLI);
     assert_eq!(*rung.lock().unwrap(), (0..DUE).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_waker_may_call_the_limiter() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let seen = Arc::new(Mutex::new(None));
-    let (limiter, available) = (fixture.limiter.clone(), Arc::clone(&seen));
-    // With a lock still held this would hang.
-    let waker = waker(move || *available.lock().unwrap() = Some(limiter.available()));
-    let mut waiting = Box::pin(fixture.limiter.consume(1));
-    assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
-    fixture.pass(3 * MILLI);
-    assert_eq!(*seen.lock().unwrap(), Some(2));
-}
-
-#[test]
-fn a_waker_may_drop_another_waiter() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let other = Arc::new(Mutex::new(Some(Box::pin(fixture.limiter.clone().consume_owned(3)))));
-    let victim = Arc::clone(&other);
-    let waker = waker(move || drop(victim.lock().unwrap().take()));
-    let mut waiting = Box::pin(fixture.limiter.consume(1));
-    assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
-    assert_pending!(spawn(()).enter(|cx, _| other.lock().unwrap().as_mut().unwrap().as_mut().poll(cx)));
-    let mut last = fixture.enter(1);
-    fixture.pass(2 * MILLI);
-    let _grant = served(&mut last);
-}
-
-#[test]
-fn a_panicking_waker_affects_no_other_claim() {
-    let fixture = Fixture::new(one_per_milli(5));
-    // Not `panic!`: the panic is intended, and its message would only clutter the output.
-    let waker = waker(|| std::panic::resume_unwind(Box::new("a broken waker")));
-    let mut broken = Box::pin(fixture.limiter.consume(1));
-    assert_pending!(broken.as_mut().poll(&mut Context::from_waker(&waker)));
-    let mut others: Vec<_> = (0..3).map(|_| fixture.enter(1)).collect();
-    fixture.pass(3 * MILLI);
-    for waiting in &mut others[..2] {
-        let _grant = served(waiting);
-    }
-    waits(&mut others[2]);
-    let _grant = assert_ready_ok!(poll_as(&mut spawn(()), &mut broken));
 }
 
 /// A waker that calls the limiter when it is dropped. If a lock were held while wakers are dropped, that would hang.

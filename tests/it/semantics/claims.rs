@@ -17,15 +17,6 @@ fn cost_zero_is_granted_at_once_and_touches_nothing() {
 }
 
 #[test]
-fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
-    assert_eq!(
-        fixture.limiter.try_acquire(4).unwrap_err(),
-        TryAcquireError::TooLarge { cost: 4, most: 3, by: Bound::Quota(1), quota_name: None }
-    );
-}
-
-#[test]
 fn cost_above_max_in_flight_is_too_large_for_every_call() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
     assert_eq!(

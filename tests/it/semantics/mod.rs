@@ -16,7 +16,7 @@ mod changes;
 // Fractions, idle time, clocks that step back.
 mod time;
 
-// Runtimes that end, and runtimes that are not driven.
+// Runtimes that are not driven, and tasks that panic.
 mod runtimes;
 
 // Tasks that get an answer at once, again and again.
@@ -30,7 +30,6 @@ use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Bound, Limiter, Quota, TryAcquireError};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const SECOND: Duration = Duration::from_secs(1);
 
 impl Fixture {
     /// The tokens in the first bucket, less debts.

@@ -5,58 +5,16 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::thread;
-use tokio::runtime::{self, Runtime};
-use tollgate::{ConsumeError, ConsumeOwned, OwnedGrant};
+use tollgate::ConsumeError;
 
 /// Fast enough for a short test, slow enough that every claim has to wait.
 fn slow() -> Limiter {
     Limiter::new(Quota::new(1, MILLI).burst(1).initial(0)).unwrap()
 }
 
-fn current_thread() -> Runtime {
-    runtime::Builder::new_current_thread().enable_time().build().unwrap()
-}
-
-fn worker() -> Runtime {
-    runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
-}
-
-fn until_waiting(limiter: &Limiter, tasks: usize) {
-    while limiter.snapshot().waiting_tasks < tasks {
-        thread::yield_now();
-    }
-}
-
 /// Polls once, on the current runtime.
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
-}
-
-/// A claim that waits in the queue, first polled on `runtime`. A claim that finds a token, because this thread was slow,
-/// takes it, and the next one is tried.
-fn waiting_on(runtime: &Runtime, limiter: &Limiter) -> Pin<Box<ConsumeOwned>> {
-    loop {
-        let mut claim = Box::pin(limiter.clone().consume_owned(1));
-        if runtime.block_on(poll_once(&mut claim)).is_pending() {
-            return claim;
-        }
-    }
-}
-
-#[test]
-fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
-    let limiter = slow();
-    // The first waiter is a giant: no claim passes before it is gone, and its runtime with it.
-    let (first, second) = (worker(), worker());
-    let _lost = first.spawn(limiter.clone().consume_owned(1 << 40));
-    until_waiting(&limiter, 1);
-    let others: Vec<_> = (0..20).map(|_| second.spawn(limiter.clone().consume_owned(1))).collect();
-    until_waiting(&limiter, 21);
-    drop(first);
-    assert!(limiter.snapshot().waiting_tasks <= 20, "the tasks of the first runtime must leave the queue");
-    for other in others {
-        let _grant: OwnedGrant = second.block_on(other).unwrap().unwrap();
-    }
 }
 
 /// The drivers of these runtimes have run once, so one of them leads and the others are to wake soon after it.
@@ -65,7 +23,7 @@ fn several_runtimes_that_are_alive_and_not_driven_delay_no_other() {
     let limiter = Limiter::new(Quota::new(1, 20 * MILLI).burst(1).initial(0)).unwrap();
     let idle: Vec<_> = (0..4)
         .map(|_| {
-            let (runtime, mut waiting) = (current_thread(), Box::pin(limiter.clone().consume_owned(1)));
+            let (runtime, mut waiting) = (alone(), Box::pin(limiter.clone().consume_owned(1)));
             runtime.block_on(async {
                 assert_pending!(poll_once(&mut waiting).await);
                 tokio::task::yield_now().await;
@@ -73,7 +31,7 @@ fn several_runtimes_that_are_alive_and_not_driven_delay_no_other() {
             (runtime, waiting)
         })
         .collect();
-    let driven = current_thread();
+    let driven = alone();
     driven.block_on(async {
         for _ in 0..4 {
             drop(limiter.consume(1).await.unwrap());
@@ -84,11 +42,28 @@ fn several_runtimes_that_are_alive_and_not_driven_delay_no_other() {
     drop(idle);
 }
 
+/// The runtime of the first waiter exists, and is not driven.
+#[test]
+fn a_first_waiter_on_an_undriven_runtime_delays_neither_tasks_nor_blocked_threads() {
+    to_its_end(|| {
+        let (still, driven) = (alone(), workers(1));
+        let limiter = never();
+        let mut stalled = spawn(limiter.consume(1));
+        still.block_on(async { assert_pending!(stalled.poll()) });
+        limiter.set_quota(0, one_per_milli(1)).unwrap();
+        for _ in 0..10 {
+            drop(driven.block_on(limiter.consume(1)).unwrap());
+            drop(limiter.blocking_consume(1).unwrap());
+        }
+        assert!(stalled.is_woken() && stalled.poll().is_ready());
+    });
+}
+
 /// Another executor inside a runtime that is not driven: the limiter's own task there never runs.
 #[test]
 fn a_claim_on_an_entered_runtime_that_is_not_driven_is_served_by_a_replenisher_elsewhere() {
     let limiter = slow();
-    let (entered, driven) = (current_thread(), worker());
+    let (entered, driven) = (alone(), workers(1));
     let _serving = driven.spawn(limiter.replenisher());
     let _inside = entered.enter();
     for _ in 0..3 {
@@ -99,27 +74,11 @@ fn a_claim_on_an_entered_runtime_that_is_not_driven_is_served_by_a_replenisher_e
 #[test]
 fn a_thread_that_blocks_on_an_entered_runtime_that_is_not_driven_serves_itself() {
     let limiter = slow();
-    let entered = current_thread();
+    let entered = alone();
     let _inside = entered.enter();
     for _ in 0..3 {
         drop(limiter.blocking_consume(1).unwrap());
     }
-}
-
-#[test]
-fn runtime_shut_down_under_a_future_that_continues_in_another() {
-    let limiter = slow();
-    let (first, second) = (current_thread(), current_thread());
-    let mut moving = Box::pin(limiter.clone().consume_owned(3));
-    assert_pending!(first.block_on(poll_once(&mut moving)));
-    let mut task = spawn(moving);
-    assert_pending!(second.block_on(async { task.poll() }));
-    drop(first);
-    // The waiter is woken so that it polls again; the next replenisher is spawned where that poll runs.
-    assert!(task.is_woken());
-    let _looked = second.block_on(async { task.poll() });
-    assert_eq!(second.metrics().num_alive_tasks(), 1, "without a replenisher here it would hang");
-    let _grant = second.block_on(task).unwrap();
 }
 
 /// A claim that is first polled on one runtime and then awaited on another uses a timer of the latter.
@@ -128,7 +87,7 @@ fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
     for first_is_dropped in [true, false] {
         let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
         let _held = limiter.try_acquire(1).unwrap();
-        let (first, second) = (current_thread(), current_thread());
+        let (first, second) = (alone(), alone());
         let mut moving = Box::pin(limiter.clone().consume_owned(1).within(30 * MILLI));
         assert_pending!(first.block_on(poll_once(&mut moving)));
         // The first runtime is not driven any more, whether it exists or not.
@@ -146,48 +105,10 @@ fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
 }
 
 #[test]
-fn runtime_shut_down_under_a_waiter_without_one_refuses_it() {
-    let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
-    let first = current_thread();
-    // A waiter outside of all runtimes relies on a replenisher that was spawned by hand.
-    first.spawn(limiter.replenisher());
-    first.block_on(tokio::task::yield_now());
-    let mut outside = spawn(limiter.consume(1));
-    assert_pending!(outside.poll());
-    drop(first);
-    assert!(outside.is_woken());
-    let answer = outside.poll();
-    assert!(matches!(answer, Poll::Ready(Err(ConsumeError::NoRuntime))), "the claim would hang: {answer:?}");
-    assert_eq!(limiter.snapshot().waiting_tasks, 0);
-}
-
-#[test]
-fn runtime_of_the_first_waiter_is_alive_but_its_block_on_returned() {
-    let limiter = slow();
-    let (first, second) = (current_thread(), current_thread());
-    let stalled = waiting_on(&first, &limiter);
-    for _ in 0..10 {
-        let _grant = second.block_on(limiter.consume(1)).unwrap();
-    }
-    let _grant = first.block_on(stalled).unwrap();
-}
-
-#[test]
-fn runtime_that_is_not_driven_delays_no_blocked_thread() {
-    let limiter = slow();
-    let first = current_thread();
-    let stalled = waiting_on(&first, &limiter);
-    for _ in 0..10 {
-        let _grant = limiter.blocking_consume(1).unwrap();
-    }
-    let _grant = first.block_on(stalled).unwrap();
-}
-
-#[test]
 fn runtimes_of_several_threads_each_serve_their_own_and_any_driver_serves_all() {
     let limiter = slow();
     let work = |limiter: Limiter, rounds: usize| {
-        let runtime = current_thread();
+        let runtime = alone();
         for round in 0..rounds {
             let _grant = runtime.block_on(limiter.consume(1)).unwrap();
             // This runtime is not driven between two rounds, and in some of them a waiter of it is in the queue.
@@ -205,4 +126,27 @@ fn runtimes_of_several_threads_each_serve_their_own_and_any_driver_serves_all() 
         thread.join().unwrap();
     }
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn a_task_that_panics_with_a_grant_releases_it() {
+    to_its_end(|| {
+        let runtime = workers(2);
+        let builder = Limiter::builder().quota(Quota::per_second(1_000_000).burst(10)).max_in_flight(3);
+        let limiter = builder.build().unwrap();
+        let fail = async |limiter: Limiter| {
+            let mut grant = limiter.consume_owned(2).await.unwrap();
+            grant.settle(3);
+            panic!("on purpose, with {grant:?}");
+        };
+        runtime.block_on(async {
+            let tasks: Vec<_> =
+                (0..if cfg!(miri) { 3 } else { 50 }).map(|_| tokio::spawn(fail(limiter.clone()))).collect();
+            for task in tasks {
+                assert!(task.await.unwrap_err().is_panic());
+            }
+            drop(limiter.consume(3).await.unwrap());
+        });
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+    });
 }

@@ -1,12 +1,13 @@
 //! Callers outside of every runtime: blocked threads, and futures that are driven from elsewhere.
 
 use super::*;
+use crate::fixture::ClockFn;
 use futures::executor::block_on;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_test::task::spawn;
-use tollgate::{Clock, ConsumeError};
+use tollgate::ConsumeError;
 
 /// Spawns the limiter's replenisher, and returns when it is registered.
 fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
@@ -194,66 +195,36 @@ fn a_served_blocked_thread_wakes_no_claim_that_is_not_due() {
     });
 }
 
-/// Real time, or time that stands still, and the number of readings.
-#[derive(Clone, Debug)]
-struct Asked {
-    start: std::time::Instant,
-    stands: bool,
-    times: Arc<AtomicU64>,
-}
-
-impl Asked {
-    fn new(stands: bool) -> Self {
-        Self { start: std::time::Instant::now(), stands, times: Arc::default() }
-    }
-
-    fn times(&self) -> u64 {
-        self.times.load(Ordering::Relaxed)
-    }
-}
-
-impl Clock for Asked {
-    fn now(&self) -> Duration {
-        self.times.fetch_add(1, Ordering::Relaxed);
-        if self.stands { Duration::ZERO } else { self.start.elapsed() }
-    }
-
-    fn is_manual(&self) -> bool {
-        self.stands
-    }
-}
-
+/// Waking every 10 ms, or each millisecond on the clock that stands, would be far more readings.
 #[test]
-fn a_blocked_thread_sleeps_until_its_turn() {
+fn a_blocked_thread_sleeps_until_its_turn_or_until_the_queue_is_served() {
     to_its_end(|| {
-        let clock = Asked::new(false);
-        let quota = Quota::new(1, Duration::from_millis(500)).burst(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let before = clock.times();
+        let quota = |period| Quota::new(1, Duration::from_millis(period)).burst(1).initial(0);
+        let (asked, start) = (Arc::new(AtomicU64::new(0)), std::time::Instant::now());
+        let times = || asked.load(Relaxed);
+        let (real, standing) = (Arc::clone(&asked), Arc::clone(&asked));
+        let clock = ClockFn::moving(move || {
+            real.fetch_add(1, Relaxed);
+            start.elapsed()
+        });
+        let limiter = Limiter::builder().quota(quota(500)).clock(clock).build().unwrap();
+        let before = times();
         drop(limiter.blocking_consume(1).unwrap());
-        let asked = clock.times() - before;
-        // It reads the clock a few times when it enters and when it leaves. Waking every 10 ms would be a hundred
-        // times.
-        assert!(asked <= 20, "{asked} times");
-    });
-}
-
-#[test]
-fn a_thread_blocked_on_a_manual_clock_sleeps_until_the_queue_is_served() {
-    to_its_end(|| {
-        let clock = Asked::new(true);
-        let quota = Quota::per_second(1_000).burst(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        assert!(times() - before <= 20, "{} times, when it enters and when it leaves", times() - before);
+        let clock = ClockFn::manual(move || {
+            standing.fetch_add(1, Relaxed);
+            Duration::ZERO
+        });
+        let limiter = Limiter::builder().quota(quota(1)).clock(clock).build().unwrap();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| drop(limiter.blocking_consume(1).unwrap()));
             await_waiters(&limiter, 1);
-            let before = clock.times();
+            let before = times();
             thread::sleep(Duration::from_millis(200));
-            let asked = clock.times() - before;
+            // The thread may just have entered.
+            assert!(times() - before <= 10, "{} times", times() - before);
             limiter.replenish(1);
             blocked.join().unwrap();
-            // The thread may just have entered. By the schedule it would have woken each millisecond.
-            assert!(asked <= 10, "{asked} times");
         });
     });
 }

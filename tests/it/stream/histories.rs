@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 use std::task::Poll;
-use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use proptest::prelude::*;
 use tokio_test::task::spawn;
+use tollgate::ConsumeError;
 use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream};
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
 
 use super::scripted::{Drain, Source};
-use crate::oracle::ops::{config, continuous};
-use crate::oracle::{Answer, Id, Int, Oracle};
+use crate::oracle::Id;
+use crate::oracle::ops::config;
+use crate::oracle::pair::Pair;
 
 type Item = (usize, u64);
 type Cost = fn(&Item) -> u64;
@@ -39,90 +39,31 @@ fn op() -> impl Strategy<Value = Op> {
 /// The item that waits in an adaptor, and its claim, if one was made.
 type Held = Option<(Item, Option<Id>)>;
 
-/// The oracle's side: the state of each adaptor, and the expected results of its next polls.
-struct Model {
-    oracle: Oracle,
-    now: Int,
-    next: Id,
+/// A limiter and the oracle, and what the adaptors hold.
+struct World {
+    pair: Pair,
     held: [Held; 4],
-    closed: Vec<Id>,
 }
 
-impl Model {
+impl World {
+    fn new(limits: (u64, u64, usize)) -> Self {
+        Self { pair: Pair::new(limits), held: [None; 4] }
+    }
+
     /// The result of a poll of adaptor number `index`, which holds an item that can go on.
     fn claim(&mut self, index: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
-        let (item, claim) = self.held[index].expect("the adaptor holds an item");
-        let answer = match claim {
-            None => {
-                let id = self.next;
-                self.next += 1;
-                match self.oracle.consume(self.now, id, item.1.into()) {
-                    Answer::Granted => Ok(item),
-                    Answer::Waits => {
-                        self.held[index] = Some((item, Some(id)));
-                        return Poll::Pending;
-                    }
-                    Answer::Closed => Err((item, ConsumeError::Closed)),
-                    Answer::QueueFull { waiting } => Err((item, ConsumeError::QueueFull { waiting })),
-                    other => panic!("{other:?}"),
-                }
-            }
-            Some(id) if self.closed.contains(&id) => Err((item, ConsumeError::Closed)),
-            Some(id) if self.oracle.log().iter().any(|granted| granted.id == id) => Ok(item),
-            Some(_) => return Poll::Pending,
-        };
-        self.held[index] = None;
-        Poll::Ready(answer)
+        let (item, claim) = self.held[index].as_mut().expect("the adaptor holds an item");
+        let (item, answer) = (*item, self.pair.poll(claim, item.1.into()));
+        if answer.is_ready() {
+            self.held[index] = None;
+        }
+        answer.map(|answer| answer.map(|()| item).map_err(|error| (item, error)))
     }
 
     fn drop(&mut self, index: usize) -> Option<Item> {
         let (item, claim) = self.held[index].take()?;
-        if let Some(id) = claim.filter(|id| !self.closed.contains(id)) {
-            self.oracle.cancel(self.now, id);
-        }
+        self.pair.leave(claim);
         Some(item)
-    }
-}
-
-/// A limiter and its model.
-struct World {
-    limiter: Limiter,
-    clock: ManualClock,
-    model: Model,
-}
-
-impl World {
-    fn new((period, burst, max_waiting): (u64, u64, usize)) -> Self {
-        let clock = ManualClock::new();
-        let quota = Quota::new(3, Duration::from_nanos(period)).burst(burst).initial(burst / 2);
-        let builder = Limiter::builder().quota(quota).max_waiting(max_waiting).clock(clock.clone());
-        let rule = continuous(3, period.into(), burst.into(), (burst / 2).into());
-        let oracle = Oracle::new(&[rule], None, max_waiting);
-        let model = Model { oracle, now: 0, next: 0, held: [None; 4], closed: vec![] };
-        Self { limiter: builder.build().unwrap(), clock, model }
-    }
-
-    fn pass(&mut self, nanos: u64) {
-        self.clock.advance(Duration::from_nanos(nanos));
-        self.limiter.tick();
-        self.model.now += Int::from(nanos);
-        self.model.oracle.advance(self.model.now);
-    }
-
-    fn close(&mut self) {
-        self.limiter.close();
-        self.model.closed.extend(self.model.oracle.close(self.model.now));
-    }
-
-    fn compare(&mut self, op: Op) -> Result<(), TestCaseError> {
-        self.limiter.tick();
-        self.model.oracle.advance(self.model.now);
-        let (seen, oracle) = (self.limiter.snapshot(), &self.model.oracle);
-        prop_assert_eq!(Int::from(self.limiter.available()), oracle.available(), "after {:?}", op);
-        prop_assert_eq!(Int::from(self.limiter.deficiency()), oracle.deficiency(), "after {:?}", op);
-        prop_assert_eq!(seen.waiting_tasks, oracle.waiting(), "after {:?}", op);
-        prop_assert_eq!((Int::from(seen.granted), Int::from(seen.refunded)), oracle.turnover(), "after {:?}", op);
-        Ok(())
     }
 }
 
@@ -150,21 +91,21 @@ proptest! {
         let mut world = World::new(limits);
         let mut scripts = scripts.map(|script| numbered(&script));
         let cost: Cost = |item| item.1;
-        let pace = |source: Source<Item>, world: &World| source.pace_by(&world.limiter, cost);
+        let pace = |source: Source<Item>, world: &World| source.pace_by(&world.pair.limiter, cost);
         let mut paced: [PacedStream<_, Cost>; 4] = scripts.clone().map(|script| pace(Source { script }, &world));
         for op in ops {
             match op {
-                Op::Pass(nanos) => world.pass(nanos),
-                Op::Close => world.close(),
+                Op::Pass(nanos) => world.pair.pass(nanos),
+                Op::Close => world.pair.close(),
                 Op::Poll(index) => {
-                    let expected = match world.model.held[index] {
-                        Some(_) => world.model.claim(index).map(Some),
+                    let expected = match world.held[index] {
+                        Some(_) => world.claim(index).map(Some),
                         None => match scripts[index].pop_front() {
                             None => Poll::Ready(None),
                             Some(None) => Poll::Pending,
                             Some(Some(item)) => {
-                                world.model.held[index] = Some((item, None));
-                                world.model.claim(index).map(Some)
+                                world.held[index] = Some((item, None));
+                                world.claim(index).map(Some)
                             }
                         },
                     };
@@ -175,7 +116,7 @@ proptest! {
                 Op::Drop(index) => {
                     let fresh = pace(Source::default(), &world);
                     let (source, held) = std::mem::replace(&mut paced[index], fresh).into_parts();
-                    prop_assert_eq!(held, world.model.drop(index));
+                    prop_assert_eq!(held, world.drop(index));
                     prop_assert_eq!(&source.script, &scripts[index]);
                     paced[index] = pace(Source::new(held.map(Some).into_iter().chain(source.script)), &world);
                     if let Some(item) = held {
@@ -183,7 +124,7 @@ proptest! {
                     }
                 }
             }
-            world.compare(op)?;
+            world.pair.compare(op)?;
         }
     }
 
@@ -199,28 +140,28 @@ proptest! {
         let mut ready = ready.map(VecDeque::from);
         let mut taken: [Vec<Item>; 4] = Default::default();
         let cost: Cost = |item| item.1;
-        let pace = |drain: Drain<Item>, world: &World| drain.pace_sends_by(&world.limiter, cost);
+        let pace = |drain: Drain<Item>, world: &World| drain.pace_sends_by(&world.pair.limiter, cost);
         let mut paced: [PacedSink<_, Item, Cost>; 4] = ready.clone().map(|ready| pace(Drain::new(ready), &world));
         for op in ops {
             match op {
-                Op::Pass(nanos) => world.pass(nanos),
-                Op::Close => world.close(),
+                Op::Pass(nanos) => world.pair.pass(nanos),
+                Op::Close => world.pair.close(),
                 // Polls for readiness, and sends the next item if the sink is ready.
                 Op::Poll(index) => {
-                    let before = world.model.held[index];
+                    let before = world.held[index];
                     let expected = if before.is_none() {
                         Poll::Ready(Ok(()))
                     } else if !ready[index].pop_front().unwrap_or(true) {
                         Poll::Pending
                     } else {
-                        world.model.claim(index).map(|answer| match answer {
+                        world.claim(index).map(|answer| match answer {
                             Ok(item) => {
                                 taken[index].push(item);
                                 Ok(())
                             }
                             Err((item, error)) => {
                                 // The item stays and is tried again.
-                                world.model.held[index] = Some((item, None));
+                                world.held[index] = Some((item, None));
                                 Err(PacedSinkError::Refused(error))
                             }
                         })
@@ -229,13 +170,13 @@ proptest! {
                     prop_assert_eq!(answer, expected, "{:?}", op);
                     if answer == Poll::Ready(Ok(())) && let Some(item) = scripts[index].pop_front() {
                         paced[index].start_send_unpin(item).unwrap();
-                        world.model.held[index] = Some((item, None));
+                        world.held[index] = Some((item, None));
                     }
                 }
                 Op::Drop(index) => {
                     let fresh = pace(Drain::default(), &world);
                     let (drain, held) = std::mem::replace(&mut paced[index], fresh).into_parts();
-                    prop_assert_eq!(held, world.model.drop(index));
+                    prop_assert_eq!(held, world.drop(index));
                     prop_assert_eq!(&drain.taken, &taken[index]);
                     paced[index] = pace(drain, &world);
                     if let Some(item) = held {
@@ -243,7 +184,7 @@ proptest! {
                     }
                 }
             }
-            world.compare(op)?;
+            world.pair.compare(op)?;
         }
     }
 }

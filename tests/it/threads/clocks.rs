@@ -1,17 +1,14 @@
 //! Clocks that panic, and clocks that call the limiter that reads them.
 
 use super::*;
+use crate::fixture::{ClockFn, MILLI, pending, served, shown};
 use std::cell::Cell;
-use std::fmt;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use tokio::time::Instant;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
-
-const MILLI: Duration = Duration::from_millis(1);
 
 /// A manual clock. While it is broken, reading it panics.
 #[derive(Clone, Debug)]
@@ -92,61 +89,18 @@ fn a_panicking_clock_panics_in_the_caller_and_changes_nothing() {
 }
 
 #[test]
-fn a_grant_dropped_while_the_clock_panics_is_released() {
+fn a_grant_dropped_or_released_while_the_clock_panics_serves_the_queue() {
     let (limiter, clock) = brittle();
-    let grant = limiter.try_acquire(4).unwrap();
-    let mut next = spawn(limiter.consume(1));
-    assert!(next.poll().is_pending());
+    let (grant, mut next) = (limiter.try_acquire(4).unwrap(), pending(limiter.consume(1)));
     assert!(!clock.breaks(|| drop(grant)), "the drop itself does not panic");
     // No other call is made: the drop itself serves the queue.
-    assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
-}
-
-/// The same where the grant is dropped because its task panics: a second panic during unwinding would abort the
-/// process.
-#[test]
-#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_queue_without_an_abort() {
-    ends_well("threads::clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
-}
-
-#[test]
-#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
-fn a_grant_is_dropped_by_a_panic_while_the_clock_panics() {
-    let (limiter, clock) = brittle();
-    for owned in [false, true] {
-        let (grant, held) = if owned {
-            (None, assert_ready(spawn(limiter.clone().consume_owned(4)).poll()).ok())
-        } else {
-            (limiter.try_acquire(4).ok(), None)
-        };
-        let mut next = spawn(limiter.consume(1));
-        assert!(next.poll().is_pending());
-        clock.breaks(|| {
-            let _held = (grant, held);
-            resume_unwind(Box::new("a task that fails"));
-        });
-        assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
-        clock.time.advance(9 * MILLI);
-    }
-}
-
-fn assert_ready<T>(poll: Poll<T>) -> T {
-    match poll {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the future is pending"),
-    }
-}
-
-/// A manual release: its tokens are accounted for at once, so the call cannot be repeated.
-#[test]
-fn a_manual_release_while_the_clock_panics_serves_the_queue() {
-    let (limiter, clock) = brittle();
-    limiter.try_acquire(4).unwrap().forget();
-    let mut next = spawn(limiter.consume(1));
-    assert!(next.poll().is_pending());
-    assert!(!clock.breaks(|| limiter.release(4).unwrap()));
-    assert!(next.is_woken() && next.poll().is_ready());
+    let grant = served(&mut next);
+    grant.forget();
+    // A manual release accounts for its tokens at once, so the call cannot be repeated.
+    clock.time.advance(9 * MILLI);
+    let mut next = pending(limiter.consume(4));
+    assert!(!clock.breaks(|| limiter.release(1).unwrap()));
+    drop(served(&mut next));
 }
 
 /// Every grant of a joint claim, and every grant of a key under a parent, is released though the first of them meets a
@@ -165,38 +119,29 @@ fn several_grants_dropped_while_the_clock_panics_are_all_released() {
 /// the limiter cannot know. The driver serves the queue as soon as the clock works again.
 #[tokio::test(start_paused = true)]
 async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() {
-    let clock = Ticking { start: Instant::now(), broken: Arc::default() };
+    let (start, broken) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let breaks = Arc::clone(&broken);
+    let clock = ClockFn::moving(move || {
+        if breaks.load(SeqCst) {
+            resume_unwind(Box::new("a broken clock"));
+        }
+        start.elapsed()
+    });
     let quota = Quota::per_second(1_000).burst(4);
-    let limiter = Limiter::builder().quota(quota).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).max_in_flight(4).clock(clock).build().unwrap();
     let grant = limiter.try_acquire(4).unwrap();
     let waiting = tokio::spawn(limiter.clone().consume_owned(2));
     tokio::task::yield_now().await;
     assert_eq!(limiter.snapshot().waiting_tasks, 1);
     tokio::time::advance(5 * MILLI).await;
-    clock.broken.store(true, SeqCst);
+    broken.store(true, SeqCst);
     drop(grant);
     tokio::time::advance(3 * MILLI).await;
-    clock.broken.store(false, SeqCst);
+    broken.store(false, SeqCst);
     let since = Instant::now();
     let granted = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("the driver serves the queue");
     assert!(granted.unwrap().is_ok());
     assert!(since.elapsed() <= 2 * MILLI, "{:?}", since.elapsed());
-}
-
-/// Tokio's time. While it is broken, reading it panics.
-#[derive(Clone, Debug)]
-struct Ticking {
-    start: Instant,
-    broken: Arc<AtomicBool>,
-}
-
-impl Clock for Ticking {
-    fn now(&self) -> Duration {
-        if self.broken.load(SeqCst) {
-            resume_unwind(Box::new("a broken clock"));
-        }
-        self.start.elapsed()
-    }
 }
 
 #[test]
@@ -213,48 +158,10 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
     assert!(plain.poll().is_ready() && with_deadline.poll().is_pending());
 }
 
-/// A waiter that cannot leave the queue must not be dropped: the process aborts, because the queue cannot continue with
-/// a dangling place. Therefore this test has a process of its own.
+/// A waiter that cannot leave its queues aborts the process. Where one joint claim gives way to another, the other's queues
+/// are served too, on the same clock.
 #[test]
-#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_waiter_dropped_while_the_clock_panics_leaves_the_queue_without_an_abort() {
-    ends_well("threads::clocks::a_waiter_is_dropped_while_the_clock_panics");
-}
-
-fn ends_well(child: &str) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(printed.contains("running 1 test"), "{printed}");
-    assert!(output.status.success(), "the process ended with {}: {printed}", output.status);
-}
-
-#[test]
-#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
-fn a_waiter_is_dropped_while_the_clock_panics() {
-    let (limiter, clock) = brittle();
-    let _held = limiter.try_acquire(4).unwrap();
-    let [mut front, mut leaving, mut last] = [(); 3].map(|()| spawn(limiter.consume(1)));
-    assert!(front.poll().is_pending() && leaving.poll().is_pending() && last.poll().is_pending());
-    clock.breaks(|| drop(leaving));
-    assert_eq!(limiter.snapshot().waiting_tasks, 2);
-    limiter.set_max_in_flight(5).unwrap();
-    assert!(front.is_woken());
-    clock.breaks(|| drop(front));
-    limiter.tick();
-    assert!(last.is_woken() && last.poll().is_ready());
-}
-
-/// As above: where one joint claim gives way to another, the other's queues are served too, on the same clock.
-#[test]
-#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues_without_an_abort() {
-    ends_well("threads::clocks::a_joint_claim_is_dropped_while_the_clock_panics");
-}
-
-#[test]
-#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
-fn a_joint_claim_is_dropped_while_the_clock_panics() {
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues() {
     let clock = Brittle::default();
     let [ready, other, lacking] = [1, 1, 0].map(|initial| {
         let quota = Quota::manual(1).initial(initial);
@@ -281,12 +188,10 @@ fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
         });
         let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
         drop(busy.try_acquire(100).unwrap());
-        let mut both = spawn(join([(&busy, 1), (&elsewhere, 9)]));
-        assert!(both.poll().is_pending());
+        let mut both = pending(join([(&busy, 1), (&elsewhere, 9)]));
         let mut waiters: Vec<_> = (0..99).map(|_| spawn(busy.consume(1))).collect();
         assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
-        let mut behind = spawn(elsewhere.consume(1));
-        assert!(behind.poll().is_pending());
+        let _behind = pending(elsewhere.consume(1));
         clock.time.advance(100 * MILLI);
         let mut arriving = spawn(join([(&busy, 1), (&beside, 1)]));
         clock.breaks_after(sound, || drop(arriving.poll()));
@@ -297,88 +202,33 @@ fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
     }
 }
 
-type Then = Box<dyn FnOnce() + Send>;
-
-/// Does something once, between the reading of the time and its return to the caller.
-#[derive(Clone, Default)]
-struct Interrupted {
-    time: ManualClock,
-    then: Arc<Mutex<Option<Then>>>,
-}
-
-impl fmt::Debug for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.time.fmt(f)
-    }
-}
-
-impl Clock for Interrupted {
-    fn now(&self) -> Duration {
-        let now = self.time.now();
-        let then = self.then.lock().unwrap().take();
-        then.into_iter().for_each(|then| then());
-        now
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
 /// A caller is delayed with an old reading of the time. Meanwhile a second passes, and others take the published
 /// tokens. If the claims of that second counted as made before it, the bucket would be filled once more for them.
 #[test]
 fn claims_made_during_a_clock_reading_do_not_count_as_made_before_it() {
-    let clock = Interrupted::default();
-    let builder = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock.clone());
-    let limiter = builder.build().unwrap();
-    limiter.tick();
-    let (others, time) = (limiter.clone(), clock.time.clone());
+    let others: Arc<Mutex<Option<Limiter>>> = Arc::default();
     let taken = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&taken);
-    *clock.then.lock().unwrap() = Some(Box::new(move || {
-        time.advance(Duration::from_secs(1));
-        count.store((0..320).filter(|_| others.try_acquire(1).is_ok()).count() as u64, SeqCst);
-    }));
+    let ((nanos, time), interrupts, count) = (shown(ClockFn::manual), Arc::clone(&others), Arc::clone(&taken));
+    // Once, this happens between the reading of the time and its return to the caller.
+    let clock = ClockFn::manual(move || {
+        let (now, others) = (time.now(), interrupts.lock().unwrap().take());
+        if let Some(others) = others {
+            nanos.fetch_add(1_000_000_000, SeqCst);
+            count.store((0..320).filter(|_| others.try_acquire(1).is_ok()).count() as u64, SeqCst);
+        }
+        now
+    });
+    let limiter = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock).build().unwrap();
+    limiter.tick();
+    *others.lock().unwrap() = Some(limiter.clone());
     limiter.tick();
     assert_eq!(taken.load(SeqCst), 320, "the published tokens, without reading the clock");
     let rest = (0..1_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
     assert_eq!(rest, 320, "one burst in one instant");
 }
 
-/// Calls the limiter that reads it, unless that happens within such a call.
-#[derive(Clone, Debug, Default)]
-struct Nosy {
-    nanos: Arc<AtomicU64>,
-    limiter: Arc<OnceLock<Limiter>>,
-    taken: Arc<AtomicU64>,
-}
-
 thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Clock for Nosy {
-    fn now(&self) -> Duration {
-        let now = Duration::from_nanos(self.nanos.load(SeqCst));
-        if let Some(limiter) = self.limiter.get()
-            && !ASKING.replace(true)
-        {
-            limiter.tick();
-            let grant = limiter.try_acquire(1).ok();
-            self.taken.fetch_add(grant.as_ref().map_or(0, Grant::cost), SeqCst);
-            let grant = spawn(limiter.consume(1)).poll();
-            self.taken.fetch_add(cost(grant), SeqCst);
-            limiter.estimate(1);
-            ASKING.set(false);
-        }
-        // The reading precedes these calls, so it is late by now.
-        now
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
 }
 
 /// The cost granted by a first poll. A claim that was not granted at once has left the queue again.
@@ -392,14 +242,33 @@ fn cost(polled: Poll<Result<Grant<'_>, ConsumeError>>) -> u64 {
 #[test]
 fn a_clock_that_calls_the_limiter_back_mints_every_token_once() {
     to_its_end(|| {
-        let clock = Nosy::default();
+        let (nanos, time) = shown(ClockFn::manual);
+        let (called, taken_by_clock) = (Arc::new(OnceLock::<Limiter>::new()), Arc::new(AtomicU64::new(0)));
+        let (limiter, taken) = (Arc::clone(&called), Arc::clone(&taken_by_clock));
+        // It calls the limiter that reads it, unless that happens within such a call.
+        let clock = ClockFn::manual(move || {
+            let now = time.now();
+            if let Some(limiter) = limiter.get()
+                && !ASKING.replace(true)
+            {
+                limiter.tick();
+                let grant = limiter.try_acquire(1).ok();
+                taken.fetch_add(grant.as_ref().map_or(0, Grant::cost), SeqCst);
+                let grant = spawn(limiter.consume(1)).poll();
+                taken.fetch_add(cost(grant), SeqCst);
+                limiter.estimate(1);
+                ASKING.set(false);
+            }
+            // The reading precedes these calls, so it is late by now.
+            now
+        });
         let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        clock.limiter.set(limiter.clone()).unwrap();
+        let limiter = Limiter::builder().quota(quota).clock(clock).build().unwrap();
+        called.set(limiter.clone()).unwrap();
         let work = |seed: u64| {
             let mut taken = 0;
             for step in 0..many(3_000) as u64 {
-                clock.nanos.fetch_add(1_700, SeqCst);
+                nanos.fetch_add(1_700, SeqCst);
                 taken += limiter.try_acquire(1 + (step + seed) % 3).map_or(0, |grant| grant.cost());
                 taken += cost(spawn(limiter.consume(2)).poll());
             }
@@ -410,7 +279,7 @@ fn a_clock_that_calls_the_limiter_back_mints_every_token_once() {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         ASKING.set(true);
-        let minted = clock.nanos.load(SeqCst) / 1_000;
-        assert_eq!(taken + clock.taken.load(SeqCst) + limiter.available(), minted);
+        let minted = nanos.load(SeqCst) / 1_000;
+        assert_eq!(taken + taken_by_clock.load(SeqCst) + limiter.available(), minted);
     });
 }

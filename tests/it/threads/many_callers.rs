@@ -1,44 +1,16 @@
 //! Many callers at once, polled when they should not be, dropped when they should not be, or never polled again.
 
 use super::*;
+use crate::fixture::{built, one_per_milli};
 use futures::executor::block_on;
 use futures::future::FusedFuture;
 use futures::{FutureExt, future, join, select_biased};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task::spawn;
-use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
-
-/// A hundred threads try to take one token each `calls` times; there are `amount`. Miri runs far less of all this.
-fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
-    const THREADS: usize = if cfg!(miri) { 4 } else { 100 };
-    let (amount, calls) = if cfg!(miri) { (amount / 10_000, calls / 400) } else { (amount, calls) };
-    let builder = Limiter::builder().quota(Quota::manual(amount)).clock(ManualClock::new());
-    let limiter = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap();
-    let all_here = Barrier::new(THREADS);
-    let take = || {
-        all_here.wait();
-        (0..calls).filter(|_| limiter.try_acquire(1).is_ok()).count()
-    };
-    let taken: usize = thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(take)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    assert_eq!((taken as u64, limiter.available()), (amount, 0));
-    assert_eq!(limiter.snapshot().granted, amount);
-}
-
-#[test]
-fn a_hundred_threads_take_a_fixed_amount_to_the_last_token() {
-    to_its_end(|| {
-        take_all(876_543, 10_000, None);
-        // Always under the lock, and almost never.
-        take_all(34_567, 1_000, Some(0));
-        take_all(876_543, 10_000, Some(500));
-    });
-}
+use tollgate::{ConsumeOwned, Limiter, OwnedGrant, Quota};
 
 /// Ready after its task was polled `times` times. Not `async`: `select_biased!` accesses its futures through shared
 /// references, and Miri objects if those contain references to themselves.
@@ -89,9 +61,8 @@ async fn selected(limiter: &Limiter) -> u64 {
 #[test]
 fn futures_polled_without_being_woken_are_granted_once_each() {
     to_its_end(|| {
-        let clock = ManualClock::new();
         let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = built(Limiter::builder().quota(quota));
         let (stop, passed) = (AtomicBool::new(false), AtomicU64::new(0));
         let drain = || {
             let mut taken = 0;
@@ -143,9 +114,7 @@ fn answer(claims: &Claims, index: usize) -> Option<OwnedGrant> {
 fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
     const COUNT: usize = if cfg!(miri) { 40 } else { 10_000 };
     to_its_end(|| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1_000).burst(5).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = built(Limiter::builder().quota(one_per_milli(5)));
         let (report, woken) = mpsc::channel();
         let claims: Claims = Claims::default();
         for index in 0..COUNT {
@@ -189,8 +158,7 @@ fn every_second_waiter_dropped_as_it_is_woken_leaves_no_token_in_flight() {
     const COUNT: usize = if cfg!(miri) { 20 } else { 1_000 };
     to_its_end(|| {
         let all = COUNT as u64;
-        let builder = Limiter::builder().quota(Quota::manual(all)).max_in_flight(1).clock(ManualClock::new());
-        let limiter = builder.build().unwrap();
+        let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(all)).max_in_flight(1));
         let held = limiter.try_acquire(1).unwrap();
         let mut waiting: Vec<_> = (1..COUNT).map(|_| spawn(limiter.consume(1))).collect();
         waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));

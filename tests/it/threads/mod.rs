@@ -7,7 +7,6 @@ mod clocks;
 mod many_callers;
 #[cfg(feature = "keyed")]
 mod panics;
-mod runtimes;
 mod storm;
 mod wakers;
 

@@ -1,6 +1,8 @@
 //! Many threads make all kinds of calls at once, and at the end the tokens are counted.
 
 use super::*;
+use crate::fixture::{ClockFn, shown};
+use fastrand::Rng;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -20,43 +22,10 @@ fn quota() -> Quota {
     Quota::per_second(RATE).burst(ENDLESS)
 }
 
-/// A manual clock that often delays its readers: between the reading and the lock, other threads go first.
-#[derive(Clone, Debug, Default)]
-struct Slow {
-    nanos: Arc<AtomicU64>,
-    readings: Arc<AtomicU64>,
-}
-
-impl Clock for Slow {
-    fn now(&self) -> Duration {
-        let now = Duration::from_nanos(self.nanos.load(SeqCst));
-        if self.readings.fetch_add(1, SeqCst).is_multiple_of(4) {
-            thread::yield_now();
-        }
-        now
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
-/// Reproducible random numbers: xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 /// The state that all workers share, and their records.
 struct World {
     limiter: Limiter,
-    clock: Slow,
+    nanos: Arc<AtomicU64>,
     /// How many threads are in a call of the limiter.
     inside: AtomicU64,
     /// How often a thread entered a call while another was inside.
@@ -68,11 +37,19 @@ struct World {
 
 impl World {
     fn new(stride: Option<u64>) -> Self {
-        let clock = Slow::default();
-        let builder = Limiter::builder().quota(quota().initial(0)).max_in_flight(CAP).clock(clock.clone());
+        let ((nanos, time), readings) = (shown(ClockFn::manual), AtomicU64::new(0));
+        // It often delays its readers: between the reading and the lock, other threads go first.
+        let clock = ClockFn::manual(move || {
+            let now = time.now();
+            if readings.fetch_add(1, SeqCst).is_multiple_of(4) {
+                thread::yield_now();
+            }
+            now
+        });
+        let builder = Limiter::builder().quota(quota().initial(0)).max_in_flight(CAP).clock(clock);
         let builder = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride));
         let [inside, met, spent, replenished] = Default::default();
-        Self { limiter: builder.build().unwrap(), clock, inside, met, spent, replenished }
+        Self { limiter: builder.build().unwrap(), nanos, inside, met, spent, replenished }
     }
 
     fn within<R>(&self, act: impl FnOnce() -> R) -> R {
@@ -86,12 +63,12 @@ impl World {
 
     /// Moves time on, sometimes back, until told to stop.
     fn advance_until(&self, stop: &AtomicBool) {
-        let mut random = Random(99);
+        let mut random = Rng::with_seed(99);
         while !stop.load(SeqCst) {
-            self.clock.nanos.fetch_add(random.below(20_000), SeqCst);
+            self.nanos.fetch_add(random.u64(..20_000), SeqCst);
             self.within(|| self.limiter.tick());
-            let back = random.below(8_000);
-            let _ = self.clock.nanos.fetch_update(SeqCst, SeqCst, |nanos| Some(nanos.saturating_sub(back)));
+            let back = random.u64(..8_000);
+            let _ = self.nanos.fetch_update(SeqCst, SeqCst, |nanos| Some(nanos.saturating_sub(back)));
             thread::yield_now();
         }
     }
@@ -99,7 +76,7 @@ impl World {
     /// Every token that was minted or replenished was spent, or is still there.
     fn check_account(&self) {
         // Later than any reading that a step back has undone.
-        let now = self.clock.nanos.fetch_add(100_000, SeqCst) + 100_000;
+        let now = self.nanos.fetch_add(100_000, SeqCst) + 100_000;
         let snapshot = self.limiter.snapshot();
         let minted = u128::from(now) * u128::from(RATE) / 1_000_000_000;
         let came = minted as i64 + self.replenished.load(SeqCst) as i64;
@@ -112,7 +89,7 @@ impl World {
 
 struct Worker<'a> {
     world: &'a World,
-    random: Random,
+    random: Rng,
     grants: VecDeque<Grant<'a>>,
     claims: VecDeque<Spawn<Consume<'a>>>,
     /// Whether its claims stay in the queue if they have to wait.
@@ -122,7 +99,7 @@ struct Worker<'a> {
 impl<'a> Worker<'a> {
     fn run(world: &'a World, seed: u64, keeps_claims: bool) {
         let (grants, claims) = Default::default();
-        let mut worker = Self { world, random: Random(seed), grants, claims, keeps_claims };
+        let mut worker = Self { world, random: Rng::with_seed(seed), grants, claims, keeps_claims };
         (0..many(8_000)).for_each(|_| worker.step());
         while let Some(claim) = worker.claims.pop_front() {
             world.within(|| drop(claim));
@@ -134,8 +111,8 @@ impl<'a> Worker<'a> {
 
     fn step(&mut self) {
         let World { limiter, replenished, .. } = self.world;
-        let some = self.random.below(20);
-        match self.random.below(13) {
+        let some = self.random.u64(..20);
+        match self.random.u64(..13) {
             0..=2 => self.grants.extend(self.world.within(|| limiter.try_acquire(some)).ok()),
             3..=5 => self.poll(spawn(limiter.consume(some))),
             6 | 7 => self.claims.pop_front().into_iter().for_each(|claim| self.poll(claim)),
@@ -174,7 +151,7 @@ impl<'a> Worker<'a> {
     fn let_go(&mut self, grant: Grant<'a>) {
         let cost = grant.cost();
         self.world.spent.fetch_add(cost, SeqCst);
-        if self.random.below(4) == 0 {
+        if self.random.u64(..4) == 0 {
             self.world.within(|| grant.forget());
             self.world.within(|| self.world.limiter.release(cost)).expect("the grant was just forgotten");
         } else {

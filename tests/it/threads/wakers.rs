@@ -1,14 +1,13 @@
 //! Wakers that panic wherever they are handled, or call the limiter that woke them.
 
 use super::*;
+use crate::fixture::{self, MILLI, Waiting, one_per_milli, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota, join};
-
-const MILLI: Duration = Duration::from_millis(1);
+use tokio_test::task::spawn;
+use tollgate::{ConsumeOwned, Limiter, ManualClock, Quota, join};
 
 /// Where a waker may misbehave.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +46,19 @@ fn raw(act: *const ()) -> RawWaker {
     RawWaker::new(act, &TABLE)
 }
 
+/// A token each millisecond into an empty bucket of 5, on a manual clock.
+fn empty() -> (Limiter, ManualClock) {
+    fixture::built(Limiter::builder().quota(one_per_milli(5)))
+}
+
+fn enter(limiter: &Limiter) -> Waiting<'_> {
+    pending(limiter.consume(1))
+}
+
+fn is_served(claim: &mut Waiting<'_>) -> bool {
+    claim.is_woken() && matches!(claim.poll(), Poll::Ready(Ok(_)))
+}
+
 /// A waker that panics in one way, while it is armed.
 struct Mine {
     armed: Arc<AtomicBool>,
@@ -72,23 +84,6 @@ impl Mine {
     fn poll<F: Future>(&self, future: &mut Pin<Box<F>>) -> Poll<F::Output> {
         future.as_mut().poll(&mut Context::from_waker(&self.waker))
     }
-}
-
-/// A token each millisecond into an empty bucket of 5, on a manual clock.
-fn empty() -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(1_000).burst(5).initial(0);
-    (Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap(), clock)
-}
-
-fn enter(limiter: &Limiter) -> Spawn<Consume<'_>> {
-    let mut claim = spawn(limiter.consume(1));
-    assert!(claim.poll().is_pending());
-    claim
-}
-
-fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
-    claim.is_woken() && matches!(claim.poll(), Poll::Ready(Ok(_)))
 }
 
 /// More of them than are woken at a time, at both ends and in the middle of a batch.
@@ -175,9 +170,8 @@ fn a_waker_that_panics_when_dropped_breaks_its_own_task_only() {
 
 #[test]
 fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
-    let clock = ManualClock::new();
-    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).max_in_flight(9).max_waiting(0);
-    let limiter = builder.clock(clock).build().unwrap();
+    let builder = Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(9).max_waiting(0);
+    let limiter = fixture::built(builder).0;
     let _held = limiter.try_acquire(5).unwrap();
     let before = limiter.snapshot();
     let mine = Mine::that_panics_when(When::Dropped);
@@ -186,45 +180,6 @@ fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
     }
     let after = limiter.snapshot();
     assert_eq!((after.granted, after.waiting_tasks, after.in_flight), (before.granted, 0, before.in_flight));
-}
-
-/// Granted in the poll that panics: the grant is lost, so its token must not stay in flight.
-#[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_leaves_no_token_in_flight() {
-    let builder = Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new());
-    let limiter = builder.build().unwrap();
-    let mine = Mine::that_panics_when(When::Dropped);
-    for _ in 0..3 {
-        let _ = panics(|| mine.poll(&mut Box::pin(limiter.consume(1))).map(|grant| drop(grant.unwrap())));
-    }
-    assert_eq!(limiter.snapshot().in_flight, Some(0));
-}
-
-/// Every call, from within `wake`, for each of more claims than several batches. A lock that is still held would hang.
-/// A place that is dropped while it is linked aborts the process.
-#[test]
-fn a_waker_that_panics_when_dropped_removes_a_joint_claim_from_all_its_queues() {
-    let ((one, _), (other, _)) = (empty(), empty());
-    let mine = Mine::that_panics_when(When::Dropped);
-    let _in_front = (enter(&one), enter(&other));
-    let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
-    assert!(mine.poll(&mut claim).is_pending());
-    let _ = panics(|| drop(claim));
-    assert_eq!((one.snapshot().waiting_tasks, other.snapshot().waiting_tasks), (1, 1));
-}
-
-/// The waker is cloned for every queue, and needed in none: two panics at once abort the process.
-#[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_leaves_no_token_in_flight() {
-    let build =
-        || Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new()).build().unwrap();
-    let (one, other) = (build(), build());
-    let mine = Mine::that_panics_when(When::Dropped);
-    for _ in 0..3 {
-        let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
-        let _ = panics(|| mine.poll(&mut claim).map(|grants| drop(grants.unwrap())));
-    }
-    assert_eq!((one.snapshot().in_flight, other.snapshot().in_flight), (Some(0), Some(0)));
 }
 
 /// The driver's waker is dropped when the driver ends, and then the claims that relied on it are woken.
@@ -240,6 +195,21 @@ fn a_waker_that_panics_when_dropped_with_a_driver_strands_no_claim() {
     assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
     let _ = panics(|| drop(replenisher));
     assert!(outside.is_woken() && outside.poll().is_ready(), "no driver is left");
+}
+
+/// Granted in the poll that panics: the grant is lost, so its token must not stay in flight. The waker of a joint claim is
+/// cloned for every queue, and needed in none: two panics at once abort the process.
+#[test]
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_leaves_no_token_in_flight() {
+    let build = || fixture::built(Limiter::builder().quota(Quota::manual(9)).max_in_flight(9)).0;
+    let (one, other) = (build(), build());
+    let mine = Mine::that_panics_when(When::Dropped);
+    for _ in 0..3 {
+        let _ = panics(|| mine.poll(&mut Box::pin(one.consume(1))).map(|grant| drop(grant.unwrap())));
+        let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
+        let _ = panics(|| mine.poll(&mut claim).map(|grants| drop(grants.unwrap())));
+    }
+    assert_eq!((one.snapshot().in_flight, other.snapshot().in_flight), (Some(0), Some(0)));
 }
 
 #[test]
@@ -348,9 +318,7 @@ fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
 
 #[test]
 fn a_claim_with_a_waker_that_cannot_be_cloned_leaves_no_old_denial() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(1).burst(5).initial(0);
-    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let (limiter, clock) = fixture::built(Limiter::builder().quota(Quota::per_second(1).burst(5).initial(0)));
     assert!(limiter.try_acquire(1).is_err());
     clock.advance(Duration::from_secs(1));
     let mut claim = Box::pin(limiter.consume(3));

@@ -12,7 +12,7 @@ use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
 use tollgate::Share;
 use tollgate_tower::http::{Advertise, HttpLimitLayer, LimitBody, Unit};
-use tollgate_tower::{Admission, Gate, LimitLayer, MaxWait};
+use tollgate_tower::{Admission, Gate, Hold, LimitLayer, MaxWait};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 type Text = Full<axum::body::Bytes>;
@@ -224,11 +224,26 @@ impl Advertise<Request<()>> for Odd {
     }
 }
 
+/// Keeps the grant beside the response.
+#[derive(Clone, Copy)]
+struct Beside;
+
+impl<Response, Pass> Hold<Response, Pass> for Beside {
+    type Response = (Response, Option<Pass>);
+
+    fn hold(&self, response: Response, pass: Option<Pass>) -> Self::Response {
+        (response, pass)
+    }
+}
+
 #[test]
-fn a_user_gate_is_reported_too() {
+fn a_user_gate_is_reported_too_and_what_it_grants_can_be_kept_elsewhere() {
     let (limiter, _clock) = by_hand(Quota::per_minute(30));
-    let service = LimitLayer::through(Odd(limiter)).refuse().respond().on_every_response().layer(hello());
+    let service = LimitLayer::through(Odd(limiter.clone())).refuse().respond().on_every_response().layer(hello());
     assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""default";r=27;t=2"#);
+    let service = LimitLayer::through(Odd(limiter.clone())).hold(Beside).layer(hello());
+    let (_, pass) = assert_ready!(spawn(service.oneshot(Request::new(()))).poll()).unwrap();
+    assert_eq!((pass.unwrap().cost(), limiter.available()), (3, 24));
 }
 
 #[test]

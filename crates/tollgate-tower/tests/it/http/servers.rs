@@ -1,17 +1,12 @@
-//! Real servers on loopback: axum, with the clients of reqwest and hyper. The clocks are manual, except where a client
-//! waits as the response says.
+//! Real servers on loopback: axum, with the client of reqwest. The clocks are manual.
 
 use super::*;
 
-use axum::body::{Body, Bytes};
 use axum::{Router, routing::get};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http::StatusCode;
+use http_body_util::BodyExt;
 use sfv::{List, Parser};
 use tokio::net::TcpListener;
-use tokio::time::sleep;
 use tollgate_tower::LimitLayer;
 use tollgate_tower::http::{Heed, HeedLayer};
 use tower::{Layer, ServiceExt};
@@ -52,46 +47,6 @@ async fn a_refusal_over_the_network_has_all_fields() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_retry_after_is_served() {
-    // With real clocks: the token is available after 0.7 s.
-    let limiter = Limiter::new(Quota::new(1, 700 * MILLI)).unwrap();
-    let layer = LimitLayer::new(&limiter).refuse().respond();
-    let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
-    // Two requests that are answered within 0.7 s: a busy machine may need several attempts.
-    for _ in 0..100 {
-        assert_eq!(reqwest::get(&url).await.unwrap().status(), StatusCode::OK);
-        let second = reqwest::get(&url).await.unwrap();
-        if second.status() == StatusCode::TOO_MANY_REQUESTS {
-            assert_eq!(field(second.headers(), "retry-after"), "1");
-            sleep(SECOND).await;
-            assert_eq!(reqwest::get(&url).await.unwrap().status(), StatusCode::OK);
-            return;
-        }
-        sleep(SECOND).await;
-    }
-    panic!("never refused");
-}
-
-#[tokio::test]
-async fn a_client_that_follows_is_refused_at_most_once() {
-    let theirs = Limiter::new(Quota::new(1, 400 * MILLI).burst(2)).unwrap();
-    let layer = LimitLayer::new(&theirs).refuse().respond();
-    let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
-    let own = Limiter::new(Quota::per_second(1_000)).unwrap();
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let client = LimitLayer::new(&own).layer(HeedLayer::new(&own).follow(0).unwrap().layer(client));
-    let mut refused = 0;
-    for _ in 0..8 {
-        let request = Request::get(&url).body(Empty::new()).unwrap();
-        let response = client.clone().oneshot(request).await.unwrap();
-        refused += usize::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
-        response.into_body().collect().await.unwrap();
-    }
-    assert!(refused <= 1, "{refused}");
-    assert_eq!(theirs.snapshot().granted, 8 - refused as u64);
-}
-
-#[tokio::test]
 async fn reqwest_follows_responses_with_tower_and_without() {
     let (theirs, _clock) = by_hand(Quota::per_hour(1).initial(0));
     let layer = LimitLayer::new(&theirs).refuse().respond();
@@ -104,34 +59,6 @@ async fn reqwest_follows_responses_with_tower_and_without() {
     let advice = Heed::default().heed(&without, response.status(), response.headers());
     assert_eq!((advice.wait, advice.available), (Some(3_600 * SECOND), Some(0)));
     assert_eq!([with, without].map(|limiter| limiter.snapshot().paused_for), [Some(600 * SECOND); 2]);
-}
-
-#[tokio::test]
-async fn a_streaming_body_stays_in_flight_and_a_refusal_has_a_retry_after() {
-    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1));
-    let (send, receive) = futures::channel::mpsc::unbounded::<Result<Bytes, std::io::Error>>();
-    let stream = std::sync::Arc::new(std::sync::Mutex::new(Some(receive)));
-    let app = get(move || {
-        let stream = stream.lock().unwrap().take();
-        std::future::ready(stream.map_or_else(Body::empty, Body::from_stream))
-    });
-    let layer = LimitLayer::new(&limiter).refuse().respond().or_retry_after(2 * SECOND);
-    let url = serve(Router::new().route("/", app).layer(layer)).await;
-    let mut first = reqwest::get(&url).await.unwrap();
-    for _ in 0..3 {
-        send.unbounded_send(Ok(Bytes::from("more"))).unwrap();
-        assert_eq!(first.chunk().await.unwrap().unwrap(), "more");
-        let refused = reqwest::get(&url).await.unwrap();
-        assert_eq!((refused.status().as_u16(), field(refused.headers(), "retry-after").as_str()), (429, "2"));
-        assert_eq!(limiter.snapshot().in_flight, Some(1));
-    }
-    send.close_channel();
-    assert!(first.chunk().await.unwrap().is_none());
-    // The server releases the tokens after it has written the end, which the client may have read by then.
-    while limiter.snapshot().in_flight != Some(0) {
-        sleep(MILLI).await;
-    }
-    assert_eq!(reqwest::get(&url).await.unwrap().status(), StatusCode::OK);
 }
 
 /// Axum's own layers and handlers compile and work around the layer and inside it.
