@@ -35,6 +35,8 @@ mod observed_events;
 mod oracle;
 mod oracle_histories;
 mod oracle_itself;
+#[cfg(any(feature = "io", feature = "stream"))]
+mod pair;
 mod paused_time;
 mod queue;
 mod quota_text;

@@ -13,8 +13,8 @@ use tollgate::{ConsumeError, Limiter};
 
 use super::scripted::{Drain, Source, Step};
 use crate::oracle::ops::config;
-use crate::oracle::pair::Pair;
 use crate::oracle::{Id, Int};
+use crate::pair::Pair;
 
 const CHUNK: usize = 7;
 /// A second, in nanoseconds.

@@ -16,8 +16,6 @@ pub(crate) mod executor;
 pub(crate) mod law;
 pub(crate) mod model;
 pub(crate) mod ops;
-#[cfg_attr(not(any(feature = "stream", feature = "io")), allow(dead_code, reason = "for the wrappers"))]
-pub(crate) mod pair;
 pub(crate) mod reentrant_wakers;
 mod view;
 

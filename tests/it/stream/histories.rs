@@ -13,7 +13,7 @@ use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, Pa
 use super::scripted::{Drain, Source};
 use crate::oracle::Id;
 use crate::oracle::ops::config;
-use crate::oracle::pair::Pair;
+use crate::pair::Pair;
 
 type Item = (usize, u64);
 type Cost = fn(&Item) -> u64;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
 
-use super::ops::continuous;
-use super::{Answer, Id, Int, Oracle};
+use crate::oracle::ops::continuous;
+use crate::oracle::{Answer, Id, Int, Oracle};
 
 pub(crate) struct Pair {
     pub(crate) limiter: Limiter,
