@@ -2,14 +2,14 @@
 
 use crate::claim::Claim;
 use crate::core::drivers::Kind;
-use crate::core::limiter_ref::LimiterRef;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::replenisher::Registration;
 use crate::core::wakes::wake_handed_over;
 use crate::core::{Core, Drive};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,26 +67,27 @@ impl ParentDriver {
 }
 
 /// Takes `cost` tokens, after a wait of at most `allowed`.
-pub(crate) fn consume<S>(held: S, cost: u64, allowed: Allowed) -> Result<Permit<S>, ConsumeError>
+pub(crate) fn consume<P>(scope: P, cost: u64, allowed: Allowed) -> Result<Permit<P>, ConsumeError>
 where
-    S: LimiterRef + Clone,
+    P: Deref<Target: ClaimScope> + Clone,
 {
-    if let Some(remaining) = held.claim_fast(cost) {
-        return Ok(Permit::new(held, cost, remaining));
+    if let Some(remaining) = scope.claim_fast(cost) {
+        return Ok(Permit::new(scope, cost, remaining));
     }
-    let core = held.clone();
+    let limiter = scope.clone();
+    let core = limiter.core();
     let unpark = Arc::new(Unpark { thread: thread::current(), woken: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&unpark));
-    let driver = Registration::new(&core, Kind::Thread(thread::current().id()));
-    let parent = ParentDriver::of(&core);
-    let mut claim = pin!(Claim::with_limit(held, cost, allowed));
+    let driver = Registration::new(core, Kind::Thread(thread::current().id()));
+    let parent = ParentDriver::of(core);
+    let mut claim = pin!(Claim::with_limit(scope, cost, allowed));
     loop {
         let deadline = match claim.as_mut().poll_on_thread(&waker) {
             ControlFlow::Break(answer) => return answer,
             ControlFlow::Continue(deadline) => deadline,
         };
         // A wake-up between this line and the park is not lost: `woken` tells of it, or the park returns at once.
-        let Drive::Until { alarm, source_task_is_gone, .. } = parent.drive_first(&core, driver.id, &waker) else {
+        let Drive::Until { alarm, source_task_is_gone, .. } = parent.drive_first(core, driver.id, &waker) else {
             thread::yield_now();
             continue;
         };

@@ -1,7 +1,6 @@
 //! The futures that wait for tokens, for borrowed and owned limiters.
 
 use crate::claim::Claim;
-use crate::core::limiter_ref::ScopeRef;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant};
 use crate::handle::{Handle, Limiter};
@@ -42,13 +41,13 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Consume<'a, L: Handle = Limiter> {
     #[pin]
-    claim: Claim<ScopeRef<&'a L::Scope>>,
+    claim: Claim<&'a L::Scope>,
 }
 
 impl<'a, L: Handle> Consume<'a, L> {
     #[inline]
     pub(crate) fn new(scope: &'a L::Scope, cost: u64) -> Self {
-        Self { claim: Claim::new(ScopeRef(scope), cost) }
+        Self { claim: Claim::new(scope, cost) }
     }
 
     /// Limits the wait to `allowed`. If this is called several times, the last call counts.
@@ -131,12 +130,12 @@ impl<'a, L: Handle> Future for Consume<'a, L> {
 #[derive(Debug)]
 pub struct ConsumeOwned<L: Handle = Limiter> {
     #[pin]
-    claim: Claim<ScopeRef<Arc<L::Scope>>>,
+    claim: Claim<Arc<L::Scope>>,
 }
 
 impl<L: Handle> ConsumeOwned<L> {
     pub(crate) fn new(scope: Arc<L::Scope>, cost: u64) -> Self {
-        Self { claim: Claim::new(ScopeRef(scope), cost) }
+        Self { claim: Claim::new(scope, cost) }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`].

@@ -17,7 +17,7 @@ mod expiry;
 mod fine;
 mod grants;
 pub(crate) mod joint;
-pub(crate) mod limiter_ref;
+pub(crate) mod claim_scope;
 pub(crate) mod locked;
 pub(crate) mod outcome;
 mod pair;

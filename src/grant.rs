@@ -2,12 +2,13 @@
 
 use crate::claim::Claim;
 use crate::core::coop::poll_paid;
-use crate::core::limiter_ref::{ClaimScope, LimiterRef, ScopeRef};
+use crate::core::claim_scope::ClaimScope;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::handle::{Handle, Limiter};
 use crate::permit::Permit;
 use pin_project::pin_project;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,13 +24,13 @@ use std::time::Duration;
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct Grant<'a, L: Handle = Limiter>(Permit<ScopeRef<&'a L::Scope>>);
+pub struct Grant<'a, L: Handle = Limiter>(Permit<&'a L::Scope>);
 
 /// A [`Grant`] that owns the limiter, for spawned tasks.
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct OwnedGrant<L: Handle = Limiter>(Permit<ScopeRef<Arc<L::Scope>>>);
+pub struct OwnedGrant<L: Handle = Limiter>(Permit<Arc<L::Scope>>);
 
 macro_rules! grant_methods {
     () => {
@@ -166,7 +167,7 @@ macro_rules! grant_methods {
         /// # Ok(()) }
         /// ```
         pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
-            GrowWithin { growth: Growth::new(&mut self.0, |held| ScopeRef(&*held.0), tokens) }
+            GrowWithin { growth: Growth::new(&mut self.0, tokens) }
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -181,27 +182,27 @@ macro_rules! grant_methods {
 
 impl<'a, L: Handle> Grant<'a, L> {
     #[inline(always)]
-    pub(crate) fn new(permit: Permit<ScopeRef<&'a L::Scope>>) -> Self {
+    pub(crate) fn new(permit: Permit<&'a L::Scope>) -> Self {
         Self(permit)
     }
 
     #[inline(always)]
     pub(crate) fn acquire(scope: &'a L::Scope, cost: u64) -> Result<Self, TryAcquireError> {
         let remaining = scope.try_acquire(cost)?;
-        Ok(Self(Permit::new(ScopeRef(scope), cost, remaining)))
+        Ok(Self(Permit::new(scope, cost, remaining)))
     }
 
     grant_methods!();
 }
 
 impl<L: Handle> OwnedGrant<L> {
-    pub(crate) fn new(permit: Permit<ScopeRef<Arc<L::Scope>>>) -> Self {
+    pub(crate) fn new(permit: Permit<Arc<L::Scope>>) -> Self {
         Self(permit)
     }
 
     pub(crate) fn acquire(scope: Arc<L::Scope>, cost: u64) -> Result<Self, TryAcquireError> {
         let remaining = scope.try_acquire(cost)?;
-        Ok(Self(Permit::new(ScopeRef(scope), cost, remaining)))
+        Ok(Self(Permit::new(scope, cost, remaining)))
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone.
@@ -227,7 +228,7 @@ impl<L: Handle> OwnedGrant<L> {
 #[derive(Debug)]
 pub struct GrowWithin<'a, L: Handle = Limiter> {
     #[pin]
-    growth: Growth<'a, ScopeRef<&'a L::Scope>>,
+    growth: Growth<'a, L::Scope>,
 }
 
 impl<L: Handle> Future for GrowWithin<'_, L> {
@@ -241,31 +242,31 @@ impl<L: Handle> Future for GrowWithin<'_, L> {
 /// A claim for tokens that are added to a grant of cost `cost`.
 #[pin_project]
 #[derive(Debug)]
-pub(crate) struct Growth<'a, B: LimiterRef> {
+pub(crate) struct Growth<'a, S: ClaimScope + ?Sized> {
     #[pin]
-    claim: Claim<B>,
+    claim: Claim<&'a S>,
     cost: &'a mut u64,
 }
 
-impl<'a, B: LimiterRef> Growth<'a, B> {
+impl<'a, S: ClaimScope + ?Sized> Growth<'a, S> {
     /// `borrow` borrows the limiter, or the class in which the grant was made, from what the grant holds.
-    pub(crate) fn new<S: LimiterRef>(permit: &'a mut Permit<S>, borrow: impl FnOnce(&'a S) -> B, tokens: u64) -> Self {
-        let (held, cost) = permit.parts();
-        Self { claim: Claim::new(borrow(held), tokens), cost }
+    pub(crate) fn new(permit: &'a mut Permit<impl Deref<Target = S>>, tokens: u64) -> Self {
+        let (scope, cost) = permit.parts();
+        Self { claim: Claim::new(scope, tokens), cost }
     }
 }
 
-impl<B: LimiterRef> Future for Growth<'_, B> {
+impl<S: ClaimScope + ?Sized> Future for Growth<'_, S> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let tokens = this.claim.cost();
-        if let Some(core) = this.claim.core_if_fresh()
-            && let Err(error) = core.check_growth(**this.cost, tokens)
+        if let Some(scope) = this.claim.scope_if_fresh()
+            && let Err(error) = scope.core().check_growth(**this.cost, tokens)
         {
             return poll_paid(cx, |_| {
-                core.refuse(core.label(), tokens, error);
+                scope.core().refuse(scope.label(), tokens, error);
                 Poll::Ready(Err(error))
             });
         }

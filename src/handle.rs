@@ -5,7 +5,7 @@
 
 use crate::core::Core;
 use crate::core::classes::{ClassFlags, ClassId};
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::error::TryAcquireError;
 use crate::observe::ClassLabel;
 use std::fmt;

@@ -1,21 +1,22 @@
 //! Tokens that were granted and are held: what grants are made of.
 
-use crate::core::limiter_ref::LimiterRef;
+use crate::core::claim_scope::ClaimScope;
 use crate::observe::Verdict;
 use std::fmt;
+use std::ops::Deref;
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: LimiterRef> {
-    core: S,
+pub(crate) struct Permit<P: Deref<Target: ClaimScope>> {
+    scope: P,
     pub(crate) cost: u64,
     /// The tokens that remained, or the verdict of a dry run: see [`Verdict`].
     word: u64,
 }
 
-impl<S: LimiterRef> Permit<S> {
+impl<P: Deref<Target: ClaimScope>> Permit<P> {
     #[inline]
-    pub(crate) fn new(core: S, cost: u64, word: u64) -> Self {
-        Self { core, cost, word }
+    pub(crate) fn new(scope: P, cost: u64, word: u64) -> Self {
+        Self { scope, cost, word }
     }
 
     pub(crate) fn remaining(&self) -> u64 {
@@ -33,17 +34,17 @@ impl<S: LimiterRef> Permit<S> {
     }
 
     #[cfg(feature = "keyed")]
-    pub(crate) fn core(&self) -> &S {
-        &self.core
+    pub(crate) fn scope(&self) -> &P {
+        &self.scope
     }
 
     /// The limiter that the grant holds, and its cost, for a caller that adds to it.
-    pub(crate) fn parts(&mut self) -> (&S, &mut u64) {
-        (&self.core, &mut self.cost)
+    pub(crate) fn parts(&mut self) -> (&P, &mut u64) {
+        (&self.scope, &mut self.cost)
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual, self.word);
+        self.cost = self.scope.core().resettle_in(self.scope.class(), self.cost, actual, self.word);
     }
 
     pub(crate) fn grow(&mut self, tokens: u64) {
@@ -54,27 +55,27 @@ impl<S: LimiterRef> Permit<S> {
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway_in(self.core.class(), self.cost, actual, self.word);
+        self.cost = self.scope.core().resettle_anyway_in(self.scope.class(), self.cost, actual, self.word);
     }
 
     pub(crate) fn forget(mut self) {
-        if self.core.capped {
-            self.core.forget(self.cost);
+        if self.scope.core().capped {
+            self.scope.core().forget(self.cost);
             self.cost = 0;
         }
     }
 }
 
-impl<S: LimiterRef> Drop for Permit<S> {
+impl<P: Deref<Target: ClaimScope>> Drop for Permit<P> {
     #[inline]
     fn drop(&mut self) {
-        if self.core.capped && self.cost > 0 {
-            self.core.release(self.cost);
+        if self.scope.core().capped && self.cost > 0 {
+            self.scope.core().release(self.cost);
         }
     }
 }
 
-impl<S: LimiterRef> fmt::Debug for Permit<S> {
+impl<P: Deref<Target: ClaimScope>> fmt::Debug for Permit<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
     }

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::core::classes::{ClassFlags, ClassId, ROOT};
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};

@@ -1,7 +1,7 @@
 //! The claims of one direction: bytes are paid for in chunks.
 
 use crate::as_limiter::AsLimiter;
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
 use crate::pacer::Pacer;

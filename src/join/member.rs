@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::core::claims::Polled;
 use crate::core::classes::ClassId;
 use crate::core::drop_quietly;
-use crate::core::limiter_ref::{ClaimScope, ScopeRef};
+use crate::core::claim_scope::ClaimScope;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::error::ConsumeError;
@@ -61,7 +61,7 @@ impl<'a, L: Handle> Member<'a, L> {
 
     pub(super) fn into_grant(self) -> Grant<'a, L> {
         let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(ScopeRef(self.scope), self.cost, remaining))
+        Grant::new(Permit::new(self.scope, self.cost, remaining))
     }
 
     /// The place that represents the part in the queue of its class.

@@ -9,7 +9,7 @@ use super::quotas::Quotas;
 #[cfg(feature = "state")]
 use super::state::KeyedState;
 use crate::clock::{Chosen, Clock};
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::parent::Parent;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;

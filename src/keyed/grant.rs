@@ -73,7 +73,7 @@ impl<H: KeyRef> Pass<H> {
             parent.forget(std::mem::take(&mut self.parent));
         }
         if let Some(permit) = self.permit.take() {
-            let live = Arc::clone(permit.core());
+            let live = Arc::clone(permit.scope());
             permit.forget();
             // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
             // nothing in flight.
@@ -86,7 +86,7 @@ impl<H: KeyRef> Drop for Pass<H> {
     #[inline]
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let live = Arc::clone(permit.core());
+            let live = Arc::clone(permit.scope());
             drop(permit);
             self.key_ref.let_go(self.hash, live);
         }

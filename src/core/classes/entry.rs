@@ -3,7 +3,7 @@
 use super::name::ClassName;
 use super::offer::ClassId;
 use super::retained::Retained;
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
 use crate::observe::ClassLabel;

@@ -9,7 +9,7 @@ use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::retained::{Forgotten, Retained};
 use super::{Pick, Scheduler};
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::core::wakes::Peer;

@@ -3,7 +3,7 @@
 use super::KeyedBuilder;
 use crate::Quota;
 use crate::clock::Time;
-use crate::core::limiter_ref::ClaimScope;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
