@@ -132,7 +132,7 @@ impl Snapshot {
         let origin = state.totals.origin;
         let position = |at: u64| at.wrapping_sub(origin);
         let supply = &state.supply;
-        let granted_to = state.next_start(rovers);
+        let granted_to = state.base(rovers);
         let quotas = supply.quotas().iter().enumerate();
         let (in_flight, max_in_flight) = state.in_flight(rovers).unzip();
         Self {

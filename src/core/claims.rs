@@ -146,7 +146,7 @@ impl Core {
         }
         let join = |state: &mut State| state.enqueue_fast(&self.rovers, place, cost, waker);
         let joined =
-            if state.is_unfinished() { state.act_behind(&self.rovers, sample.now, join) } else { join(&mut state) };
+            if state.is_unfinished() { state.act_behind(sample.now, join) } else { join(&mut state) };
         joined.then_some(queue_info)
     }
 

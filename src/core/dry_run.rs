@@ -42,9 +42,9 @@ const MOST_WAITING: usize = 1 << 16;
 enum Entry {
     /// `count` successive claims of one cost that the limiter itself granted at once.
     Passed { cost: u64, count: usize },
-    /// A claim that also waits in the limiter's own queue, where it ends at `ticket`: an enforced quota, the cap or a
+    /// A claim that also waits in the limiter's own queue, where it has this number: an enforced quota, the cap or a
     /// pause holds it back there.
-    Waiting { cost: u64, ticket: u64 },
+    Waiting { cost: u64, number: u64 },
     /// Tokens of a debt: charged behind the claims that arrived before it.
     Debt(u64),
 }
@@ -76,7 +76,7 @@ pub(crate) struct DryRun {
     scratch: Option<Supply>,
     /// Which quotas are in dry run.
     is_dry: Box<[bool]>,
-    /// The verdicts on claims that wait in the limiter's own queue, by ticket.
+    /// The verdicts on claims that wait in the limiter's own queue, by number.
     held: BTreeMap<u64, (u64, Verdict)>,
     pub(crate) totals: DryTotals,
 }
@@ -276,25 +276,25 @@ impl DryRun {
         }
     }
 
-    /// Records that a claim of `cost`, on which `verdict` was given just now, waits in the limiter's own queue and ends
-    /// there at `ticket`.
-    pub(crate) fn hold(&mut self, ticket: u64, cost: u64, verdict: Verdict) {
+    /// Records that a claim of `cost`, on which `verdict` was given just now, waits in the limiter's own queue with
+    /// this number.
+    pub(crate) fn hold(&mut self, number: u64, cost: u64, verdict: Verdict) {
         if let Verdict::Waits { .. } = verdict {
             match self.queue.back_mut() {
                 Some(Entry::Passed { count, .. }) if *count > 1 => {
                     *count -= 1;
-                    self.queue.push_back(Entry::Waiting { cost, ticket });
+                    self.queue.push_back(Entry::Waiting { cost, number });
                 }
-                Some(last) => *last = Entry::Waiting { cost, ticket },
+                Some(last) => *last = Entry::Waiting { cost, number },
                 None => {}
             }
         }
-        self.held.insert(ticket, (cost, verdict));
+        self.held.insert(number, (cost, verdict));
     }
 
     /// Adds a claim that waited in the limiter's own queue when the simulation began.
-    pub(crate) fn adopt(&mut self, ticket: u64, cost: u64) {
-        self.push(Entry::Waiting { cost, ticket });
+    pub(crate) fn adopt(&mut self, number: u64, cost: u64) {
+        self.push(Entry::Waiting { cost, number });
     }
 
     /// Adds a debt that was in the limiter's own queue, behind claims, when the simulation began.
@@ -304,17 +304,17 @@ impl DryRun {
         }
     }
 
-    /// The limiter has granted the claim that ends at `ticket`. Returns the verdict on it, if it arrived here.
-    pub(crate) fn pass(&mut self, ticket: u64) -> Option<Verdict> {
-        self.held.remove(&ticket).map(|(_, verdict)| verdict)
+    /// The limiter has granted the claim with this number. Returns the verdict on it, if it arrived here.
+    pub(crate) fn pass(&mut self, number: u64) -> Option<Verdict> {
+        self.held.remove(&number).map(|(_, verdict)| verdict)
     }
 
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
     /// simulation had granted it, its tokens are refunded here.
-    pub(crate) fn leave(&mut self, ticket: u64, now: u64) {
+    pub(crate) fn leave(&mut self, number: u64, now: u64) {
         self.serve(now);
-        let held = self.held.remove(&ticket);
-        let is_it = |entry: &Entry| matches!(entry, Entry::Waiting { ticket: own, .. } if *own == ticket);
+        let held = self.held.remove(&number);
+        let is_it = |entry: &Entry| matches!(entry, Entry::Waiting { number: own, .. } if *own == number);
         if let Some(index) = self.queue.iter().position(is_it)
             && let Some(Entry::Waiting { cost, .. }) = self.queue.remove(index)
         {

@@ -19,8 +19,7 @@ impl Core {
         waited: Duration,
     ) -> Result<u64, ConsumeError> {
         let (left, held) = self.leaving(|state, rovers, _| {
-            let ticket = state.queue_of(class).ticket(place.as_mut()).filter(|_| state.classes().is_none());
-            let held = ticket.and_then(|ticket| state.supply.holder(ticket));
+            let held = state.holder_of_waiting(rovers, place.as_mut());
             let left = state.depart(rovers, place, class);
             let held = match held {
                 Some(by) => Some((by, state.quota_name(by))),

@@ -144,7 +144,7 @@ impl<'a> Locked<'a> {
     fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         let (rovers, sample) = (&self.core.rovers, self.sample);
         if self.is_behind {
-            self.state.act_behind(rovers, sample.now, |state| act(state, rovers, sample))
+            self.state.act_behind(sample.now, |state| act(state, rovers, sample))
         } else {
             act(&mut self.state, rovers, sample)
         }
@@ -273,7 +273,7 @@ impl Core {
     }
 
     /// Whether drivers can serve the rest of the queue. With a manual clock, and with classes, every caller serves all of
-    /// it: the order of a queue that is behind follows from positions, which claims in classes do not have.
+    /// it: the scheduler knows no claims that have not arrived yet.
     fn can_hand_over(&self, state: &State) -> bool {
         !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty() && state.classes().is_none()
     }
@@ -295,7 +295,7 @@ impl Core {
     /// Records, before the lock is released, whether the front of this queue needs something from the parent.
     #[inline]
     pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
-        if state.wants_parent() {
+        if state.wants_parent(&self.rovers) {
             wakes.push_parent_poll(self.weak());
         }
     }

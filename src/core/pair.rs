@@ -192,7 +192,7 @@ impl Both<'_, '_> {
     /// `before` is the instant up to which the child had been served before the parent asked it.
     fn serve_front(&mut self, before: u64, wakes: &mut Wakes) {
         let is_awaited = self.parent.state.awaits(self.child.core);
-        while let Some(cost) = self.child.state.ready_front() {
+        while let Some(cost) = self.child.state.ready_front(&self.child.core.rovers) {
             if is_awaited && self.is_ahead(before) {
                 // The claim is not ready yet at the instant up to which the parent has been served. It enters once the
                 // parent has been served further.

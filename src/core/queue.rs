@@ -16,7 +16,7 @@
 //! | place | linked? | may be dropped? |
 //! |---|---|---|
 //! | never entered, or emptied | no | yes |
-//! | waiting | yes | after `leave`: the claim becomes a gap |
+//! | waiting | yes | after `leave` |
 //! | called out (outcome stored) | no | after `leave`, `poll` or `take_outcome`, which take the outcome |
 //!
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
@@ -29,8 +29,6 @@ pub(crate) use parts::{AT_ONCE, PartStage, Parts, Reservation};
 
 use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;
-use crate::core::rovers::ahead;
-use crate::core::supply::Span;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -40,30 +38,19 @@ use std::task::Waker;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) waker: Waker,
-    /// The position at which the claim ends. In the queue of a class, where claims have no positions: the instant at
-    /// which it arrived.
-    pub(crate) ticket: u64,
+    /// Counts the claims that entered a queue of this limiter, in the order in which they arrived.
+    pub(crate) number: u64,
     pub(crate) cost: u64,
-    /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them. In the
-    /// queue of a class, where claims have no positions: the debt of the class that is paid after this claim.
-    pub(crate) gap_after: u64,
+    /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
+    pub(crate) debt_after: u64,
     /// Connects the claim to its parts in other queues, if it waits in several.
     pub(crate) part: Option<Box<JointPart>>,
 }
 
 impl Waiter {
-    /// The position at which the claim begins.
-    pub(crate) fn start(&self) -> u64 {
-        self.ticket.wrapping_sub(self.cost)
-    }
-
     /// True if other queues take part in deciding when this claim is granted.
     pub(crate) fn is_joint(&self) -> bool {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
-    }
-
-    pub(crate) fn span(&self) -> Span {
-        Span { start: self.start(), cost: self.cost, gap_after: self.gap_after }
     }
 }
 
@@ -95,21 +82,7 @@ pub(crate) enum LeaveResult {
     Nothing,
     /// It had been called out, and its outcome had not been taken.
     Called(Outcome),
-    /// It waited at the front. The caller has to account for the gap that the claim leaves.
-    Front(Waiter),
-    /// It waited further back. The gap was added to the waiter before it, which begins at `before`. The waiter is
-    /// returned for its waker.
-    Behind { waiter: Waiter, before: u64 },
-}
-
-/// The result of [`Queue::withdraw`].
-#[derive(Debug)]
-pub(crate) enum WithdrawResult {
-    /// The place was never entered.
-    Nothing,
-    /// It had been called out, and its outcome had not been taken.
-    Called(Outcome),
-    /// It waited at the front. The caller has to account for its debt too.
+    /// It waited at the front of the list. The caller has to account for its debt too.
     Front(Waiter),
     /// It waited further back. Its debt was added to that of the waiter before it.
     Behind(Waiter),
@@ -216,16 +189,15 @@ impl Queue {
 
     /// The waiters in the queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.held().map(|held| &held.waiter).into_iter().chain(self.iter_from(None))
+        self.held().map(|held| &held.waiter).into_iter().chain(self.iter_from(0))
     }
 
-    /// The waiters that begin at `position` or behind it, or all of them, without a held part of a joint claim. The
-    /// search for `position` starts at the end.
-    pub(crate) fn iter_from(&self, position: Option<u64>) -> impl Iterator<Item = &Waiter> {
+    /// The waiters with this number or a higher one, without a held part of a joint claim. The search starts at the end.
+    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = &Waiter> {
         let mut cursor = self.list.cursor_ghost();
-        if let Some(position) = position {
+        if number > 0 {
             cursor.move_previous();
-            while cursor.protected().is_some_and(|waiter| ahead(waiter.start(), position) >= 0) {
+            while cursor.protected().is_some_and(|waiter| waiter.number >= number) {
                 cursor.move_previous();
             }
         }
@@ -301,41 +273,37 @@ impl Queue {
         }
     }
 
-    /// Where the claim in `place` ends, if it waits.
-    pub(crate) fn ticket(&mut self, place: Pin<&mut Place>) -> Option<u64> {
-        Some(place.project().node.initialized_mut()?.protected(&self.list)?.ticket)
+    /// The number of the claim in `place`, if it waits.
+    pub(crate) fn number(&mut self, place: Pin<&mut Place>) -> Option<u64> {
+        Some(place.project().node.initialized_mut()?.protected(&self.list)?.number)
+    }
+
+    /// Whether the claim in `place` waits behind another one.
+    pub(crate) fn is_behind_front(&mut self, place: Pin<&mut Place>) -> bool {
+        let number = self.number(place);
+        number.is_some() && number != self.front().map(|front| front.number)
     }
 
     /// Empties the place, whatever its state; see [`LeaveResult`].
-    pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> LeaveResult {
-        if let Some((waiter, before)) = self.leave_behind_front(place.as_mut()) {
-            return LeaveResult::Behind { waiter, before };
-        }
+    pub(crate) fn leave(&mut self, place: Pin<&mut Place>) -> LeaveResult {
         let Some(node) = place.project().node.initialized_mut() else { return LeaveResult::Nothing };
+        let mut is_front = true;
+        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.debt_after)
+            && let Some(mut cursor) = node.cursor_mut(&mut self.list)
+        {
+            cursor.move_previous();
+            if let Some(previous) = cursor.protected_mut() {
+                previous.debt_after += debt;
+                is_front = false;
+            }
+        }
         match node.reset(&mut self.list).0 {
             NodeData::Removed(outcome) => LeaveResult::Called(outcome),
             NodeData::Linked(waiter) => {
                 self.count_out(waiter.cost);
-                LeaveResult::Front(waiter)
+                if is_front { LeaveResult::Front(waiter) } else { LeaveResult::Behind(waiter) }
             }
         }
-    }
-
-    /// Empties the place if it waits behind the front; otherwise leaves it as it is. Also returns where the waiter
-    /// before it begins.
-    pub(crate) fn leave_behind_front(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
-        let node = place.project().node.initialized_mut()?;
-        let waiter = node.protected(&self.list)?;
-        let gap = waiter.cost + waiter.gap_after;
-        let mut cursor = node.cursor_mut(&mut self.list)?;
-        cursor.move_previous();
-        let held = self.parts.as_mut().and_then(|parts| parts.held_mut());
-        let previous = cursor.protected_mut().or(held.map(|held| &mut held.waiter))?;
-        previous.gap_after += gap;
-        let before = previous.start();
-        let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
-        self.count_out(waiter.cost);
-        Some((waiter, before))
     }
 
     /// Counts a claim that waits in the queue of a class of this queue's limiter.
@@ -351,36 +319,12 @@ impl Queue {
         self.tokens -= cost;
     }
 
-    /// Records a debt behind the last waiter. Returns false if no claim waits here.
-    pub(crate) fn note_debt(&mut self, tokens: u64) -> bool {
+    /// Records a debt behind the last waiter, whose number is returned; `None` if no claim waits here.
+    pub(crate) fn note_debt(&mut self, tokens: u64) -> Option<u64> {
         let mut cursor = self.list.cursor_back_mut();
-        let last = cursor.protected_mut();
-        last.is_some_and(|last| {
-            last.gap_after += tokens;
-            true
-        })
-    }
-
-    /// Empties the place of a waiter of a class, whatever its state; see [`WithdrawResult`].
-    pub(crate) fn withdraw(&mut self, place: Pin<&mut Place>) -> WithdrawResult {
-        let Some(node) = place.project().node.initialized_mut() else { return WithdrawResult::Nothing };
-        let mut is_front = true;
-        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.gap_after)
-            && let Some(mut cursor) = node.cursor_mut(&mut self.list)
-        {
-            cursor.move_previous();
-            if let Some(previous) = cursor.protected_mut() {
-                previous.gap_after += debt;
-                is_front = false;
-            }
-        }
-        match node.reset(&mut self.list).0 {
-            NodeData::Removed(outcome) => WithdrawResult::Called(outcome),
-            NodeData::Linked(waiter) => {
-                self.count_out(waiter.cost);
-                if is_front { WithdrawResult::Front(waiter) } else { WithdrawResult::Behind(waiter) }
-            }
-        }
+        let last = cursor.protected_mut()?;
+        last.debt_after += tokens;
+        Some(last.number)
     }
 
     /// Takes the wakers of all waiters. A waiter woken with its waker polls again and stores a new one.

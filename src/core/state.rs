@@ -62,7 +62,7 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 use tokio::runtime::Handle;
 
-/// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
+/// The largest claim. 2^14 waiting claims of this size fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
 /// The largest distance by which claims may overrun the tokens. It keeps wrapping differences far from overflow.
 pub(crate) const MAX_SPAN: i64 = 1 << 62;
@@ -143,6 +143,8 @@ impl Role {
 #[repr(C)]
 pub(crate) struct State {
     pub(crate) queue: Queue,
+    /// The number of the claim that enters next, in any class.
+    next_number: u64,
     /// The result of [`due`](Self::due) when the lock was last released; 0 if it was released in the middle of serving.
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.
@@ -201,8 +203,6 @@ pub(crate) struct Totals {
     pub(crate) origin: u64,
     /// Positions that the tail passed and that were granted to no claim: cancelled claims and retracted tokens.
     pub(crate) skipped: u64,
-    /// The part of `skipped` that still forms gaps in the queue: cancelled claims behind a waiter.
-    pub(crate) gaps: u64,
     /// Granted tokens that came back unused.
     pub(crate) refunded: u64,
     /// Callers that wanted to wait and were refused.
@@ -216,6 +216,7 @@ impl State {
         let own = supply.gate();
         let mut state = Self {
             queue: Queue::new(),
+            next_number: 1,
             last_due: u64::MAX,
             last_served: 0,
             closed: false,
@@ -280,13 +281,13 @@ impl State {
         rovers.last_denial().forget();
     }
 
-    /// The position at which the front claim begins, or the next claim would.
+    /// The *base*: the position at which everything that is granted or charged ends. The front claim begins there.
     #[inline]
-    pub(crate) fn next_start(&self, rovers: &Rovers) -> u64 {
+    pub(crate) fn base(&self, rovers: &Rovers) -> u64 {
         if self.role.has_classes() {
-            return self.class_start(rovers);
+            return self.class_base(rovers);
         }
-        self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
+        rovers.tail().wrapping_sub(self.queue.tokens()).wrapping_sub(self.supply.debts())
     }
 
     /// The waiter for which tokens above the burst may be saved. With classes this is only the held part of a joint
@@ -296,20 +297,29 @@ impl State {
         if self.role.has_classes() { self.queue.held().map(|held| &held.waiter) } else { self.queue.front() }
     }
 
+    /// The position at which the [front claim](Self::front) ends.
     #[inline]
-    pub(crate) fn front_ticket(&self) -> Option<u64> {
-        self.front().map(|front| front.ticket)
+    pub(crate) fn front_ticket(&self, rovers: &Rovers) -> Option<u64> {
+        self.front().map(|front| self.base(rovers).wrapping_add(front.cost))
+    }
+
+    /// The number of a claim that enters now.
+    #[inline]
+    fn take_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
     }
 
     /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
     /// aside. `u64::MAX` if no clock can tell.
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
-    pub(crate) fn due(&self) -> u64 {
+    pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
         if self.role.has_classes() {
-            return self.class_due();
+            return self.class_due(rovers);
         }
-        let due = self.queue.front().and_then(|front| self.supply.due(front.ticket));
+        let due = self.front_ticket(rovers).and_then(|ticket| self.supply.due(ticket));
         // A claim that is due and still in the queue is held back by another queue, which will notify this queue.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.next_alarm().unwrap_or(u64::MAX))
     }
@@ -329,11 +339,5 @@ impl State {
     #[inline]
     fn remaining_after(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
-    }
-
-    /// The front claim was cancelled or turned away: moves every position past the gap it leaves, and burns the tokens
-    /// it had saved above the burst.
-    fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
-        self.supply.drop_front(waiter.span(), self.next_start(rovers));
     }
 }

@@ -6,7 +6,7 @@
 //! **For each quota and over any window, tokens granted minus tokens refunded <= burst + rate x window.** A bucket
 //! keeps this invariant under two conditions. Its level, which is the head minus the tokens granted, never exceeds the
 //! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`]
-//! limits every move that raises a level. (A move of all positions past a gap changes no level.)
+//! limits every move that raises a level. (A move of all positions changes no level.)
 //!
 //! ```text
 //! head <= max(claimed + burst, ticket of the front waiter)
@@ -54,14 +54,6 @@ pub(crate) struct Supply {
     changes: u64,
     /// One schedule with its head per quota, all minted up to `synced`.
     quotas: Quotas,
-}
-
-/// A claim in the queue, and the gap after it: `gap_after` tokens of cancelled claims.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) start: u64,
-    pub(crate) cost: u64,
-    pub(crate) gap_after: u64,
 }
 
 impl Supply {
@@ -276,25 +268,19 @@ impl Supply {
         if self.gate > longest.0 { Bound::Pause } else { longest.1 }
     }
 
-    /// The front claim was granted. The next claim begins at `next`, after the gap that cancelled claims left, and
-    /// after debts; this call charges those debts.
-    pub(crate) fn pass(&mut self, front: Span, next: u64) {
-        self.move_on(front, next);
-        self.jump(front.gap_after);
+    /// The front claim was granted: takes its `cost`, and charges the `debt` behind it.
+    pub(crate) fn pass(&mut self, cost: u64, debt: u64) {
+        self.claimed = self.claimed.wrapping_add(cost + debt);
+        self.debts -= debt;
     }
 
-    /// The front claim was cancelled or turned away: it becomes a part of the gap after it.
-    pub(crate) fn drop_front(&mut self, front: Span, next: u64) {
+    /// The front claim was cancelled or turned away: moves every position past it, charges the `debt` behind it, and
+    /// burns the tokens that it had saved above the burst.
+    pub(crate) fn drop_front(&mut self, cost: u64, debt: u64) {
         self.note_change();
-        self.move_on(front, next);
-        self.jump(front.cost + front.gap_after);
+        self.shift(cost);
+        self.pass(0, debt);
         self.cut(None);
-    }
-
-    fn move_on(&mut self, front: Span, next: u64) {
-        let distance = next.wrapping_sub(front.start);
-        self.claimed = self.claimed.wrapping_add(distance);
-        self.debts -= distance - front.cost - front.gap_after;
     }
 
     /// Records a debt of `n` tokens behind the waiters in the queue.
@@ -302,17 +288,13 @@ impl Supply {
         self.debts += n;
     }
 
-    /// Moves every head and the ceiling by `n`, past a gap: `n` positions that belong to no claim.
-    fn jump(&mut self, n: u64) {
+    /// Moves every position by `n`, past tokens that belong to no claim: those of a claim that has left, or those by which
+    /// [`retract`](crate::core::rovers::Rovers::retract) moved the tail.
+    pub(crate) fn shift(&mut self, n: u64) {
         for quota in &mut *self.quotas {
             quota.head = quota.head.wrapping_add(n);
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
-    }
-
-    /// Moves every position by `n`, after [`retract`](crate::core::rovers::Rovers::retract) moved the tail.
-    pub(crate) fn shift(&mut self, n: u64) {
-        self.jump(n);
         self.claimed = self.claimed.wrapping_add(n);
     }
 

@@ -154,7 +154,7 @@ impl<'a> LockedQueues<'_, 'a> {
                     let (class, cost) = (member.class(), member.cost);
                     state.enter_part_in_class(&core.rovers, class, cost, waker, part, member.place());
                 } else {
-                    state.enter_part(&core.rovers, member.cost, waker, part);
+                    state.enter_part(member.cost, waker, part);
                 }
             }
         }

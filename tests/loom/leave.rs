@@ -47,10 +47,11 @@ fn cancel_against_grant() {
     });
 }
 
-/// The waiter in the middle is dropped while the one in front is granted: its claim becomes a gap behind a waiter, or
-/// at the front.
+/// The waiter in the middle is dropped while the one in front is granted: it leaves from the middle,
+/// or from the front.
 ///
-/// Plants `gap_at_the_front_is_forgotten` and `gap_in_the_middle_is_skipped_at_once`.
+/// Plants `cancelled_front_claim_keeps_its_positions`, `cancelled_claim_keeps_its_positions` and
+/// `cancelled_claim_is_passed_twice`.
 #[test]
 fn cancel_in_the_middle_against_a_grant_of_the_front() {
     explore(|race| {
@@ -68,13 +69,13 @@ fn cancel_in_the_middle_against_a_grant_of_the_front() {
         limiter.replenish(1);
         assert!(is_served(&mut back), "a second one was added");
         limiter.replenish(3);
-        assert_eq!(drain(&limiter), 3, "the gap is passed");
+        assert_eq!(drain(&limiter), 3, "the cancelled claim is passed");
     });
 }
 
-/// Two neighbors in the middle are dropped at once: both gaps are passed, whichever came first.
+/// Two neighbors in the middle are dropped at once: both claims are passed, whichever left first.
 ///
-/// Plant `gaps_do_not_add_up`: a waiter that leaves loses the gap recorded on it.
+/// Plant `cancelled_claim_keeps_its_positions`.
 #[test]
 fn two_cancels_in_the_middle() {
     explore(|race| {
@@ -95,7 +96,7 @@ fn two_cancels_in_the_middle() {
 
 /// Of two waiters the front one is dropped while a third enters: the queue stays intact, and no token is lost.
 ///
-/// Plant `gap_at_the_front_is_forgotten`.
+/// Plant `cancelled_front_claim_keeps_its_positions`.
 #[test]
 fn cancel_of_the_front_against_enqueue() {
     explore(|race| {

@@ -5,7 +5,6 @@ use super::{Queue, Waiter};
 use crate::core::classes::ClassId;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::outcome::Outcome;
-use crate::core::supply::Span;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -26,12 +25,12 @@ impl Queue {
     /// The first part that waits for claims ahead of it, if all of these have left.
     pub(crate) fn first_place(&self) -> Option<u64> {
         let parts = self.parts.as_ref().filter(|parts| parts.held.is_none())?;
-        parts.first_place(self.list.cursor_front().protected().map(Waiter::start))
+        parts.first_place(self.list_front().map(|front| front.number))
     }
 
-    /// A part of a joint claim enters at `position`, the end of the queue.
-    pub(crate) fn add_part(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
-        self.parts.get_or_insert_default().add(position, cost, waker, part);
+    /// A part of a joint claim enters behind all waiters with numbers below `place`.
+    pub(crate) fn add_part(&mut self, place: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.parts.get_or_insert_default().add(place, cost, waker, part);
         self.len += 1;
     }
 
@@ -48,22 +47,24 @@ impl Queue {
         }
     }
 
-    /// Everything behind the held part has moved by `n`, and the part with it.
-    pub(crate) fn shift_held(&mut self, n: u64) {
-        if let Some(held) = self.parts.as_mut().and_then(|parts| parts.held_mut()) {
-            held.waiter.ticket = held.waiter.ticket.wrapping_add(n);
-        }
+    /// Records a debt behind the held part. Returns false if no part is held.
+    pub(crate) fn note_debt_behind_held(&mut self, tokens: u64) -> bool {
+        let held = self.parts.as_mut().and_then(|parts| parts.held_mut());
+        held.is_some_and(|held| {
+            held.waiter.debt_after += tokens;
+            true
+        })
     }
 
-    /// Puts a part at the front of the queue. It then ends at `ticket`.
-    pub(crate) fn hold(&mut self, number: u64, ticket: u64, stays: bool) {
+    /// Puts a part at the front of the queue, with a debt behind it.
+    pub(crate) fn hold(&mut self, number: u64, debt_after: u64, stays: bool) {
         let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
         self.note_cost(cost);
         let Some(parts) = &mut self.parts else { return };
         let Some((waker, part)) = parts.take_waker_and_part(number) else { return };
         parts.move_to(number, PartStage::Held);
         parts.tokens -= u128::from(cost);
-        let waiter = Waiter { waker, ticket, cost, gap_after: 0, part: Some(part) };
+        let waiter = Waiter { waker, number: 0, cost, debt_after, part: Some(part) };
         parts.held = Some(Held { waiter, number, stays, announced: None });
         self.tokens += cost;
     }
@@ -75,14 +76,14 @@ impl Queue {
         Some(held)
     }
 
-    /// Moves the held part aside, and returns the positions that it leaves.
-    pub(crate) fn set_held_aside(&mut self, stage: PartStage) -> Option<Span> {
+    /// Moves the held part aside, and returns its cost and the debt behind it.
+    pub(crate) fn set_held_aside(&mut self, stage: PartStage) -> Option<(u64, u64)> {
         let held = self.take_held()?;
-        let span = held.waiter.span();
+        let left = (held.waiter.cost, held.waiter.debt_after);
         if let Some(parts) = &mut self.parts {
             parts.put_back(held, stage);
         }
-        Some(span)
+        Some(left)
     }
 
     /// Calls out a part that is not held. The caller wakes the waker.

@@ -1,8 +1,7 @@
 //! The parts of joint claims in one queue. Only data: the rule that moves them is in `core/state/joint.rs`.
 //!
 //! No part has a node in the list of waiters. A part that waits for the claims ahead of it is known by its *place*, the
-//! position at which the queue ended when it came: the claims ahead of it have left once the queue begins there or
-//! behind it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
+//! number of the claim that arrives next: the claims ahead of it have left once no waiter has a lower number. All parts are known by the number of their claim, and the numbers follow the order of arrival.
 //!
 //! In a limiter with classes, a part first waits in the queue of its class, where a waiter without a waker stands for it.
 //! Until its turn there it counts as a claim of that queue, and not as a part that waits here.
@@ -11,7 +10,6 @@ use super::Waiter;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::outcome::Outcome;
-use crate::core::rovers::ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
@@ -115,9 +113,9 @@ pub(crate) enum PartStage {
 }
 
 impl Parts {
-    pub(super) fn add(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
+    pub(super) fn add(&mut self, place: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
         let (number, charged) = (part.number(), self.charged);
-        self.places.insert(number, position);
+        self.places.insert(number, place);
         self.waiting += 1;
         self.tokens += u128::from(cost);
         self.insert(number, Part::new(cost, charged, ROOT, PartStage::Place, waker, part));
@@ -194,10 +192,10 @@ impl Parts {
         self.held.as_mut()
     }
 
-    /// The first place, if no claim of a queue that begins at `start` is ahead of it.
-    pub(super) fn first_place(&self, start: Option<u64>) -> Option<u64> {
-        let (number, position) = self.places.first_key_value()?;
-        start.is_none_or(|start| ahead(*position, start) <= 0).then_some(*number)
+    /// The part with the first place, if no claim is ahead of it in a queue whose front claim has the number `front`.
+    pub(super) fn first_place(&self, front: Option<u64>) -> Option<u64> {
+        let (number, place) = self.places.first_key_value()?;
+        front.is_none_or(|front| *place <= front).then_some(*number)
     }
 
     /// The oldest part that waits for the held one to leave.

@@ -8,7 +8,7 @@
 
 use super::State;
 use super::serving::{Served, Step};
-use crate::core::queue::{PartStage, Waiter};
+use crate::core::queue::PartStage;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
@@ -84,10 +84,10 @@ impl State {
         }
     }
 
-    /// Whether `alarm` comes by `now` and before the part at the front is ready. It is then handled first: as soon as the
+    /// Whether `alarm` comes by `now` and before the part of `cost` at the front, which ends at `ticket`, is ready. It is then handled first: as soon as the
     /// part is ready here, the claim may be committed, and an older part could not come to the front any more.
-    pub(super) fn alarm_comes_first(&self, alarm: u64, front: &Waiter, now: u64) -> bool {
-        alarm <= now && self.front_due(front).is_none_or(|due| alarm < due)
+    pub(super) fn alarm_comes_first(&self, alarm: u64, cost: u64, ticket: u64, now: u64) -> bool {
+        alarm <= now && self.front_due(cost, ticket).is_none_or(|due| alarm < due)
     }
 
     /// Reviews the part with the first alarm, as of the instant of that alarm. `front` is the ticket of the front

@@ -5,7 +5,7 @@ use crate::core::classes::ClassId;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::error::{Bound, ConfigError};
 use crate::quota::Quota;
 use crate::which::Which;
@@ -30,26 +30,27 @@ impl State {
     ///
     /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
     /// claims behind it, which could not have had them before now.
-    pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
+    pub(crate) fn remove_fast(&mut self, rovers: &Rovers, mut place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed
             || self.queue.is_joint()
             || self.classes().is_some()
             || self.role.has_dry_run()
             || self.last_due <= now.max(self.supply.synced())
+            || !self.queue.is_behind_front(place.as_mut())
         {
             return None;
         }
-        let (waiter, before) = self.queue.leave_behind_front(place)?;
-        self.note_gap(&waiter, before);
+        let LeaveResult::Behind(waiter) = self.queue.leave(place) else { return None };
+        self.pass_behind_front(&waiter);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
-    /// A claim behind the front was cancelled: adds its gap to the waiter before it, which begins at `before`.
-    fn note_gap(&mut self, waiter: &Waiter, before: u64) {
-        self.totals.gaps += waiter.cost;
+    /// A claim behind the front was cancelled: every position moves past its tokens.
+    fn pass_behind_front(&mut self, waiter: &Waiter) {
+        self.supply.shift(waiter.cost);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        self.note_gap_in_forecast(before, waiter.start(), waiter.cost + waiter.gap_after);
+        self.note_leave_in_forecast(waiter);
     }
 
     /// Empties the place of a future that is done with it, in any state.
@@ -60,17 +61,16 @@ impl State {
         match self.queue.leave(place) {
             LeaveResult::Nothing => Departed::default(),
             LeaveResult::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
-            LeaveResult::Front(waiter) => {
-                self.leave_dry_run(waiter.ticket);
+            LeaveResult::Front(waiter) if !self.queue.note_debt_behind_held(waiter.debt_after) => {
+                self.leave_dry_run(waiter.number);
                 let parent = self.recall_ticket(&waiter);
-                self.totals.gaps -= waiter.gap_after;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-                self.fill_front(rovers, &waiter);
+                self.supply.drop_front(waiter.cost, waiter.debt_after);
                 Departed { outcome: None, waker: Some(waiter.waker), parent }
             }
-            LeaveResult::Behind { waiter, before } => {
-                self.leave_dry_run(waiter.ticket);
-                self.note_gap(&waiter, before);
+            LeaveResult::Front(waiter) | LeaveResult::Behind(waiter) => {
+                self.leave_dry_run(waiter.number);
+                self.pass_behind_front(&waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
             }
         }
@@ -122,15 +122,19 @@ impl State {
             self.supply.claim(tokens);
         } else {
             self.supply.owe(tokens);
+            match self.queue.note_debt(tokens) {
+                Some(last) => self.note_debt_in_forecast(last, tokens),
+                None => _ = self.queue.note_debt_behind_held(tokens),
+            }
         }
         tokens
     }
 
-    /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter that
-    /// begins at `end` or behind it has not arrived yet.
-    pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
-        let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
-        let front = front.map(|front| front.ticket);
+    /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter
+    /// with the number `end` or a higher one has not arrived yet.
+    pub(super) fn replenish_now(&mut self, rovers: &Rovers, tokens: u64, end: Option<u64>) {
+        let has_come = self.front().is_some_and(|front| end.is_none_or(|end| front.number < end));
+        let front = if has_come { self.front_ticket(rovers) } else { None };
         self.adding_tokens(|state| state.supply.replenish(tokens, front));
         self.note_replenish(tokens);
     }
@@ -158,7 +162,7 @@ impl State {
                 return Ok(());
             }
         }
-        self.supply.set_quota(index, quota, self.front_ticket());
+        self.supply.set_quota(index, quota, self.front_ticket(rovers));
         self.make_alarms_due();
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
@@ -179,7 +183,7 @@ impl State {
     /// The periods of stepped quotas are counted from the origin of time.
     pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: &[Quota]) {
         self.retract(rovers);
-        self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket());
+        self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket(rovers));
         self.supply.step_from_origin();
         self.make_alarms_due();
         self.replace_quotas_in_dry_run(quotas);

@@ -145,9 +145,9 @@ impl State {
 
     fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
         // The denial is about the claims known here, not about claims made without the lock since the sample.
-        let (tail, by, until) = if let Some(front) = self.queue.front() {
-            let knows_all = self.supply.claimed() == front.start();
-            (rovers.tail(), Bound::Queue, if knows_all { self.due() } else { 0 })
+        let (tail, by, until) = if !self.queue.is_empty() {
+            let knows_all = self.supply.claimed() == self.base(rovers);
+            (rovers.tail(), Bound::Queue, if knows_all { self.due(rovers) } else { 0 })
         } else {
             let end = rovers.tail().wrapping_add(cost);
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
@@ -203,7 +203,7 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        if let Some(why) = self.cut_off(self.claims(rovers).wrapping_add(cost)) {
+        if let Some(why) = self.cut_off(rovers.tail().wrapping_add(cost)) {
             return Err(why.into());
         }
         if let Some(allowed) = arrival.allowed {
@@ -243,8 +243,9 @@ impl State {
         waker: Waker,
         part: Option<Box<JointPart>>,
     ) {
-        let ticket = rovers.claim(cost);
-        self.queue.push(place, Waiter { waker, ticket, cost, gap_after: 0, part });
+        rovers.claim(cost);
+        let number = self.take_number();
+        self.queue.push(place, Waiter { waker, number, cost, debt_after: 0, part });
     }
 
     pub(crate) fn check_in_time(
@@ -254,7 +255,7 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let at = self.predict(rovers, cost).or_else(|| self.supply.not_before(self.packed_end(rovers, cost)));
+        let at = self.predict(rovers, cost).or_else(|| self.supply.not_before(rovers.tail().wrapping_add(cost)));
         let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }
@@ -262,7 +263,7 @@ impl State {
 
     /// The refusal of a claim of `cost` that would wait for `estimate` behind all waiters.
     pub(crate) fn too_late(&self, rovers: &Rovers, cost: u64, estimate: Duration, allowed: Duration) -> ConsumeError {
-        let by = self.supply.scheduled_obstacle(self.packed_end(rovers, cost));
+        let by = self.supply.scheduled_obstacle(rovers.tail().wrapping_add(cost));
         ConsumeError::TooLate { estimate, allowed, by, quota_name: self.quota_name(by).text() }
     }
 

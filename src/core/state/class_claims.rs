@@ -25,7 +25,7 @@ impl State {
             self.classes_mut()?.scheduler.note_taken(cost, now);
             return Some(remaining);
         }
-        let base = self.base(classes, rovers);
+        let base = self.base(rovers);
         if !self.is_open(base, class, cost) {
             return None;
         }
@@ -88,7 +88,7 @@ impl State {
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
-        let base = self.base(classes, rovers);
+        let base = self.base(rovers);
         let waiting = if class == ROOT { self.waiting_tokens_in(classes, ROOT) } else { entry.queue.tokens() };
         if self.last_due > now {
             if waiting == 0 {
@@ -109,7 +109,8 @@ impl State {
             }
         }
         let Some(waker) = waker.take() else { return false };
-        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, gap_after: 0, part: None });
+        let number = self.take_number();
+        self.push_in_class(rovers, place, class, Waiter { waker, number, cost, debt_after: 0, part: None }, now);
         true
     }
 
@@ -127,19 +128,20 @@ impl State {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
-        let now = self.supply.synced();
-        self.push_in_class(rovers, place, class, Waiter { waker, ticket: now, cost, gap_after: 0, part });
+        let (number, now) = (self.take_number(), self.supply.synced());
+        self.push_in_class(rovers, place, class, Waiter { waker, number, cost, debt_after: 0, part }, now);
     }
 
-    /// Does [`enter_class`](Self::enter_class) for a claim that arrived at the instant `waiter.ticket`.
+    /// Puts a claim that arrives at `now` at the end of the queue of its class.
     #[inline]
-    fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter) {
-        let (now, cost, position) = (waiter.ticket, waiter.cost, rovers.claim(waiter.cost));
+    fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter, now: u64) {
+        let cost = waiter.cost;
+        rovers.claim(cost);
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry_mut(class);
         let leaf = entry.leaf;
         let is_blocked = if class == ROOT {
-            self.queue.push(place, Waiter { ticket: position, ..waiter });
+            self.queue.push(place, waiter);
             entry.is_reserved && front_cost(&self.queue, entry).is_none()
         } else {
             entry.queue.push(place, waiter);
@@ -178,7 +180,7 @@ impl State {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
         let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
-        let noted = !is_idle && self.queue_of(class).note_debt(tokens);
+        let noted = !is_idle && self.queue_of(class).note_debt(tokens).is_some();
         let Some(classes) = classes_in(&mut self.rare) else { return tokens };
         let leaf = classes.entry(class).leaf;
         if is_idle {
@@ -200,7 +202,7 @@ impl State {
         if self.queue.is_joint() {
             return None;
         }
-        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
+        let (leaf, base) = (classes.entry(class).leaf, self.base(rovers));
         let is_whole = cost <= self.supply.least_burst();
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.supply.scheduled(base.wrapping_add(cost));
@@ -216,13 +218,13 @@ impl State {
     fn waiting_in_leaf<'a>(&'a self, classes: &'a Classes, leaf: ClassId) -> impl Iterator<Item = Waiting> + 'a {
         let owner = classes.owner(leaf);
         let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.gap_after) })
+        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.debt_after) })
     }
 
     /// The installments that come next, if the classes have neither floors nor ceilings.
     pub(crate) fn next_installments(&self, rovers: &Rovers) -> impl Iterator<Item = Installment> {
         self.classes().into_iter().flat_map(|classes| {
-            let base = self.base(classes, rovers);
+            let base = self.base(rovers);
             let simulation = Simulation::capped(&classes.scheduler, &self.supply, base);
             simulation.installments(|leaf| self.waiting_in_leaf(classes, leaf))
         })
@@ -298,7 +300,7 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_class_queue(class, arrival.driven)?;
-        if let Some(why) = self.cut_off(self.claims(rovers).wrapping_add(cost)) {
+        if let Some(why) = self.cut_off(rovers.tail().wrapping_add(cost)) {
             return Err(why.into());
         }
         if let Some(allowed) = arrival.allowed {
@@ -356,7 +358,7 @@ impl State {
         let classes = self.classes()?;
         let leaf = classes.entry(class).leaf;
         let own = self.waiting_tokens_in(classes, class) - classes.scheduler.paid(leaf);
-        self.supply.not_before(self.base(classes, rovers).wrapping_add(own + cost))
+        self.supply.not_before(self.base(rovers).wrapping_add(own + cost))
     }
 
     /// The cost of the claims that wait in a class itself.

@@ -5,7 +5,7 @@ use super::changes::Departed;
 use super::{State, classes_in};
 use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Waiter, WithdrawResult};
+use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::{Peer, Wakes};
 use std::pin::Pin;
@@ -65,9 +65,9 @@ impl State {
     fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
-        let base = self.base(classes, rovers);
+        let base = self.base(rovers);
         let waiter = self.queue_of(class).call_list_front(outcome).expect("a claim waits in the class");
-        self.withdraw_front(class, &waiter, base);
+        self.withdraw_front(rovers, class, &waiter, base);
         self.advance(class, &waiter);
         if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
             // The batch has space for one waker, and that of the place does nothing.
@@ -82,18 +82,17 @@ impl State {
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
+    pub(super) fn withdraw_front(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
         self.adding_tokens(|state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
             let leaf = classes.entry(class).leaf;
             let was_in_service = classes.scheduler.tree.picked();
             let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
             state.supply.shift(gone.cost - paid);
-            state.queue.shift_held(gone.cost - paid);
             state.supply.raise_ceiling(paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
             if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
-                state.supply.cut(state.front_ticket());
+                state.supply.cut(state.front_ticket(rovers));
             }
         });
     }
@@ -111,24 +110,23 @@ impl State {
         child: Option<Weak<dyn Peer>>,
     ) -> Departed {
         let Some(classes) = self.classes() else { return Departed::default() };
-        let base = self.base(classes, rovers);
-        let waiter = match self.queue_of(class).withdraw(place) {
-            WithdrawResult::Nothing => return Departed::default(),
-            WithdrawResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
-            WithdrawResult::Front(waiter) => {
-                self.withdraw_front(class, &waiter, base);
+        let base = self.base(rovers);
+        let waiter = match self.queue_of(class).leave(place) {
+            LeaveResult::Nothing => return Departed::default(),
+            LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
+            LeaveResult::Front(waiter) => {
+                self.withdraw_front(rovers, class, &waiter, base);
                 match child {
                     Some(child) => self.await_child(class, child, &waiter),
                     None => self.advance(class, &waiter),
                 }
                 waiter
             }
-            WithdrawResult::Behind(waiter) => {
+            LeaveResult::Behind(waiter) => {
                 if class != ROOT {
                     self.count_out(waiter.cost);
                 }
                 self.supply.shift(waiter.cost);
-                self.queue.shift_held(waiter.cost);
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 waiter
             }

@@ -132,15 +132,15 @@ impl State {
         }
         let now = time.now;
         let held = self.queue.held()?;
-        let ticket = held.waiter.ticket;
+        let (cost, ticket) = (held.waiter.cost, self.base(rovers).wrapping_add(held.waiter.cost));
         if wakes.is_full() {
             // A decision needs space for a waker; see `serve_front`.
             return Some(Step::Ended(Served::Again));
         }
-        if self.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, &held.waiter, now)) {
+        if self.next_alarm().is_some_and(|alarm| self.alarm_comes_first(alarm, cost, ticket, now)) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
         }
-        let action = self.front_action::<false>(&held.waiter, time, &mut wakes.last_decision);
+        let action = self.front_action::<false>(&held.waiter, ticket, time, &mut wakes.last_decision);
         let waits = matches!(action, FrontAction::Held(_) | FrontAction::Wait);
         if waits && self.next_alarm().is_some_and(|alarm| alarm <= now) {
             return Some(self.review_alarm(rovers, Some(ticket), wakes));
@@ -148,12 +148,12 @@ impl State {
         match action {
             FrontAction::Held(since) if reach != Reach::Now => {
                 self.supply.mint(since, Some(ticket));
-                self.announce_held_due(wakes);
+                self.announce_held_due(rovers, wakes);
                 return Some(Step::Ended(Served::Held));
             }
             FrontAction::Held(_) | FrontAction::Wait => {
                 self.supply.mint(now, Some(ticket));
-                self.announce_held_due(wakes);
+                self.announce_held_due(rovers, wakes);
                 return Some(Step::Ended(Served::All));
             }
             FrontAction::Again | FrontAction::TicketRecalled => return Some(Step::Ended(Served::Again)),
@@ -178,7 +178,7 @@ impl State {
         let (number, is_dead) = (part.number(), part.is_dead());
         let waiter = self.queue_of(class).call_list_front(Outcome::JointEnded).expect("the part is at the front");
         if is_dead {
-            self.withdraw_front(class, &waiter, base);
+            self.withdraw_front(rovers, class, &waiter, base);
             self.advance(class, &waiter);
             if self.queue.parts().is_some_and(|parts| parts.joint_part(number).is_some()) {
                 self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
@@ -208,7 +208,7 @@ impl State {
         let waiter = self.queue.call_front(outcome).expect("a part is held");
         let Some(part) = &waiter.part else { return };
         if matches!(outcome, Outcome::Granted { .. }) {
-            self.supply.pass(waiter.span(), self.next_start(rovers));
+            self.supply.pass(waiter.cost, waiter.debt_after);
             self.supply.raise_ceiling(paid.wrapping_neg());
             self.totals.skipped = self.totals.skipped.wrapping_sub(paid);
             if let Some(classes) = classes_in(&mut self.rare) {
@@ -217,7 +217,7 @@ impl State {
             self.let_next_part_in(class);
         } else {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-            self.fill_front(rovers, &waiter);
+            self.supply.drop_front(waiter.cost, waiter.debt_after);
             self.end_reservation(rovers, Some(Reservation { class, paid }));
         }
         self.charge_debts_if_idle();
@@ -235,7 +235,7 @@ impl State {
     /// A part that had its turn has left without a grant.
     pub(super) fn end_reservation(&mut self, rovers: &Rovers, reservation: Option<Reservation>) {
         let Some(Reservation { class, paid }) = reservation else { return };
-        let Some(base) = self.classes().map(|classes| self.base(classes, rovers)) else { return };
+        let base = self.base(rovers);
         self.adding_tokens(|state| {
             if let Some(classes) = classes_in(&mut state.rare) {
                 classes.scheduler.withdraw_reserved(paid, &mut state.supply, base);
@@ -270,18 +270,19 @@ impl State {
         self.classes().is_some_and(|classes| classes.scheduler.has_parked())
     }
 
-    /// The instant, not before `synced`, at which the front waiter passes; `None` if no clock can tell.
-    pub(super) fn front_due(&self, front: &Waiter) -> Option<u64> {
-        let Some(classes) = self.classes() else { return self.supply.due(front.ticket) };
+    /// The instant, not before `synced`, at which the front waiter of `cost` passes, which ends at `ticket`; `None` if no clock can tell.
+    pub(super) fn front_due(&self, cost: u64, ticket: u64) -> Option<u64> {
+        let Some(classes) = self.classes() else { return self.supply.due(ticket) };
         let number = self.queue.held().map(|held| held.number);
         let paid = number.and_then(|number| self.reservation(number)).map_or(0, |reservation| reservation.paid);
-        let fits = classes.scheduler.fits(&self.supply, front.start(), front.cost + paid);
-        if fits { self.supply.scheduled(front.ticket) } else { None }
+        let fits = classes.scheduler.fits(&self.supply, ticket.wrapping_sub(cost), cost + paid);
+        if fits { self.supply.scheduled(ticket) } else { None }
     }
 
     /// The same for the held part.
-    pub(super) fn held_due(&self) -> Option<u64> {
-        self.queue.held().and_then(|held| self.front_due(&held.waiter))
+    pub(super) fn held_due(&self, rovers: &Rovers) -> Option<u64> {
+        let cost = self.queue.held()?.waiter.cost;
+        self.front_due(cost, self.base(rovers).wrapping_add(cost))
     }
 
     /// The same for a part that would come to the front now.
@@ -310,7 +311,7 @@ impl State {
         let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);
         let most = if is_under_ceiling { classes.most_at_once(class) } else { u64::MAX };
         // Claims may wait that ceilings hold back, which are not above this class.
-        let is_open = self.queue.is_empty() || self.is_open(self.base(classes, rovers), class, cost);
+        let is_open = self.queue.is_empty() || self.is_open(self.base(rovers), class, cost);
         is_open && cost <= most.min(self.max_cost()) && cost <= self.available_to_class(rovers, class)
     }
 
@@ -330,7 +331,7 @@ impl State {
                 continue;
             }
             if self.is_held(number) {
-                self.set_held_aside(rovers, PartStage::Aside);
+                self.set_held_aside(PartStage::Aside);
             }
             self.turn_part_away(rovers, number, Outcome::Closed, wakes);
         }

@@ -3,9 +3,11 @@
 use super::{Cap, State};
 use crate::core::classes::ClassId;
 use crate::core::denial::Denial;
+use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::{Bound, TryAcquireError};
 use crate::name::Name;
+use std::pin::Pin;
 
 impl State {
     /// Why `cost` tokens are not granted to a class at once, although the class could get them alone perhaps.
@@ -34,7 +36,7 @@ impl State {
     /// Kept if it applies to every class without a ceiling.
     pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
-        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
+        let (leaf, base) = (classes.entry(class).leaf, self.base(rovers));
         let is_busy = classes.scheduler.tree.picked().is_some() || self.queue.held().is_some();
         let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
         let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
@@ -46,7 +48,7 @@ impl State {
         let by = self.obstacle_of_class(class, cost, end);
         // The denial is about the claims known here, not about claims made without the lock since the sample.
         let (tail, until) = match is_busy {
-            true => (rovers.tail(), if self.supply.claimed() == base { self.due() } else { 0 }),
+            true => (rovers.tail(), if self.supply.claimed() == base { self.due(rovers) } else { 0 }),
             false => (self.supply.claimed(), self.supply.next_mint()),
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
@@ -85,15 +87,24 @@ impl State {
     /// The bound that would hold back a claim of `cost` made now in a class, or in a limiter without classes, and the
     /// name of that bound.
     pub(crate) fn holder_of_new(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> (Bound, Name) {
-        let end = match self.classes() {
-            Some(classes) => self.base(classes, rovers).wrapping_add(cost),
-            None => self.packed_end(rovers, cost),
-        };
+        let end = if self.role.has_classes() { self.base(rovers) } else { rovers.tail() }.wrapping_add(cost);
         let by = match self.supply.holder(end) {
             Some(by) if !self.role.has_classes() || matches!(by, Bound::Pause | Bound::InFlight) => by,
             _ => self.obstacle_of_class(class, cost, end),
         };
         (by, self.name_in_class(by, class, cost))
+    }
+
+    /// The bound that holds back the claim in `place`, in a limiter without classes: of a claim that is not the front one,
+    /// the bound that holds back the last claim.
+    pub(crate) fn holder_of_waiting(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Option<Bound> {
+        if self.role.has_classes() {
+            return None;
+        }
+        let number = self.queue.number(place)?;
+        let is_front = self.queue.front().is_some_and(|front| front.number == number);
+        let end = self.front_ticket(rovers).filter(|_| is_front).unwrap_or_else(|| rovers.tail());
+        self.supply.holder(end)
     }
 
     /// The name of a bound of claims of `cost` in a class.

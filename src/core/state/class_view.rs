@@ -68,6 +68,6 @@ impl State {
             }
             above = scheduler.tree.parent(above);
         }
-        self.classes().map_or(0, |classes| self.level(classes, self.base(classes, rovers)))
+        self.classes().map_or(0, |classes| self.level(classes, self.base(rovers)))
     }
 }

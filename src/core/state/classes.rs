@@ -88,30 +88,25 @@ impl State {
         self.role.add(Role::CLASSES);
     }
 
-    /// What [`next_start`](Self::next_start) is with classes. Apart, and never inlined, so that a limiter without
+    /// What [`base`](Self::base) is with classes. Apart, and never inlined, so that a limiter without
     /// classes pays for one check.
     #[cold]
     #[inline(never)]
-    pub(super) fn class_start(&self, rovers: &Rovers) -> u64 {
-        self.classes().map_or_else(|| rovers.tail(), |classes| self.base(classes, rovers))
+    pub(super) fn class_base(&self, rovers: &Rovers) -> u64 {
+        self.classes().map_or_else(|| rovers.tail(), |classes| base(&self.queue, classes, rovers))
     }
 
     /// What [`due`](Self::due) is with classes.
     #[cold]
     #[inline(never)]
-    pub(super) fn class_due(&self) -> u64 {
+    pub(super) fn class_due(&self, rovers: &Rovers) -> u64 {
         let alarm = self.next_alarm().unwrap_or(u64::MAX);
         if self.queue.held().is_some() {
-            let due = self.held_due().filter(|at| *at > self.supply.synced());
+            let due = self.held_due(rovers).filter(|at| *at > self.supply.synced());
             return due.unwrap_or(u64::MAX).min(alarm);
         }
         let due = self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due);
         due.min(alarm)
-    }
-
-    /// The position at which everything taken so far ends; see the head of this file.
-    pub(crate) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
-        base(&self.queue, classes, rovers)
     }
 
     /// The queue in which the claims of a class wait.
@@ -237,7 +232,7 @@ impl State {
                 self.count_out(waiter.cost);
             }
             self.put_next(owner, |scheduler, supply, _, next| {
-                scheduler.pay_claim(next, waiter.gap_after, supply, base)
+                scheduler.pay_claim(next, waiter.debt_after, supply, base)
             });
         }
         self.forget_denial(rovers);
@@ -259,7 +254,7 @@ impl State {
         if class != ROOT {
             self.count_out(gone.cost);
         }
-        self.put_next_in_front(class, gone.gap_after);
+        self.put_next_in_front(class, gone.debt_after);
     }
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.

@@ -20,7 +20,7 @@ pub(super) struct DeferredCall {
     /// The instant of the action. It was read from the clock, so every later lock holder knows that this instant has
     /// passed.
     pub(super) at: u64,
-    /// Where the queue ended. Waiters that begin there or behind it arrived at this instant or later.
+    /// The number of the next claim. Waiters with this number or a higher one arrived at this instant or later.
     pub(super) from: u64,
     act: Act,
 }
@@ -37,23 +37,23 @@ enum Act {
 
 impl State {
     /// Runs `act` at `now` while the queue may not have been served up to `now`.
-    pub(crate) fn act_behind<R>(&mut self, rovers: &Rovers, now: u64, act: impl FnOnce(&mut Self) -> R) -> R {
-        let end = rovers.tail();
+    pub(crate) fn act_behind<R>(&mut self, now: u64, act: impl FnOnce(&mut Self) -> R) -> R {
+        let from = self.next_number;
         self.rare().acts_at = Some(now);
         let result = act(self);
         self.rare().acts_at = None;
-        // While a waiter waits, the tail moves only under the lock.
-        if rovers.tail() != end {
-            self.rare().deferred.push_back(DeferredCall { at: now, from: end, act: Act::Arrive });
+        if self.next_number != from {
+            self.rare().deferred.push_back(DeferredCall { at: now, from, act: Act::Arrive });
         }
         result
     }
 
     /// Notes the action and returns true if the queue is behind. Otherwise the caller does it now.
-    fn defer(&mut self, rovers: &Rovers, act: Act) -> bool {
+    fn defer(&mut self, act: Act) -> bool {
+        let from = self.next_number;
         let Some(rare) = &mut self.rare else { return false };
         let Some(at) = rare.acts_at else { return false };
-        rare.deferred.push_back(DeferredCall { at, from: rovers.tail(), act });
+        rare.deferred.push_back(DeferredCall { at, from, act });
         true
     }
 
@@ -72,7 +72,7 @@ impl State {
         match first.act {
             Act::Arrive => {}
             Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens),
-            Act::Replenish(tokens) => self.replenish_now(tokens, Some(first.from)),
+            Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
 
@@ -81,7 +81,7 @@ impl State {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.refund(tokens, now);
         }
-        if !self.defer(rovers, Act::Refund(class, tokens)) {
+        if !self.defer(Act::Refund(class, tokens)) {
             self.give_back_now(rovers, class, tokens);
         }
     }
@@ -94,8 +94,8 @@ impl State {
                 return;
             }
         }
-        if !self.defer(rovers, Act::Replenish(tokens)) {
-            self.replenish_now(tokens, None);
+        if !self.defer(Act::Replenish(tokens)) {
+            self.replenish_now(rovers, tokens, None);
         }
     }
 }

@@ -57,11 +57,12 @@ impl State {
         let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
         let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, ask));
         let granted = self.arrive_uncounted(rovers, arrival, now)?;
-        let (Some(verdict), tail) = (verdict, rovers.tail()) else { return Ok(granted) };
+        let Some(verdict) = verdict else { return Ok(granted) };
+        let number = self.next_number - 1;
         if let Some(dry_run) = self.dry_run_mut() {
             dry_run.count(verdict);
             if granted.is_none() {
-                dry_run.hold(tail, cost, verdict);
+                dry_run.hold(number, cost, verdict);
             }
         }
         Ok(granted.map(|_| verdict.to_word()))
@@ -86,19 +87,19 @@ impl State {
 
     /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
     pub(super) fn outcome_in_dry_run(&mut self, outcome: Outcome) -> Outcome {
-        let Some(ticket) = self.queue.front().map(|front| front.ticket) else { return outcome };
+        let Some(number) = self.queue.front().map(|front| front.number) else { return outcome };
         let Outcome::Granted { .. } = outcome else {
-            self.leave_dry_run(ticket);
+            self.leave_dry_run(number);
             return outcome;
         };
-        let verdict = self.dry_run_mut().and_then(|dry_run| dry_run.pass(ticket));
+        let verdict = self.dry_run_mut().and_then(|dry_run| dry_run.pass(number));
         verdict.map_or(outcome, |verdict| Outcome::Granted { remaining: verdict.to_word() })
     }
 
     /// A claim has left the queue without a grant.
-    pub(super) fn leave_dry_run(&mut self, ticket: u64) {
+    pub(super) fn leave_dry_run(&mut self, number: u64) {
         if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.leave(ticket, now);
+            dry_run.leave(number, now);
         }
     }
 
@@ -208,30 +209,23 @@ impl State {
 
     /// A simulation of this limiter as it is now, with all claims in its queue.
     fn copy_for_dry_run(&self, rovers: &Rovers) -> DryRun {
-        let start = self.next_start(rovers);
-        let mut dry_run = DryRun::new(&self.supply, start);
-        let mut end = start;
+        let mut dry_run = DryRun::new(&self.supply, self.base(rovers));
         for waiter in self.queue.iter() {
-            // Positions between two waiters that are no gap are a debt.
-            dry_run.adopt_debt(waiter.start().wrapping_sub(end));
-            dry_run.adopt(waiter.ticket, waiter.cost);
-            end = waiter.ticket.wrapping_add(waiter.gap_after);
+            dry_run.adopt(waiter.number, waiter.cost);
+            dry_run.adopt_debt(waiter.debt_after);
         }
-        dry_run.adopt_debt(rovers.tail().wrapping_sub(end));
         dry_run
     }
 
     /// Enforces a quota again. Its level stays: all claims of the simulation count, also those that would still wait.
     fn end_dry_run(&mut self, rovers: &Rovers, index: usize) {
-        // The position of the last claim, without the gaps in the queue.
-        let tail = rovers.tail().wrapping_sub(self.totals.gaps);
         let Some((dry_run, now)) = self.dry_run_now() else { return };
         dry_run.serve(now);
         dry_run.set_dry(index, false);
         let mut schedule = dry_run.quotas()[index].clone();
-        schedule.head = tail.wrapping_add(dry_run.level(index) as u64);
+        schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
-        self.supply.enforce_quota(index, schedule, self.front_ticket());
+        self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);
         if !is_needed {

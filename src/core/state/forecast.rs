@@ -15,7 +15,7 @@
 use super::State;
 use crate::core::classes::ROOT;
 use crate::core::queue::Waiter;
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::core::supply::Supply;
 use std::time::Duration;
 
@@ -23,7 +23,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Forecast {
     supply: Supply,
-    /// Waiters that begin before this position are covered.
+    /// The position in `supply` at which the next claim begins.
+    base: u64,
+    /// Waiters with lower numbers are covered.
     until: u64,
     /// The value of [`Supply::changes`] in the limiter's own supply when this was computed. The forecast is valid while
     /// that value has not changed.
@@ -31,20 +33,22 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
-    /// Covers the waiters from `until` on. `None` if no clock can tell when one of them is granted.
-    fn cover<'l>(&mut self, waiters: impl Iterator<Item = &'l Waiter>, tail: u64) -> Option<()> {
+    /// Covers more waiters. `None` if no clock can tell when one of them is granted.
+    fn cover<'l>(&mut self, waiters: impl Iterator<Item = &'l Waiter>) -> Option<()> {
         for waiter in waiters {
             #[cfg(test)]
             steps::count();
-            // Positions between two waiters that are no gap are a debt.
-            self.supply.claim(waiter.start().wrapping_sub(self.until));
-            self.supply.mint(self.supply.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            self.until = waiter.ticket.wrapping_add(waiter.gap_after);
-            self.supply.pass(waiter.span(), self.until);
+            let ticket = self.base.wrapping_add(waiter.cost);
+            self.supply.mint(self.supply.scheduled(ticket)?, Some(ticket));
+            self.charge(waiter.cost + waiter.debt_after);
+            self.until = waiter.number + 1;
         }
-        self.supply.claim(tail.wrapping_sub(self.until));
-        self.until = tail;
         Some(())
+    }
+
+    fn charge(&mut self, tokens: u64) {
+        self.supply.claim(tokens);
+        self.base = self.base.wrapping_add(tokens);
     }
 }
 
@@ -61,30 +65,23 @@ impl State {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);
-        let packed = self.packed_end(rovers, cost);
         if self.queue.is_empty() || self.supply.is_straight() {
-            return self.supply.scheduled(packed);
+            return self.supply.scheduled(end);
         }
-        match self.predict_by_position(packed) {
-            Some(at) => Some(at),
-            None => self.forecast_supply(rovers)?.scheduled(end),
+        if let Some(at) = self.predict_by_position(rovers, end) {
+            return Some(at);
         }
+        let (ahead, base) = self.forecast_supply(rovers)?;
+        ahead.scheduled(base.wrapping_add(cost))
     }
 
-    /// The end of a claim of `cost` made now, if the claims in the queue had no gaps between them.
-    pub(super) fn packed_end(&self, rovers: &Rovers, cost: u64) -> u64 {
-        rovers.tail().wrapping_add(cost).wrapping_sub(self.totals.gaps)
-    }
-
-    /// The same for the cases in which the position of the ticket alone decides; `end` is counted without the gaps in
-    /// the queue. `None` in all other cases.
-    fn predict_by_position(&mut self, end: u64) -> Option<u64> {
-        let front = self.queue.front()?;
+    /// The instant of a claim that ends at `end`, where its position alone decides; `None` elsewhere.
+    fn predict_by_position(&mut self, rovers: &Rovers, end: u64) -> Option<u64> {
+        let (ticket, largest) = (self.front_ticket(rovers)?, self.queue.largest());
         // Claims that the last reading of the time has not seen are not in the bounds yet.
-        if !self.supply.may_use_position(self.queue.largest()) || self.supply.claimed() != front.start() {
+        if !self.supply.may_use_position(largest) || self.supply.claimed() != self.base(rovers) {
             return None;
         }
-        let (ticket, largest) = (front.ticket, self.queue.largest());
         let mut scratch = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
         scratch.clone_from(&self.supply);
         let at = scratch.scheduled_behind(ticket, largest, end);
@@ -92,41 +89,45 @@ impl State {
         at
     }
 
-    /// The supply as it will be once the last waiter has been granted. `None` if no clock can tell.
+    /// The supply as it will be once the last waiter has been granted, and the position in it at which the next claim
+    /// begins. `None` if no clock can tell.
     ///
     /// Must not be called while a waiter also waits for another queue.
-    pub(super) fn forecast_supply(&mut self, rovers: &Rovers) -> Option<&Supply> {
-        let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
+    pub(super) fn forecast_supply(&mut self, rovers: &Rovers) -> Option<(&Supply, u64)> {
+        let base = self.base(rovers);
+        let Some(front) = self.queue.front().map(|front| front.number) else { return Some((&self.supply, base)) };
         let changes = self.supply.changes();
         // External tokens change without a call of `note_change`.
         let holds =
-            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_external();
+            |known: &Forecast| known.changes == changes && known.until > front && !self.supply.has_external();
         let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
         let mut forecast = match known {
             Some(known) if holds(&known) => known,
             Some(mut old) => {
                 old.supply.clone_from(&self.supply);
-                Forecast { supply: old.supply, until: front, changes }
+                Forecast { supply: old.supply, base, until: 0, changes }
             }
-            None => Forecast { supply: self.supply.clone(), until: front, changes },
+            None => Forecast { supply: self.supply.clone(), base, until: 0, changes },
         };
-        let covered = if forecast.until == front { None } else { Some(forecast.until) };
-        forecast.cover(self.queue.iter_from(covered), rovers.tail())?;
-        Some(&self.rare().forecast.insert(forecast).supply)
+        forecast.cover(self.queue.iter_from(forecast.until))?;
+        let forecast = self.rare().forecast.insert(forecast);
+        Some((&forecast.supply, forecast.base))
     }
 
-    /// A waiter behind the one that begins at `before` was cancelled: `tokens` from `start` on are a gap now.
-    pub(super) fn note_gap_in_forecast(&mut self, before: u64, start: u64, tokens: u64) {
-        let Some(rare) = &mut self.rare else { return };
-        let Some(forecast) = &mut rare.forecast else { return };
-        if ahead(start, forecast.until) < 0 {
-            // The forecast covers the cancelled waiter, so it is void. Its copy of the supply is kept to be reused.
+    /// A waiter behind the front was cancelled. If the forecast covers it, or the waiter before it that has taken over its
+    /// debt, the forecast is void. Its copy of the supply is kept to be reused.
+    pub(super) fn note_leave_in_forecast(&mut self, waiter: &Waiter) {
+        let Some(forecast) = self.rare.as_mut().and_then(|rare| rare.forecast.as_mut()) else { return };
+        if waiter.number < forecast.until || waiter.debt_after > 0 {
             forecast.changes = self.supply.changes().wrapping_sub(1);
-        } else if ahead(before, forecast.until) < 0 {
-            // The gap is right behind the covered waiters. A gap further back is found later, as the `gap_after` of the
-            // waiter before it.
-            forecast.supply.shift(tokens);
-            forecast.until = forecast.until.wrapping_add(tokens);
+        }
+    }
+
+    /// A debt was charged behind the last waiter, which has this number.
+    pub(super) fn note_debt_in_forecast(&mut self, last: u64, tokens: u64) {
+        let forecast = self.rare.as_mut().and_then(|rare| rare.forecast.as_mut());
+        if let Some(forecast) = forecast.filter(|forecast| last < forecast.until) {
+            forecast.charge(tokens);
         }
     }
 
@@ -181,14 +182,15 @@ mod tests {
 
     /// The same estimate, computed by serving the whole queue, waiter by waiter.
     fn by_hand(state: &State, rovers: &Rovers, cost: u64) -> Option<u64> {
-        let mut ahead = state.supply.clone();
-        let mut queue = state.queue.iter().peekable();
-        while let Some(waiter) = queue.next() {
-            let next = queue.peek().map_or_else(|| rovers.tail(), |next| next.start());
-            ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            ahead.pass(waiter.span(), next);
+        let (mut ahead, mut base) = (state.supply.clone(), state.base(rovers));
+        for waiter in state.queue.iter() {
+            let ticket = base.wrapping_add(waiter.cost);
+            ahead.mint(ahead.scheduled(ticket)?, Some(ticket));
+            ahead.pass(waiter.cost, waiter.debt_after);
+            base = ticket.wrapping_add(waiter.debt_after);
         }
-        ahead.scheduled(rovers.tail().wrapping_add(cost))
+        assert_eq!(base, rovers.tail());
+        ahead.scheduled(base.wrapping_add(cost))
     }
 
     fn quota(random: &mut Rng) -> Quota {

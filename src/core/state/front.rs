@@ -5,7 +5,7 @@ use super::serving::{PassTime, Reach, Served, Step};
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::core::wakes::{LastDecision, Wakes};
 
 /// What to do with the front waiter.
@@ -49,7 +49,7 @@ impl State {
         }
         let now = time.now;
         let alarm = if PLAIN { None } else { self.next_alarm() };
-        let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
+        let has_come = |front: &&Waiter| end.is_none_or(|end| front.number < end);
         let Some(front) = self.queue.front().filter(has_come) else {
             if alarm.is_some_and(|alarm| alarm <= now) {
                 return self.review_alarm(rovers, None, wakes);
@@ -58,7 +58,7 @@ impl State {
             return Step::Ended(Served::All);
         };
         let claim = FrontClaim {
-            ticket: front.ticket,
+            ticket: self.base(rovers).wrapping_add(front.cost),
             is_plain: front.part.is_none(),
             // The claim of a child has no other queue that sends updates: its parent decides alone.
             is_joint: !PLAIN && front.is_joint() && !self.role.has_parent(),
@@ -69,10 +69,10 @@ impl State {
             // lock were released between the two, a waker could cancel a claim that counts as granted already.
             return Step::Ended(Served::Again);
         }
-        if !claim.is_plain && alarm.is_some_and(|alarm| self.alarm_comes_first(alarm, front, now)) {
+        if !claim.is_plain && alarm.is_some_and(|alarm| self.alarm_comes_first(alarm, front.cost, claim.ticket, now)) {
             return self.review_alarm(rovers, Some(claim.ticket), wakes);
         }
-        let action = self.front_action::<PLAIN>(front, time, &mut wakes.last_decision);
+        let action = self.front_action::<PLAIN>(front, claim.ticket, time, &mut wakes.last_decision);
         let until = match action {
             FrontAction::Grant(at) if claim.is_plain => Some(at.saturating_sub(1)),
             FrontAction::Held(_) | FrontAction::Wait => Some(now),
@@ -178,16 +178,17 @@ impl State {
     pub(super) fn front_action<const PLAIN: bool>(
         &self,
         front: &Waiter,
+        ticket: u64,
         PassTime { now, read }: PassTime,
         last_decision: &mut LastDecision,
     ) -> FrontAction {
-        let cut_off = if PLAIN { None } else { self.cut_off(front.ticket).map(Outcome::CutOff) };
+        let cut_off = if PLAIN { None } else { self.cut_off(ticket).map(Outcome::CutOff) };
         if let Some(outcome) = if self.closed { Some(Outcome::Closed) } else { cut_off }
             && !is_granted_elsewhere(front, outcome)
         {
             return FrontAction::TurnAway(outcome);
         }
-        let due = if PLAIN { self.supply.due(front.ticket) } else { self.front_due(front) };
+        let due = if PLAIN { self.supply.due(ticket) } else { self.front_due(front.cost, ticket) };
         let due = due.filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
@@ -229,12 +230,11 @@ impl State {
         self.forget_denial(rovers);
         let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
-        self.totals.gaps -= waiter.gap_after;
-        if !matches!(outcome, Outcome::Granted { .. }) {
-            self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-            self.fill_front(rovers, &waiter);
+        if matches!(outcome, Outcome::Granted { .. }) {
+            self.supply.pass(waiter.cost, waiter.debt_after);
         } else {
-            self.supply.pass(waiter.span(), self.next_start(rovers));
+            self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+            self.supply.drop_front(waiter.cost, waiter.debt_after);
         }
         if let Some(part) = waiter.part {
             // If this queue turns the claim away, `kill_as` turns it away in every queue. If the claim was granted, or

@@ -79,8 +79,8 @@ use std::task::Waker;
 
 impl State {
     /// A part of a joint claim joins the end of the queue.
-    pub(crate) fn enter_part(&mut self, rovers: &Rovers, cost: u64, waker: Waker, part: Box<JointPart>) {
-        self.queue.add_part(rovers.tail(), cost, waker, part);
+    pub(crate) fn enter_part(&mut self, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.queue.add_part(self.next_number, cost, waker, part);
     }
 
     /// Moves the next part that can move at the instant up to which the queue is served; `None` if no part can.
@@ -90,7 +90,7 @@ impl State {
         let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
         // A part may be due earlier than was planned, and come to the front before any other claim is decided.
         if turned_away.or(blocked).is_none() && parts.first_alarm().is_some_and(|(at, _)| at == AT_ONCE) {
-            let front = self.front_ticket();
+            let front = self.front_ticket(rovers);
             return Some(self.review_alarm(rovers, front, wakes));
         }
         let place = if blocked.is_none() { self.queue.first_place() } else { None };
@@ -146,7 +146,7 @@ impl State {
                     return ServeResult::Done;
                 }
                 _ if wakes.is_full() => return ServeResult::Again,
-                Served::Held => self.mint_for_older(number, at),
+                Served::Held => self.mint_for_older(rovers, number, at),
                 Served::All | Served::Stopped => {}
             }
             if self.supply.synced() < now {
@@ -173,11 +173,12 @@ impl State {
     /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
     /// minted between the two is cut at the limit that the held part sets: otherwise these tokens would be saved for
     /// the older part.
-    fn mint_for_older(&mut self, number: u64, at: u64) {
+    fn mint_for_older(&mut self, rovers: &Rovers, number: u64, at: u64) {
         let stage = self.queue.parts().and_then(|parts| parts.stage(number));
         let is_aside = matches!(stage, Some(PartStage::Aside | PartStage::Alarm(_) | PartStage::Blocked));
-        let Some(held) = self.queue.held().filter(|held| is_aside && held.number > number) else { return };
-        self.supply.mint(at, Some(held.waiter.ticket));
+        if is_aside && self.queue.held().is_some_and(|held| held.number > number) {
+            self.supply.mint(at, self.front_ticket(rovers));
+        }
     }
 
     /// No claim is ahead of the part any more.
@@ -241,9 +242,9 @@ impl State {
 
     /// Decides whether the held part is held too early, as of `now`, the time read for an update.
     fn review_held(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
-        self.announce_held_due(wakes);
+        self.announce_held_due(rovers, wakes);
         let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
-        let (Some(part), Some(due), ticket) = (&held.waiter.part, held.announced, held.waiter.ticket) else { return };
+        let (Some(part), Some(due)) = (&held.waiter.part, held.announced) else { return };
         let (now, number, others) = (now.max(self.supply.synced()), held.number, part.others_due());
         let stage = match others {
             None => PartStage::Aside,
@@ -255,16 +256,16 @@ impl State {
         // If the claim was decided meanwhile, it leaves when the queue is served.
         if part.set_unready() == JointState::Held {
             // Mint up to now first: the claims behind the part cannot pass as of an earlier instant.
-            self.supply.mint(now, Some(ticket));
-            self.set_held_aside(rovers, stage);
+            self.supply.mint(now, self.front_ticket(rovers));
+            self.set_held_aside(stage);
             self.note_if_debt_alarm(number, Some(due), others);
         }
     }
 
     /// Announces the due instant of the held part, if it differs from the one announced before.
-    pub(super) fn announce_held_due(&mut self, wakes: &mut Wakes) {
+    pub(super) fn announce_held_due(&mut self, rovers: &Rovers, wakes: &mut Wakes) {
         let Some(held) = self.queue.held() else { return };
-        let (number, announced, due, now) = (held.number, held.announced, self.held_due(), self.supply.synced());
+        let (number, announced, due, now) = (held.number, held.announced, self.held_due(rovers), self.supply.synced());
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
         if due == announced || is_past(due) && is_past(announced) {
             return;
@@ -281,7 +282,7 @@ impl State {
         let held =
             self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.set_unready())));
         match held {
-            Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, PartStage::Blocked),
+            Some((_, Some(JointState::Held))) => self.set_held_aside(PartStage::Blocked),
             // The held part was decided meanwhile, and leaves when the queue is served.
             Some(_) => return self.set_aside(number, PartStage::Blocked),
             None => {}
@@ -289,21 +290,17 @@ impl State {
         // If no claim waits in the queue, published tokens could still be claimed without the lock.
         self.retract(rovers);
         let Some(cost) = self.queue.parts().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
-        let start = if self.queue.is_empty() { None } else { Some(self.next_start(rovers)) };
-        let debt = self.debt_behind(number, start.unwrap_or_else(|| rovers.tail()));
-        let end = match start {
-            Some(start) => {
-                self.supply.lower(cost);
-                self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
-                start
-            }
-            None => rovers.claim(cost),
-        };
+        let debt = self.debt_behind(number, self.base(rovers));
+        if self.queue.is_empty() {
+            rovers.claim(cost);
+        } else {
+            self.supply.lower(cost);
+            self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
+        }
         self.supply.put_debt_behind(debt);
         self.supply.note_change();
-        let ticket = end.wrapping_sub(debt);
-        self.queue.hold(number, ticket, stays);
-        let due = self.held_due();
+        self.queue.hold(number, debt, stays);
+        let due = self.held_due(rovers);
         if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
             held.announced = due;
             held.stays |= due.is_none();
@@ -317,11 +314,10 @@ impl State {
     }
 
     /// The held part leaves the front and waits aside.
-    pub(super) fn set_held_aside(&mut self, rovers: &Rovers, stage: PartStage) {
-        let Some(span) = self.queue.set_held_aside(stage) else { return };
-        self.totals.gaps -= span.gap_after;
-        self.totals.skipped = self.totals.skipped.wrapping_add(span.cost);
-        self.supply.drop_front(span, self.next_start(rovers));
+    pub(super) fn set_held_aside(&mut self, stage: PartStage) {
+        let Some((cost, debt)) = self.queue.set_held_aside(stage) else { return };
+        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
+        self.supply.drop_front(cost, debt);
         self.charge_debts_if_idle();
     }
 
@@ -346,7 +342,7 @@ impl State {
     /// future has not seen it, and otherwise the waker.
     pub(crate) fn remove_part(&mut self, rovers: &Rovers, number: u64) -> (Option<Outcome>, Option<Waker>) {
         if self.is_held(number) {
-            self.set_held_aside(rovers, PartStage::Aside);
+            self.set_held_aside(PartStage::Aside);
         }
         let reservation = self.reservation(number);
         let (outcome, waker) = self.queue.remove_part(number).unwrap_or_default();
@@ -392,7 +388,7 @@ impl State {
     /// would go aside.
     fn due_in_front(&self, rovers: &Rovers, number: u64) -> Option<u64> {
         let cost = self.queue.parts()?.part(number)?.cost;
-        let end = self.next_start(rovers);
+        let end = self.base(rovers);
         if self.role.has_classes() {
             return self.due_in_front_of_classes(number, end, cost);
         }

@@ -16,16 +16,16 @@ pub(crate) trait ChildLimiter: Send + Sync {
 
 impl State {
     /// The cost of the front claim, if it is ready and has no parent ticket yet.
-    pub(crate) fn ready_front(&self) -> Option<u64> {
+    pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
         let front = self.queue.front().filter(|front| self.role.has_parent() && front.part.is_none())?;
-        let due = self.supply.due(front.ticket)?;
+        let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
         (due <= self.supply.synced()).then_some(front.cost)
     }
 
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
-    pub(crate) fn wants_parent(&self) -> bool {
-        self.role.has_parent() && (self.ticket_recalled || self.ready_front().is_some())
+    pub(crate) fn wants_parent(&self, rovers: &Rovers) -> bool {
+        self.role.has_parent() && (self.ticket_recalled || self.ready_front(rovers).is_some())
     }
 
     /// Whether the parent ticket must be removed from the parent's queue. Resets the request: the caller must carry it
@@ -37,7 +37,7 @@ impl State {
     /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted. The grant counts as of
     /// the instant at which the claim was ready here: a late timer costs the key nothing.
     pub(crate) fn grant_front(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
-        let Some(ticket) = self.front_ticket() else { return };
+        let Some(ticket) = self.front_ticket(rovers) else { return };
         let at = self.supply.synced();
         self.supply.mint(at, Some(ticket));
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -52,7 +52,7 @@ impl State {
 
     /// Turns the [ready front](Self::ready_front) away, which has no parent ticket yet.
     pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
-        if self.ready_front().is_some() {
+        if self.ready_front(rovers).is_some() {
             self.call_front(rovers, outcome, wakes);
         }
     }
@@ -78,9 +78,10 @@ impl State {
         }
         self.estimate(rovers, cost, now)?;
         let comes = now.checked_add(u64::try_from(delay.as_nanos()).ok()?)?;
-        let mut ahead = self.forecast_supply(rovers)?.clone();
+        let (ahead, base) = self.forecast_supply(rovers)?;
+        let mut ahead = ahead.clone();
         ahead.mint(comes.max(ahead.synced()), None);
-        let at = ahead.scheduled(rovers.tail().wrapping_add(cost))?;
+        let at = ahead.scheduled(base.wrapping_add(cost))?;
         Some(Duration::from_nanos(at.saturating_sub(now)).max(delay))
     }
 

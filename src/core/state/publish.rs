@@ -1,7 +1,6 @@
 //! The exchange between the state and the fast path: how far claims may go, and how far they have gone.
 
 use super::{Sample, State};
-use crate::core::queue::Waiter;
 use crate::core::rovers::{Rovers, earlier};
 
 impl State {
@@ -15,9 +14,9 @@ impl State {
         }
         let limit = self.supply.limit();
         let waiting_from = if self.role.has_classes() {
-            (!self.queue.is_empty() || self.has_parked()).then(|| self.class_start(rovers))
+            (!self.queue.is_empty() || self.has_parked()).then(|| self.class_base(rovers))
         } else {
-            self.queue.front().map(Waiter::start)
+            (!self.queue.is_empty()).then(|| self.base(rovers))
         };
         let until = match waiting_from {
             Some(start) => start,
@@ -37,7 +36,7 @@ impl State {
     /// Records `sample` once the queue has been served up to `sample.now`.
     #[inline(always)]
     pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
-        self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
+        self.supply.know_claimed(earlier(sample.tail, self.base(rovers)));
         let most = self.supply.least_burst() / 64;
         self.stride.adapt(rovers.tail(), sample.now, most);
     }

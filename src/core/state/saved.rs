@@ -25,7 +25,7 @@ impl State {
         if supply.quotas().iter().any(Schedule::is_external) {
             return None;
         }
-        let (granted, now) = (self.next_start(rovers), supply.synced());
+        let (granted, now) = (self.base(rovers), supply.synced());
         // Debts behind the waiters are not charged yet.
         let debts = self.classes().map_or(supply.debts(), |classes| classes.scheduler.owed());
         let level = |schedule: &Schedule| {

@@ -148,7 +148,7 @@ impl State {
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
-        let due = self.due();
+        let due = self.due(rovers);
         self.last_due = due;
         if self.drivers.wake_if_late(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }
     }
@@ -160,8 +160,8 @@ impl State {
         ServeResult::Again
     }
 
-    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters that
-    /// begin at `end` or behind it have not arrived yet.
+    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
+    /// with the number `end` or a higher one have not arrived yet.
     pub(super) fn serve(
         &mut self,
         rovers: &Rovers,

@@ -41,7 +41,7 @@ impl State {
     #[cold]
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
-            source.is_low(self.claims(rovers))
+            source.is_low(rovers.tail())
                 || self.stuck_front(rovers, quota).is_some_and(|ticket| !source.knows_stuck(ticket))
         })
     }
@@ -49,10 +49,11 @@ impl State {
     /// The positions at which the front claim begins and ends; with classes, the installment in service.
     pub(crate) fn in_service(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let Some(classes) = self.classes().filter(|_| self.queue.held().is_none()) else {
-            return self.queue.front().map(|front| (front.start(), front.ticket));
+            let base = self.base(rovers);
+            return self.queue.front().map(|front| (base, base.wrapping_add(front.cost)));
         };
         let pick = classes.scheduler.tree.picked()?;
-        let base = self.base(classes, rovers);
+        let base = self.base(rovers);
         Some((base, base.wrapping_add(pick.tokens)))
     }
 
@@ -88,11 +89,6 @@ impl State {
         );
     }
 
-    /// The position at which the last claim ends, counted without the gaps in the queue.
-    pub(crate) fn claims(&self, rovers: &Rovers) -> u64 {
-        rovers.tail().wrapping_sub(self.totals.gaps)
-    }
-
     /// The reason why a claim that ends at `ticket` gets no tokens from the source, if it has to fail for that reason.
     #[inline]
     pub(super) fn cut_off(&self, ticket: u64) -> Option<CutOff> {
@@ -103,7 +99,7 @@ impl State {
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.
     /// Returns the reason if the source is cut off and the call has to fail for it.
     pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
-        let end = self.claims(rovers).wrapping_add(cost);
+        let end = rovers.tail().wrapping_add(cost);
         let is_missed =
             self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());
         if is_missed && let Some(source) = self.supply.source_mut() {

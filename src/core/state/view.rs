@@ -34,14 +34,13 @@ impl State {
 
     /// The number of tokens by which claims exceed the tokens available.
     pub(crate) fn deficiency(&self, rovers: &Rovers) -> u64 {
-        let claims = rovers.tail().wrapping_sub(self.totals.gaps);
-        ahead(claims, self.supply.limit()).max(0) as u64
+        ahead(rovers.tail(), self.supply.limit()).max(0) as u64
     }
 
     /// Tokens in flight, and the cap on them.
     pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
-        let claims = rovers.tail().wrapping_sub(self.totals.gaps).wrapping_sub(self.queue.tokens());
+        let claims = rovers.tail().wrapping_sub(self.queue.tokens());
         // Includes releases that the state has not read yet: while another queue holds the front claim back, they are
         // read late.
         let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));

@@ -6,8 +6,8 @@ use crate::core::schedule::Schedule;
 
 impl Supply {
     /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
-    /// `front`, and no claim in it costs more than `largest`. `end` is counted without the gaps in the queue. `None` if
-    /// the positions alone do not decide. This leaves `self` at some intermediate instant: call it on a copy, and only
+    /// `front`, and no claim in it costs more than `largest`. `None` if the positions alone do not
+    /// decide. This leaves `self` at some intermediate instant: call it on a copy, and only
     /// if [`may_use_position`](Self::may_use_position).
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
