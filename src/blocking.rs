@@ -1,8 +1,8 @@
 //! Waiting on a thread without a runtime: the thread drives the queue itself while it waits.
 
 use crate::claim::Claim;
-use crate::core::drivers::Kind;
 use crate::core::claim_scope::ClaimScope;
+use crate::core::drivers::Kind;
 use crate::core::replenisher::Registration;
 use crate::core::wakes::wake_handed_over;
 use crate::core::{Core, Drive};

@@ -153,7 +153,7 @@ impl Bucket<Capped> {
     /// ```
     pub fn release(&self, n: u64) {
         // No more than the largest cap can have been granted.
-        self.rovers.release(n.min(MAX_CAP));
+        self.rovers.count_release(n.min(MAX_CAP));
     }
 }
 

@@ -4,9 +4,9 @@
 //! A claim keeps no copy of its state in the queue: its [`Place`] is authoritative. Whether the claim waits, was
 //! granted, or never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
+use crate::core::claim_scope::ClaimScope;
 use crate::core::claims::FirstPoll;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
-use crate::core::claim_scope::ClaimScope;
 use crate::core::queue::Place;
 use crate::core::state::MAX_COST;
 use crate::core::state::Sample;
@@ -251,9 +251,12 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     /// Ready with the time waited once the deadline has come; never without a deadline.
     fn poll_deadline(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Duration> {
         match self.project().state.project() {
-            StateProjection::Waiting { scope, extras: Some(extras), .. } => {
-                extras.as_mut().project().deadline.as_pin_mut().map_or(Poll::Pending, |it| it.poll(&scope.core().time, cx))
-            }
+            StateProjection::Waiting { scope, extras: Some(extras), .. } => extras
+                .as_mut()
+                .project()
+                .deadline
+                .as_pin_mut()
+                .map_or(Poll::Pending, |it| it.poll(&scope.core().time, cx)),
             _ => Poll::Pending,
         }
     }
@@ -263,7 +266,9 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
         match self.project().state.project() {
             StateProjection::Waiting { scope, extras: Some(extras), .. } => {
                 let deadline = extras.as_mut().project().deadline.as_pin_mut();
-                deadline.map_or(ControlFlow::Continue(None), |deadline| deadline.check(&scope.core().time).map_continue(Some))
+                deadline.map_or(ControlFlow::Continue(None), |deadline| {
+                    deadline.check(&scope.core().time).map_continue(Some)
+                })
             }
             _ => ControlFlow::Continue(None),
         }

@@ -14,8 +14,8 @@ pub use snapshot::ClassSnapshot;
 
 use crate::blocking;
 use crate::consume::{Consume, ConsumeOwned};
-use crate::core::classes::{ClassId, ROOT};
 use crate::core::claim_scope::ClaimScope;
+use crate::core::classes::{ClassId, ROOT};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant};

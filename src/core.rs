@@ -5,6 +5,7 @@
 //! `core/parent.rs`, and the drivers that serve the queue in `core/driving.rs`.
 
 pub(crate) mod alarm;
+pub(crate) mod claim_scope;
 pub(crate) mod claims;
 mod class_ops;
 pub(crate) mod classes;
@@ -17,7 +18,6 @@ mod expiry;
 mod fine;
 mod grants;
 pub(crate) mod joint;
-pub(crate) mod claim_scope;
 pub(crate) mod locked;
 pub(crate) mod outcome;
 mod pair;
@@ -38,7 +38,7 @@ use crate::core::classes::KeyName;
 use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
-use crate::core::wakes::{Wakes, wake_each};
+use crate::core::wakes::wake_each;
 use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
 use crate::sync::Mutex;
@@ -209,13 +209,6 @@ impl Core {
     /// not unwind here: its place would be dropped while it is linked in the queue, which aborts the process.
     pub(crate) fn sample_or_last(&self) -> Option<Sample> {
         catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
-    }
-
-    /// Like [`sample_or_last`](Self::sample_or_last), and notes the count of releases before it reads the time: only
-    /// releases up to that count are known to have been made by then.
-    fn sample_with_releases(&self, wakes: &mut Wakes) -> Option<Sample> {
-        wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
-        self.sample_or_last()
     }
 
     /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was

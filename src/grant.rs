@@ -1,8 +1,8 @@
 //! Grants: the values that prove that tokens were taken.
 
 use crate::claim::Claim;
-use crate::core::coop::poll_paid;
 use crate::core::claim_scope::ClaimScope;
+use crate::core::coop::poll_paid;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::handle::{Handle, Limiter};
 use crate::permit::Permit;

@@ -4,8 +4,8 @@
 //! on those two.
 
 use crate::core::Core;
-use crate::core::classes::{ClassFlags, ClassId};
 use crate::core::claim_scope::ClaimScope;
+use crate::core::classes::{ClassFlags, ClassId};
 use crate::error::TryAcquireError;
 use crate::observe::ClassLabel;
 use std::fmt;

@@ -120,7 +120,7 @@ pub(crate) struct Observers {
 
 /// The observers of a limiter, its clock, and the class that a report is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Observed<'a> {
+pub struct Observed<'a> {
     pub(crate) observers: &'a Observers,
     pub(crate) time: &'a Time,
     pub(crate) class: Option<&'a ClassLabel>,

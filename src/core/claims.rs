@@ -6,7 +6,6 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::ahead;
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
-use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
 use std::ops::ControlFlow;
@@ -145,8 +144,7 @@ impl Core {
             return joined.then_some(queue_info);
         }
         let join = |state: &mut State| state.enqueue_fast(&self.rovers, place, cost, waker);
-        let joined =
-            if state.is_unfinished() { state.act_behind(sample.now, join) } else { join(&mut state) };
+        let joined = if state.is_unfinished() { state.act_behind(sample.now, join) } else { join(&mut state) };
         joined.then_some(queue_info)
     }
 
@@ -276,9 +274,7 @@ impl Core {
     /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens in `class` that
     /// the caller has not seen.
     pub(crate) fn cancel_part(&self, number: u64, class: ClassId, cost: u64) {
-        let mut wakes = Wakes::default();
-        let sample = self.sample_with_releases(&mut wakes);
-        let waker = self.sampled_with(wakes, sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
+        let waker = self.leaving(|state, rovers, _| {
             let (outcome, waker) = state.remove_part(rovers, number);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, class, cost);

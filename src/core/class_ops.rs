@@ -1,8 +1,8 @@
 //! The operations of a class of a limiter.
 
 use super::Core;
-use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::claim_scope::ClaimScope;
+use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};

@@ -234,7 +234,7 @@ impl Core {
 
 impl Peer for Core {
     fn receive_update(&self, claim: u64, at: u64, wakes: &mut Wakes) {
-        let sample = self.sample_with_releases(wakes);
+        let sample = self.sample_or_last();
         let mut state = self.state.lock();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         let Some(mut at) = state.update_instant(claim, at, sample.now) else { return };

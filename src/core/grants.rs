@@ -4,7 +4,6 @@ use super::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, State};
-use crate::core::wakes::Wakes;
 use crate::error::{Bound, ConsumeError, ReleaseError};
 
 impl Core {
@@ -30,19 +29,17 @@ impl Core {
     /// Releases `cost` tokens from the in-flight cap.
     #[inline]
     pub(crate) fn release(&self, cost: u64) {
-        if self.rovers.release(cost) {
-            self.serve_after_release();
+        if !self.rovers.try_release(cost) {
+            self.release_to_waiters(cost);
         }
     }
 
-    /// Serves the waiters after a release. The tokens are released already, and a panic may be dropping the grant: so
-    /// if the clock panics, the last sample is used. Waiters that are due by then are served. If the front waiter is
-    /// due later, the driver is woken, and reads the clock again until the clock does not panic.
+    /// A panic may be dropping the grant: so if the clock panics, the last sample is used. Waiters that are due by then are
+    /// served. If the front waiter is due later, the driver is woken, and reads the clock again until the clock does not
+    /// panic.
     #[cold]
-    fn serve_after_release(&self) {
-        let mut wakes = Wakes::default();
-        let sample = self.sample_with_releases(&mut wakes);
-        self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
+    fn release_to_waiters(&self, cost: u64) {
+        self.leaving(|state, rovers, _| state.release(rovers, cost));
     }
 
     pub(crate) fn forget(&self, cost: u64) {

@@ -196,18 +196,7 @@ impl Core {
         catch_up: CatchUp,
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
-        self.sampled_with(Wakes::default(), sample, reach, catch_up, act)
-    }
-
-    #[inline]
-    pub(super) fn sampled_with<R>(
-        &self,
-        mut wakes: Wakes,
-        sample: Option<Sample>,
-        reach: Reach,
-        catch_up: CatchUp,
-        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
-    ) -> R {
+        let mut wakes = Wakes::default();
         let act = |[queue]: &mut [Locked<'_>; 1], _: &mut Wakes| queue.act(act);
         let result = with_locked(&mut wakes, [self], [sample], reach, catch_up, |_| (), act);
         wakes.run();

@@ -215,9 +215,8 @@ impl Both<'_, '_> {
             if self.child.state.settle(&self.child.core.rovers, self.child.sample.now, Reach::Held, wakes)
                 == ServeResult::Again
             {
-                // Forget the decision and the release mark: the time is not read again here, so later calls must read
-                // it.
-                (wakes.last_decision, wakes.release_mark) = Default::default();
+                // Forget the decision: the time is not read again here, so later calls must read it.
+                wakes.last_decision = Default::default();
                 return;
             }
         }

@@ -278,32 +278,31 @@ impl Queue {
         Some(place.project().node.initialized_mut()?.protected(&self.list)?.number)
     }
 
-    /// Whether the claim in `place` waits behind another one.
-    pub(crate) fn is_behind_front(&mut self, place: Pin<&mut Place>) -> bool {
-        let number = self.number(place);
-        number.is_some() && number != self.front().map(|front| front.number)
-    }
-
     /// Empties the place, whatever its state; see [`LeaveResult`].
-    pub(crate) fn leave(&mut self, place: Pin<&mut Place>) -> LeaveResult {
-        let Some(node) = place.project().node.initialized_mut() else { return LeaveResult::Nothing };
-        let mut is_front = true;
-        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.debt_after)
-            && let Some(mut cursor) = node.cursor_mut(&mut self.list)
-        {
-            cursor.move_previous();
-            if let Some(previous) = cursor.protected_mut() {
-                previous.debt_after += debt;
-                is_front = false;
-            }
+    pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> LeaveResult {
+        if let Some(waiter) = self.leave_behind_front(place.as_mut()) {
+            return LeaveResult::Behind(waiter);
         }
+        let Some(node) = place.project().node.initialized_mut() else { return LeaveResult::Nothing };
         match node.reset(&mut self.list).0 {
             NodeData::Removed(outcome) => LeaveResult::Called(outcome),
             NodeData::Linked(waiter) => {
                 self.count_out(waiter.cost);
-                if is_front { LeaveResult::Front(waiter) } else { LeaveResult::Behind(waiter) }
+                LeaveResult::Front(waiter)
             }
         }
+    }
+
+    /// Empties the place if it waits behind another one; otherwise leaves it as it is.
+    pub(crate) fn leave_behind_front(&mut self, place: Pin<&mut Place>) -> Option<Waiter> {
+        let node = place.project().node.initialized_mut()?;
+        let debt = node.protected(&self.list)?.debt_after;
+        let mut cursor = node.cursor_mut(&mut self.list)?;
+        cursor.move_previous();
+        cursor.protected_mut()?.debt_after += debt;
+        let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
+        self.count_out(waiter.cost);
+        Some(waiter)
     }
 
     /// Counts a claim that waits in the queue of a class of this queue's limiter.

@@ -202,10 +202,24 @@ impl Rovers {
         0
     }
 
-    /// Hands `n` tokens back. Returns true if a waiter waits for releases, so that the owner must serve the queue.
+    /// Hands `n` tokens back. Returns false, and does nothing, while a claim waits for releases: the release then has to be
+    /// [counted](Self::count_release) under the owner's lock, and the queue to be served.
     #[inline]
-    pub(crate) fn release(&self, n: u64) -> bool {
-        self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
+    pub(crate) fn try_release(&self, n: u64) -> bool {
+        let mut word = self.claims.released.load(Ordering::Relaxed);
+        while word & WATCHED == 0 {
+            let counted = word.wrapping_add(n << 1);
+            match self.claims.released.compare_exchange_weak(word, counted, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Counts `n` released tokens, under the owner's lock.
+    pub(crate) fn count_release(&self, n: u64) {
+        self.claims.released.fetch_add(n << 1, Ordering::AcqRel);
     }
 
     /// Counts `n` tokens that the caller owes a release for.
@@ -226,17 +240,12 @@ impl Rovers {
         }
     }
 
-    /// The count of all releases, without the flag.
-    pub(crate) fn release_mark(&self) -> u64 {
-        self.claims.released.load(Ordering::Acquire) & !WATCHED
-    }
-
     /// Returns the number of tokens released since `seen`, and updates `seen`.
     pub(crate) fn released_since(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.load(Ordering::Acquire), seen)
     }
 
-    /// Makes [`release`](Self::release) return true from now on, and returns the number of tokens released since
+    /// Makes [`try_release`](Self::try_release) return false from now on, and returns the number of tokens released since
     /// `seen`.
     pub(crate) fn watch_releases(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
@@ -248,15 +257,10 @@ impl Rovers {
 
     fn count_since(word: u64, seen: &mut u64) -> u64 {
         let count = word & !WATCHED;
-        let new = Self::tokens_between(*seen, count);
+        // Below 2^63, the limit for tokens in flight.
+        let new = count.wrapping_sub(*seen) >> 1;
         *seen = count;
         new
-    }
-
-    /// The number of tokens released between two readings of their count. It is below 2^63, the limit for tokens in
-    /// flight.
-    pub(crate) fn tokens_between(earlier: u64, later: u64) -> u64 {
-        later.wrapping_sub(earlier) >> 1
     }
 }
 
@@ -309,16 +313,17 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_counted_once_and_reported_while_watched() {
+    fn releases_are_counted_once_and_not_without_the_lock_while_watched() {
         let rovers = Rovers::new(0);
         let mut seen = 0;
-        assert!(!rovers.release(7));
+        assert!(rovers.try_release(7));
         assert_eq!(rovers.watch_releases(&mut seen), 7);
-        assert!(rovers.release(2));
+        assert!(!rovers.try_release(2));
+        assert_eq!(rovers.released_since(&mut seen), 0);
+        rovers.count_release(2);
         assert_eq!(rovers.released_since(&mut seen), 2);
         rovers.ignore_releases();
-        assert!(!rovers.release(1));
-        assert_eq!(rovers.released_since(&mut seen), 1);
-        assert_eq!(rovers.released_since(&mut seen), 0);
+        assert!(rovers.try_release(1));
+        assert_eq!((rovers.released_since(&mut seen), rovers.released_since(&mut seen)), (1, 0));
     }
 }

@@ -76,11 +76,11 @@ pub(crate) trait Source: Any + Debug + Send {
     /// Whether the task has to look, because the claims end at `claims`.
     fn is_low(&self, claims: u64) -> bool;
 
-    /// Whether the task knows that the front, which ends at `ticket`, has no instant at which it passes.
-    fn knows_stuck(&self, ticket: u64) -> bool;
+    /// Whether the task knows that the front `claim` has no instant at which it passes.
+    fn knows_stuck(&self, claim: u64) -> bool;
 
-    /// Whether the task sleeps although the front, which ends at `ticket`, has no instant at which it passes.
-    fn sleeps_without_plan_for(&self, ticket: u64) -> bool;
+    /// Whether the task sleeps although the front `claim` has no instant at which it passes.
+    fn sleeps_without_plan_for(&self, claim: u64) -> bool;
 
     /// Takes the waker of the sleeping task; the caller wakes it.
     fn take_waker(&mut self) -> Option<Waker>;

@@ -1,6 +1,5 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -68,8 +67,6 @@ pub(crate) struct Wakes {
     pub(crate) steps: usize,
     /// The last decision of another queue that the caller has learned of. The caller has read the time since then.
     pub(crate) last_decision: LastDecision,
-    /// The count of releases before the caller read the time.
-    pub(crate) release_mark: ReleaseMark,
 }
 
 /// Work for the queues that are tied to the one that was locked.
@@ -99,33 +96,6 @@ impl LastDecision {
             self.0 = Some((Arc::clone(claim) as _, bit));
         }
         !is_known
-    }
-}
-
-/// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
-#[derive(Debug, Default)]
-pub(crate) struct ReleaseMark {
-    /// The address of the rovers.
-    core: usize,
-    /// The count of releases, as [`Rovers::release_mark`] returns it.
-    count: u64,
-}
-
-impl ReleaseMark {
-    pub(crate) fn note(&mut self, rovers: &Rovers, count: u64) {
-        (self.core, self.count) = (std::ptr::from_ref(rovers).addr(), count);
-    }
-
-    /// How many of the last `unread` tokens that make up `count` had been released by then.
-    ///
-    /// The tokens released since then are subtracted, rather than the two older counts compared: the noted count may be
-    /// before or behind the one that was read last, and counts of up to 2^63 tokens leave no bit to tell which.
-    pub(crate) fn of(&self, rovers: &Rovers, unread: u64, count: u64) -> u64 {
-        if self.core == std::ptr::from_ref(rovers).addr() {
-            unread.saturating_sub(Rovers::tokens_between(self.count, count))
-        } else {
-            0
-        }
     }
 }
 
@@ -300,49 +270,5 @@ fn wake(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         // Dropping the payload may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
-    }
-}
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    /// Covers large amounts that are released together, and every point at which the count wraps.
-    #[test]
-    fn releases_before_and_after_the_mark_are_told_apart_at_every_edge() {
-        const EDGES: [u64; 9] =
-            [1, (1 << 61) - 1, 1 << 61, (1 << 61) + 1, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, 3 << 61, (1 << 63) - 1];
-        for start in [0, 1, 1 << 61, 1 << 62, (1 << 63) - 1, u64::MAX >> 2] {
-            for before in EDGES {
-                for after in [0, 1, 1 << 48, 1 << 61].into_iter().filter(|after| before + after < 1 << 63) {
-                    let rovers = Rovers::new(0);
-                    rovers.release(start);
-                    let mut seen = rovers.release_mark();
-                    rovers.release(before);
-                    let mut release_mark = ReleaseMark::default();
-                    release_mark.note(&rovers, rovers.release_mark());
-                    rovers.release(after);
-                    let unread = rovers.released_since(&mut seen);
-                    assert_eq!(unread, before + after);
-                    assert_eq!(release_mark.of(&rovers, unread, seen), before, "{before} and {after} from {start}");
-                }
-            }
-        }
-    }
-
-    /// Another caller may have read the releases that this one noted, and later ones.
-    #[test]
-    fn releases_read_by_another_caller_are_not_counted_again() {
-        for (noted, read, unread) in [(1, 2, 0), (1, 2, 5), (1 << 61, 3 << 61, 0), (5, 1 << 62, 1 << 61)] {
-            let rovers = Rovers::new(0);
-            rovers.release(noted);
-            let mut release_mark = ReleaseMark::default();
-            release_mark.note(&rovers, rovers.release_mark());
-            rovers.release(read - noted);
-            let mut seen = rovers.release_mark();
-            rovers.release(unread);
-            assert_eq!(rovers.released_since(&mut seen), unread);
-            assert_eq!(release_mark.of(&rovers, unread, seen), 0);
-        }
     }
 }

@@ -83,7 +83,7 @@ impl State {
 
     /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
-        let claims = self.claims(rovers);
+        let claims = rovers.tail();
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
@@ -126,11 +126,11 @@ impl State {
         if self.has_classes() {
             return self.whole_installments(rovers, quota, lack, share, soon, limits);
         }
-        let (mut gaps, mut want) = (0_u64, 0_u64);
+        let (mut start, mut want) = (self.base(rovers), 0_u64);
         let mut cover = self.cover(quota);
         for waiter in self.queue.iter() {
-            let ticket = waiter.ticket.wrapping_sub(gaps);
-            let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
+            let ticket = start.wrapping_add(waiter.cost);
+            let need = cover.lacks(start, ticket);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
@@ -139,7 +139,7 @@ impl State {
                 want += need;
                 cover.at = ticket;
             }
-            gaps = gaps.wrapping_add(waiter.gap_after);
+            start = ticket.wrapping_add(waiter.debt_after);
         }
         // The rest of the lack is debts.
         want.max(lack.min(share.max(1)))
@@ -152,13 +152,13 @@ impl State {
             return self.installments_count_on(rovers, quota);
         }
         let mut cover = self.cover(quota);
-        let mut gaps = 0_u64;
+        let mut start = self.base(rovers);
         for waiter in self.queue.iter() {
-            let ticket = waiter.ticket.wrapping_sub(gaps);
-            if cover.lacks(ticket.wrapping_sub(waiter.cost), ticket) > 0 {
+            let ticket = start.wrapping_add(waiter.cost);
+            if cover.lacks(start, ticket) > 0 {
                 break;
             }
-            gaps = gaps.wrapping_add(waiter.gap_after);
+            start = ticket.wrapping_add(waiter.debt_after);
         }
         cover.counts_on
     }

@@ -114,7 +114,7 @@ impl State {
     /// The tokens that are here or promised, and that no claim was served.
     fn outstanding(&self, rovers: &Rovers, quota: usize) -> u64 {
         let covered = self.cover(quota).pieces.fold(self.supply.quotas()[quota].head, u64::wrapping_add);
-        let base = self.classes().map_or(covered, |classes| self.base(classes, rovers));
+        let base = if self.has_classes() { self.base(rovers) } else { covered };
         ahead(covered, base).max(0) as u64
     }
 

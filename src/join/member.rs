@@ -1,10 +1,10 @@
 //! One limiter's part of a joint claim.
 
 use crate::core::Core;
+use crate::core::claim_scope::ClaimScope;
 use crate::core::claims::Polled;
 use crate::core::classes::ClassId;
 use crate::core::drop_quietly;
-use crate::core::claim_scope::ClaimScope;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::error::ConsumeError;

@@ -13,9 +13,9 @@ fn capped(cap: u64) -> Limiter {
 }
 
 /// A claim enters the queue below a closed ceiling, while the grant that closes the ceiling is dropped. The release
-/// reports to waiters that requested a report before it, and is counted by those that request one later.
+/// takes the lock if a claim waits for it already, and is counted by claims that wait later.
 ///
-/// Plants `release_reads_the_report_flag_before_it_counts`: the release reads the flag before it is counted;
+/// Plants `release_reads_the_report_flag_before_it_counts`: the release is counted without the lock although the flag was set;
 /// `releases_are_counted_before_they_are_watched`: the waiter counts releases before it sets the flag.
 #[test]
 fn consume_against_release() {
@@ -38,9 +38,9 @@ fn consume_against_release() {
     });
 }
 
-/// Two grants are dropped at once while a waiter needs both: the later of the two must report as well.
+/// Two grants are dropped at once while a waiter needs both: the later of the two must serve it.
 ///
-/// Plant `first_release_clears_the_report_flag`: a reporting release clears the flag.
+/// Plant `first_release_clears_the_report_flag`: a release under the lock clears the flag.
 #[test]
 fn two_releases_against_a_waiter() {
     explore(|race| {

@@ -30,17 +30,16 @@ impl State {
     ///
     /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
     /// claims behind it, which could not have had them before now.
-    pub(crate) fn remove_fast(&mut self, rovers: &Rovers, mut place: Pin<&mut Place>, now: u64) -> Option<Waker> {
+    pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed
             || self.queue.is_joint()
             || self.classes().is_some()
             || self.role.has_dry_run()
             || self.last_due <= now.max(self.supply.synced())
-            || !self.queue.is_behind_front(place.as_mut())
         {
             return None;
         }
-        let LeaveResult::Behind(waiter) = self.queue.leave(place) else { return None };
+        let waiter = self.queue.leave_behind_front(place)?;
         self.pass_behind_front(&waiter);
         self.forget_denial(rovers);
         Some(waiter.waker)
@@ -93,13 +92,7 @@ impl State {
         self.adding_tokens(|state| state.supply.refund(tokens));
         self.note_refund(class, tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
-        if let Some(cap) = &mut self.cap {
-            // The return value is ignored: this caller holds the lock, and the release counts at the instant up to
-            // which the queue is served.
-            rovers.release(tokens);
-            cap.seen = cap.seen.wrapping_add(tokens << 1);
-            self.supply.raise_ceiling(tokens);
-        }
+        self.release_now(rovers, tokens);
     }
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a

@@ -6,7 +6,6 @@ use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
-use crate::core::wakes::ReleaseMark;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::pin::Pin;
 use std::task::Waker;
@@ -57,7 +56,7 @@ impl State {
         }
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
-        self.refresh_ceiling(rovers, &mut ReleaseMark::default());
+        self.refresh_ceiling(rovers);
         self.observe(rovers, sample);
         // This combines `admit` and `publish`, reads the limit once, and does not look at the queue. The difference is
         // measurable on the exact path, where every call comes here.

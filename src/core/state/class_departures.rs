@@ -64,7 +64,6 @@ impl State {
     /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off.
     fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_list_front(outcome).expect("a claim waits in the class");
         self.withdraw_front(rovers, class, &waiter, base);
@@ -109,7 +108,6 @@ impl State {
         class: ClassId,
         child: Option<Weak<dyn Peer>>,
     ) -> Departed {
-        let Some(classes) = self.classes() else { return Departed::default() };
         let base = self.base(rovers);
         let waiter = match self.queue_of(class).leave(place) {
             LeaveResult::Nothing => return Departed::default(),

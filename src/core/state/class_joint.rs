@@ -39,7 +39,7 @@ use super::{State, classes_in};
 use crate::core::classes::{ClassEntry, ClassId, Classes, Pick, ROOT};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{PartStage, Place, Queue, Reservation, Waiter};
+use crate::core::queue::{PartStage, Place, Queue, Reservation};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use std::pin::Pin;
@@ -168,7 +168,7 @@ impl State {
                 self.call_held(rovers, outcome, wakes);
             }
         }
-        Some(self.catch_up_releases(rovers, time.read, wakes))
+        Some(Step::Left)
     }
 
     /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.

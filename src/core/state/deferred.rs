@@ -32,6 +32,8 @@ enum Act {
     /// Tokens of a grant made in this class came back. The class may be gone by now, but no other has its number: a class is
     /// added only to a queue that is not behind.
     Refund(ClassId, u64),
+    /// Tokens were released from the in-flight cap.
+    Release(u64),
     Replenish(u64),
 }
 
@@ -72,6 +74,7 @@ impl State {
         match first.act {
             Act::Arrive => {}
             Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens),
+            Act::Release(tokens) => self.release_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
@@ -83,6 +86,13 @@ impl State {
         }
         if !self.defer(Act::Refund(class, tokens)) {
             self.give_back_now(rovers, class, tokens);
+        }
+    }
+
+    /// Releases `tokens` from the in-flight cap.
+    pub(crate) fn release(&mut self, rovers: &Rovers, tokens: u64) {
+        if !self.defer(Act::Release(tokens)) {
+            self.release_now(rovers, tokens);
         }
     }
 

@@ -98,8 +98,7 @@ impl State {
         let Some(front) = self.queue.front().map(|front| front.number) else { return Some((&self.supply, base)) };
         let changes = self.supply.changes();
         // External tokens change without a call of `note_change`.
-        let holds =
-            |known: &Forecast| known.changes == changes && known.until > front && !self.supply.has_external();
+        let holds = |known: &Forecast| known.changes == changes && known.until > front && !self.supply.has_external();
         let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
         let mut forecast = match known {
             Some(known) if holds(&known) => known,

@@ -91,13 +91,13 @@ impl State {
         rovers: &Rovers,
         claim: FrontClaim,
         action: FrontAction,
-        PassTime { now, read }: PassTime,
+        PassTime { now, .. }: PassTime,
         reach: Reach,
         wakes: &mut Wakes,
     ) -> Step {
         match action {
             FrontAction::Held(_) | FrontAction::Wait => {
-                return Step::Ended(self.stop_at_front::<PLAIN>(claim.ticket, action, now, reach, wakes));
+                return Step::Ended(self.stop_at_front::<PLAIN>(rovers, claim.ticket, action, now, reach, wakes));
             }
             FrontAction::Again => return Step::Ended(Served::Again),
             FrontAction::TicketRecalled => {
@@ -112,7 +112,7 @@ impl State {
             }
         }
         let has_left = claim.is_joint && self.queue.held().is_none();
-        if has_left { self.catch_up_releases(rovers, read, wakes) } else { Step::Moved }
+        if has_left { Step::Left } else { Step::Moved }
     }
 
     /// Grants the front claim as of `at`. The queue is served up to `now`.
@@ -134,19 +134,11 @@ impl State {
         self.call_front(rovers, Outcome::Granted { remaining: self.remaining_after(ticket) }, wakes);
     }
 
-    /// A joint claim that was held in front has left. Releases were not read while it was held back. The caller read `read`
-    /// from the clock.
-    pub(super) fn catch_up_releases(&mut self, rovers: &Rovers, read: u64, wakes: &mut Wakes) -> Step {
-        if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
-            return Step::Ended(Served::Again);
-        }
-        Step::Left
-    }
-
     /// The front claim, which ends at `ticket`, does not pass by `now`: mints as far as the queue is to be served.
     #[inline]
     fn stop_at_front<const PLAIN: bool>(
         &mut self,
+        rovers: &Rovers,
         ticket: u64,
         action: FrontAction,
         now: u64,
@@ -157,7 +149,7 @@ impl State {
             && reach != Reach::Now
         {
             self.supply.mint(since, Some(ticket));
-            self.announce_held_due(wakes);
+            self.announce_held_due(rovers, wakes);
             return Served::Held;
         }
         if self.cap.is_some() {
@@ -168,7 +160,7 @@ impl State {
             if matches!(action, FrontAction::Wait) && self.supply.has_external() {
                 self.supply.shed(ticket);
             }
-            self.announce_held_due(wakes);
+            self.announce_held_due(rovers, wakes);
         }
         Served::All
     }

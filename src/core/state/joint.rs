@@ -149,13 +149,8 @@ impl State {
                 Served::Held => self.mint_for_older(rovers, number, at),
                 Served::All | Served::Stopped => {}
             }
-            if self.supply.synced() < now {
+            if self.supply.synced() < now || self.refresh_ceiling(rovers) == 0 {
                 break;
-            }
-            match self.refresh_ceiling(rovers, &mut wakes.release_mark) {
-                Some(0) => break,
-                Some(_) => {}
-                None => return ServeResult::Again,
             }
         }
         match self.queue.parts().and_then(|parts| parts.stage(number)) {

@@ -93,12 +93,8 @@ impl State {
                 Served::Stopped => return ServeResult::Stopped,
                 Served::All => {}
             }
-            // The releases read here count from now on, not from the instants at which they were made. Otherwise the
-            // claims that they let through would be granted in a past in which the ceiling was still closed.
-            match self.refresh_ceiling(rovers, &mut wakes.release_mark) {
-                Some(0) => return ServeResult::Done,
-                Some(_) => {}
-                None => return self.leave_unfinished(rovers),
+            if self.refresh_ceiling(rovers) == 0 {
+                return ServeResult::Done;
             }
         }
     }

@@ -42,7 +42,7 @@ impl State {
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
             source.is_low(rovers.tail())
-                || self.stuck_front(rovers, quota).is_some_and(|ticket| !source.knows_stuck(ticket))
+                || self.stuck_front(rovers, quota).is_some_and(|claim| !source.knows_stuck(claim))
         })
     }
 
@@ -57,11 +57,18 @@ impl State {
         Some((base, base.wrapping_add(pick.tokens)))
     }
 
-    /// The position at which the claim [in service](Self::in_service) ends, if the promised tokens give it no instant at
-    /// which it passes.
+    /// What the claim [in service](Self::in_service) is known by, if the promised tokens give it no instant at which it
+    /// passes: its number, or where its installment ends.
     pub(crate) fn stuck_front(&self, rovers: &Rovers, quota: usize) -> Option<u64> {
         let (_, end) = self.in_service(rovers)?;
-        self.supply.passes_external(quota, end).is_none().then_some(end)
+        if self.supply.passes_external(quota, end).is_some() {
+            return None;
+        }
+        match self.queue.held() {
+            Some(held) => Some(!held.number),
+            None if self.role.has_classes() => Some(end),
+            None => self.queue.front().map(|front| front.number),
+        }
     }
 
     /// If no tokens are promised to the installment in service, it holds back no other class: the next one is picked anew.
@@ -83,7 +90,7 @@ impl State {
             self.last_due == 0
                 || self.supply.source().is_none_or(|(quota, source)| self
                     .stuck_front(rovers, quota)
-                    .is_none_or(|ticket| !source.sleeps_without_plan_for(ticket))),
+                    .is_none_or(|claim| !source.sleeps_without_plan_for(claim))),
             "the task of the source sleeps although the front waiter has no instant at which it passes: {:?}",
             self.supply.source()
         );

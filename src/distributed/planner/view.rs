@@ -27,7 +27,7 @@ pub(crate) struct View {
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
-    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
+    /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
 
