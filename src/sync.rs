@@ -40,8 +40,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// The lock of a keyed map's shards, taken by every call. Not std's, because its poisoning was measured slower, see
-/// docs/BENCHMARKS.md. This one does not poison either.
+/// The lock of a keyed map's shards, taken by every call. Not std's, because checks for poisoning cost each call.
+/// This one does not poison either.
 #[cfg(all(feature = "keyed", not(tollgate_loom)))]
 pub(crate) use parking_lot::Mutex as ShardMutex;
 

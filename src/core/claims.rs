@@ -55,7 +55,7 @@ impl Core {
 
     /// Grants `cost` tokens and returns how many remain.
     // Without the attribute the compiler does not inline this into a large caller, and a refusal then goes through
-    // memory three times: measured slower, see docs/BENCHMARKS.md.
+    // memory three times, which was measured to be slower.
     #[inline(always)]
     pub(crate) fn try_acquire_unobserved(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 /// How many batches a driver delivers before it yields: 128 grants, half of what the local run queue of a tokio worker
 /// holds. Tasks woken beyond that go through the queue that all workers share, which made grants late under load; and
-/// much longer polls starved the timers. Larger turns were measured slower, see docs/BENCHMARKS.md.
+/// much longer polls starved the timers.
 const BATCHES_PER_TURN: usize = 4;
 
 /// Why the driver of many queues takes a turn at one of them.

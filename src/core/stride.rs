@@ -52,8 +52,7 @@ impl Stride {
         let consumed = ahead(tail, self.tail).max(0) as u64;
         let elapsed = now - self.now;
         // 1,000 ns per token. Up to a token per microsecond, a clock reading per call is a small part of the caller's
-        // time, so exactness costs almost nothing. Above that pace, clock readings begin to dominate; see
-        // docs/BENCHMARKS.md.
+        // time, so exactness costs almost nothing. Above that pace, clock readings begin to dominate.
         let stood_still = elapsed == 0;
         let fast = consumed.saturating_mul(1_000) >= elapsed && !stood_still;
         if !fast {
