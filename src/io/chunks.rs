@@ -53,18 +53,18 @@ impl<L: AsLimiter> Drop for Chunk<L> {
 
 impl<L: AsLimiter> Chunks<L> {
     pub(super) fn new(limiter: &L, fixed: Option<u64>) -> Self {
-        let size = fixed.unwrap_or_else(|| derived(limiter));
+        let size = chunk_size(limiter, fixed);
         Self { pacer: Pacer::new(limiter), fixed, size, waited: false, chunk: None, paid_at: None }
     }
 
     pub(super) fn fix(&mut self, size: u64) {
         self.fixed = Some(size);
-        self.size = size;
+        self.size = chunk_size(self.pacer.limiter(), self.fixed);
     }
 
     fn size(&mut self) -> u64 {
         if std::mem::take(&mut self.waited) {
-            self.size = self.fixed.unwrap_or_else(|| derived(self.pacer.limiter()));
+            self.size = chunk_size(self.pacer.limiter(), self.fixed);
         }
         self.size
     }
@@ -107,7 +107,7 @@ impl<L: AsLimiter> Chunks<L> {
             let answer = self.pacer.poll_claim(cx, || cost);
             self.waited |= answer.is_pending();
             match ready!(answer) {
-                // The in-flight cap was lowered, or is below the chunk size that the user set.
+                // The in-flight cap was lowered.
                 Err(ConsumeError::TooLarge { most, .. }) if 0 < most && most < self.size => self.size = most,
                 answer => return Poll::Ready(answer),
             }
@@ -145,13 +145,14 @@ impl<L: AsLimiter> Chunks<L> {
     }
 }
 
-/// The default chunk size for `limiter` in its current state.
-fn derived(limiter: &impl AsLimiter) -> u64 {
+/// The chunk size for `limiter` in its current state: the one that the user set, or the default, but no more than a claim may
+/// cost.
+fn chunk_size(limiter: &impl AsLimiter, fixed: Option<u64>) -> u64 {
     let scope = limiter.scope();
-    let (burst, cap) = scope.core().look_at(|state, _, _| {
+    let (burst, most) = scope.core().look_at(|state, _, _| {
         let cap = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
         let below_ceilings = state.classes().map_or(u64::MAX, |classes| classes.most_at_once(scope.class()));
-        (state.supply.least_burst().min(below_ceilings), cap)
+        (state.supply.least_burst().min(below_ceilings), cap.min(state.max_cost()))
     });
-    (burst / PER_BURST).min(MOST).min(cap).max(1)
+    fixed.unwrap_or((burst / PER_BURST).min(MOST)).min(most).max(1)
 }

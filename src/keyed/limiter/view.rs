@@ -5,6 +5,7 @@ use crate::QuotaSnapshot;
 use crate::keyed::keys::Keys;
 use crate::keyed::{KeyedEntries, KeyedSnapshot, KeyedTop, Quotas};
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, S> KeyedLimiter<K, S>
@@ -94,6 +95,15 @@ where
         match &self.keys {
             Keys::Local(map) => map.reported_quotas(key),
             Keys::Distributed(keys) => keys.reported_quotas(key),
+        }
+    }
+
+    /// Returns an address that only this limiter and its clones have.
+    #[doc(hidden)]
+    pub fn address(&self) -> *const () {
+        match &self.keys {
+            Keys::Local(map) => Arc::as_ptr(map).cast(),
+            Keys::Distributed(keys) => Arc::as_ptr(keys).cast(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
-use tollgate::{AsLimiter, Limiter, Quota, QuotaSnapshot, Which};
+use tollgate::{AsLimiter, Limiter, Quota, QuotaSnapshot, TryAcquireError, Which};
 
 pub(super) mod sealed {
     pub trait Sealed {}
@@ -19,10 +19,10 @@ pub trait HeedTarget: sealed::Sealed {
     fn available(&self) -> u64;
     /// Takes the tokens, if they are available.
     #[doc(hidden)]
-    fn take(&self, tokens: u64);
+    fn take(&self, tokens: u64) -> Result<(), TryAcquireError>;
     #[doc(hidden)]
     fn pause_for(&self, pause: Duration);
-    /// Returns a number that tells this limiter or key from others.
+    /// Returns a number that tells this limiter or key from others that exist.
     #[doc(hidden)]
     fn id(&self, hasher: &RandomState) -> u64;
 }
@@ -42,8 +42,8 @@ impl HeedTarget for Limiter {
         self.available()
     }
 
-    fn take(&self, tokens: u64) {
-        drop(self.try_acquire(tokens));
+    fn take(&self, tokens: u64) -> Result<(), TryAcquireError> {
+        self.try_acquire(tokens).map(drop)
     }
 
     fn pause_for(&self, pause: Duration) {
@@ -103,8 +103,8 @@ mod keyed {
             self.limiter.available(&self.key)
         }
 
-        fn take(&self, tokens: u64) {
-            drop(self.limiter.try_acquire(&self.key, tokens));
+        fn take(&self, tokens: u64) -> Result<(), TryAcquireError> {
+            self.limiter.try_acquire(&self.key, tokens).map(drop)
         }
 
         fn pause_for(&self, pause: Duration) {
@@ -112,7 +112,7 @@ mod keyed {
         }
 
         fn id(&self, hasher: &RandomState) -> u64 {
-            hasher.hash_one(&self.key)
+            hasher.hash_one((self.limiter.address(), &self.key))
         }
     }
 }

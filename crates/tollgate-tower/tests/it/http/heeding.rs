@@ -155,7 +155,9 @@ fn a_pause_is_as_long_as_it_says_and_no_longer_than_allowed() {
 
 #[test]
 fn a_limiter_drops_tokens_that_the_server_lacks_and_gains_none() {
-    let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(100)).max_in_flight(200));
+    // In several claims, each of at most `max_cost`.
+    let builder = Limiter::builder().quota(Quota::per_second(10).burst(100));
+    let (limiter, clock) = built(builder.max_in_flight(200).max_cost(25));
     let heed = |fields: &[(&str, &str)]| Heed::default().heed(&limiter, OK, &headers(fields));
     heed(&[("ratelimit", r#""a";r=1000;t=5"#)]);
     assert_eq!(limiter.available(), 100);

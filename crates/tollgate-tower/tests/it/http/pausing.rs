@@ -232,15 +232,17 @@ async fn pauses_double_while_refusals_go_on() {
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn each_key_has_pauses_of_its_own() {
-    let hosts = KeyedLimiter::new(Quota::per_second(100)).unwrap();
+    let [hosts, others] = [(); 2].map(|()| KeyedLimiter::new(Quota::per_second(100)).unwrap());
     let heed = Heed::default();
-    let refused = |host: &'static str| {
-        heed.heed_key(&hosts, &host, StatusCode::SERVICE_UNAVAILABLE, &headers(&[]));
+    let refused_by = |hosts: &KeyedLimiter<_>, host: &'static str| {
+        heed.heed_key(hosts, &host, StatusCode::SERVICE_UNAVAILABLE, &headers(&[]));
         hosts.estimate(&host, 1).unwrap()
     };
+    let refused = |host| refused_by(&hosts.clone(), host);
     assert_eq!(refused("a.example"), SECOND);
     sleep(SECOND).await;
     assert_eq!((refused("a.example"), refused("b.example")), (2 * SECOND, SECOND));
+    assert_eq!(refused_by(&others, "a.example"), SECOND, "the key of another limiter");
     heed.heed_key(&hosts, &"b.example", StatusCode::OK, &headers(&[]));
     sleep(2 * SECOND).await;
     assert_eq!((refused("a.example"), refused("b.example")), (4 * SECOND, SECOND));
