@@ -1,0 +1,66 @@
+//! The rules for quotas and caps, which a limiter checks when it is built.
+
+use super::Quota;
+use crate::error::ConfigError;
+
+/// The largest burst. With it, all positions of a limiter stay comparable.
+pub(crate) const MAX_BURST: u64 = 1 << 61;
+
+impl Quota {
+    /// Checks whether a limiter can be built from this quota, such as one that was read from a file.
+    ///
+    /// `Quotas::check` (feature `keyed`) also checks what a keyed limiter needs.
+    ///
+    /// # Errors
+    ///
+    /// Returns the [`ConfigError`] that [`Limiter::new`](crate::Limiter::new) would return.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ConfigError, Quota};
+    /// let quota: Quota = "100/s, burst 0".parse().expect("it is written correctly");
+    /// assert!(matches!(quota.check(), Err(ConfigError::BadBurst { burst: 0, .. })));
+    /// ```
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_at(0)
+    }
+
+    /// Checks every rule for the quota with the index `index` of a limiter. The error does not know its name; see
+    /// [`ConfigError::of_quota`].
+    pub(crate) fn check_at(&self, index: usize) -> Result<(), ConfigError> {
+        let (burst, quota_name) = (self.capacity(), None);
+        if !self.is_manual() {
+            if self.amount == 0 {
+                return Err(ConfigError::ZeroAmount { quota: index, quota_name });
+            }
+            if self.period.is_zero() || u64::try_from(self.period.as_nanos()).is_err() {
+                return Err(ConfigError::BadPeriod { quota: index, quota_name, period: self.period });
+            }
+        }
+        if burst == 0 || burst > MAX_BURST {
+            return Err(ConfigError::BadBurst { quota: index, quota_name, burst, most: MAX_BURST });
+        }
+        if self.is_stepped() && self.amount > burst {
+            return Err(ConfigError::StepAboveBurst { quota: index, quota_name, amount: self.amount, burst });
+        }
+        match self.initial {
+            Some(initial) if initial > burst => {
+                Err(ConfigError::InitialAboveBurst { quota: index, quota_name, initial, burst })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn check_max_cost(max_cost: Option<u64>) -> Result<(), ConfigError> {
+    if max_cost == Some(0) { Err(ConfigError::ZeroMaxCost) } else { Ok(()) }
+}
+
+/// Checks an in-flight cap.
+pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
+    if cap == 0 || cap > MAX_BURST {
+        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Quotas as text: `100/s, burst 20`.
+
+use super::Quota;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The error for text that is not a quota: names the wrong part and what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{part}` is no {expected}; a quota is written like `100/s, burst 20`, `5/10s, stepped` or `manual 50`")]
+pub struct ParseQuotaError {
+    part: String,
+    at: usize,
+    expected: &'static str,
+}
+
+impl ParseQuotaError {
+    /// Returns where in the text the wrong part stands, in bytes: to mark it in a configuration file.
+    pub fn span(&self) -> Range<usize> {
+        self.at..self.at + self.part.len()
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::unlimited() {
+            return f.write_str("unlimited");
+        }
+        if self.is_manual() {
+            write!(f, "manual {}", self.capacity())?;
+        } else {
+            write!(f, "{}/{}", self.amount, Period(self.period))?;
+            if let Some(burst) = self.burst {
+                write!(f, ", burst {burst}")?;
+            }
+        }
+        if let Some(initial) = self.initial {
+            write!(f, ", initial {initial}")?;
+        }
+        if self.is_stepped() {
+            write!(f, ", stepped")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for Quota {
+    type Err = ParseQuotaError;
+
+    /// Parses a rate, then any of `, burst N`, `, initial N`, `, stepped`.
+    ///
+    /// | part | written as |
+    /// |---|---|
+    /// | rate | `AMOUNT/PERIOD`, `AMOUNT per PERIOD`, `manual CAPACITY` or `unlimited` |
+    /// | number of tokens | `1000`, `1_000`, `1k`; the suffixes are `k`, `M` and `G` for 10^3, 10^6 and 10^9 |
+    /// | period | a unit, or a whole number and a unit: `s`, `10s`, `10 seconds` |
+    /// | unit | `ns`, `us`, `ms`, `s`, `min` or `m`, `h`, `d`; also `sec`, `hr` and other usual abbreviations, and the words, singular and plural |
+    ///
+    /// `burst=20` is read like `burst 20`. A quota prints in one form only, such as `1000/s, burst 20, initial 3, stepped`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the part that is wrong, says what it should be, and knows its place in the text.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Quota;
+    /// # fn main() -> Result<(), tollgate::ParseQuotaError> {
+    /// for text in ["1000/s", "1_000/s", "1k/sec", "1k per second"] {
+    ///     assert_eq!(text.parse::<Quota>()?.to_string(), "1000/s");
+    /// }
+    ///
+    /// let error = "100/fortnight".parse::<Quota>().unwrap_err();
+    /// assert!(error.to_string().starts_with("`fortnight` is no period"));
+    /// assert_eq!(error.span(), 4..13);
+    /// # Ok(()) }
+    /// ```
+    fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
+        parse(text, text)
+    }
+}
+
+impl TryFrom<&str> for Quota {
+    type Error = ParseQuotaError;
+
+    /// Parses the same text as [`FromStr`](std::str::FromStr).
+    fn try_from(text: &str) -> Result<Self, ParseQuotaError> {
+        text.parse()
+    }
+}
+
+/// Each unit with all its spellings, the first of which is printed, and its nanoseconds. The largest unit first.
+const UNITS: [(&[&str], u64); 7] = [
+    (&["d", "day", "days"], 86_400_000_000_000),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000_000),
+    (&["min", "m", "mins", "minute", "minutes"], 60_000_000_000),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000_000_000),
+    (&["ms", "msec", "millis", "millisecond", "milliseconds"], 1_000_000),
+    (&["us", "\u{b5}s", "\u{3bc}s", "usec", "micros", "microsecond", "microseconds"], 1_000),
+    (&["ns", "nsec", "nanos", "nanosecond", "nanoseconds"], 1),
+];
+
+const SUFFIXES: [(char, u64); 4] = [('k', 1_000), ('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+
+/// A period, printed in the largest unit that divides it.
+struct Period(Duration);
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let fits = |unit: &&(&[&str], u64)| nanos.is_multiple_of(unit.1 as u128) && nanos > 0;
+        let (names, unit) = UNITS.iter().find(fits).unwrap_or(&(&["ns"], 1));
+        match nanos / *unit as u128 {
+            1 => f.write_str(names[0]),
+            count => write!(f, "{count}{}", names[0]),
+        }
+    }
+}
+
+/// A part of the text that is not what it should be.
+struct Wrong<'t>(&'t str, &'static str);
+
+/// Parses digits, with `_` between them.
+fn digits(part: &str) -> Option<u64> {
+    let is_enclosed = !part.starts_with('_') && !part.ends_with('_');
+    let is_number = is_enclosed && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    if is_number { part.replace('_', "").parse().ok() } else { None }
+}
+
+fn number(part: &str) -> Result<u64, Wrong<'_>> {
+    let part = part.trim();
+    let suffix = SUFFIXES.iter().find_map(|(suffix, times)| Some((part.strip_suffix(*suffix)?, *times)));
+    let (count, times) = suffix.unwrap_or((part, 1));
+    let number = digits(count).and_then(|count| count.checked_mul(times));
+    number.ok_or(Wrong(part, "whole number of tokens such as `1000`, `1_000` or `1k`"))
+}
+
+fn period(part: &str) -> Result<Duration, Wrong<'_>> {
+    let part = part.trim();
+    let end = part.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(part.len());
+    let (count, unit) = part.split_at(end);
+    let count = if count.is_empty() { Some(1) } else { digits(count) };
+    let unit = UNITS.iter().find(|(names, _)| names.contains(&unit.trim()));
+    let nanos = unit.and_then(|(_, nanos)| count?.checked_mul(*nanos));
+    nanos.map(Duration::from_nanos).ok_or(Wrong(part, "period such as `s`, `10s`, `min`, `h`, `d`, `ms`"))
+}
+
+fn rate(part: &str) -> Result<Quota, Wrong<'_>> {
+    if part == "unlimited" {
+        return Ok(Quota::unlimited());
+    }
+    if let Some(capacity) = part.strip_prefix("manual ") {
+        return number(capacity).map(Quota::manual);
+    }
+    let (amount, every) =
+        part.split_once('/').or_else(|| part.split_once(" per ")).ok_or(Wrong(part, "rate such as `100/s`"))?;
+    Ok(Quota::new(number(amount)?, period(every)?))
+}
+
+const TWICE: &str = "further part: it is given already, remove one of the two";
+const MANUAL_BURST: &str = "part of a manual quota: its burst is the capacity, as in `manual 50`";
+
+fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
+    match part.split_once('=').or_else(|| part.split_once(' ')).map(|(name, value)| (name.trim_end(), value)) {
+        Some(("burst", _)) if quota.is_manual() => Err(Wrong(part, MANUAL_BURST)),
+        Some(("burst", _)) if quota.burst.is_some() => Err(Wrong(part, TWICE)),
+        Some(("initial", _)) if quota.initial.is_some() => Err(Wrong(part, TWICE)),
+        None if part == "stepped" && quota.is_stepped() => Err(Wrong(part, TWICE)),
+        Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
+        Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
+        None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),
+        _ => Err(Wrong(part, "`burst N`, `initial N` or `stepped`")),
+    }
+}
+
+/// Parses a quota that is a part of `text`, in which errors have their place.
+pub(crate) fn parse(quota: &str, text: &str) -> Result<Quota, ParseQuotaError> {
+    let mut parts = quota.split(',').map(str::trim);
+    let first = rate(parts.next().unwrap_or_default());
+    let quota = parts.fold(first, |quota, part| change(quota?, part));
+    quota.map_err(|Wrong(part, expected)| {
+        // Each part is a slice of the text.
+        let at = part.as_ptr().addr() - text.as_ptr().addr();
+        ParseQuotaError { part: part.to_owned(), at, expected }
+    })
+}
