@@ -53,6 +53,5 @@ mod state;
 #[cfg(feature = "stream")]
 mod stream;
 mod threads;
-mod token_budgets;
 #[cfg(feature = "tracing")]
 mod tracing;

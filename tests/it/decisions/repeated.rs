@@ -3,6 +3,7 @@
 use super::*;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use tollgate::{Clock, ConsumeOwned};
@@ -66,57 +67,37 @@ fn a_denial_is_repeated_until_the_next_token_with_the_remaining_wait() {
     assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::Quota(0), 1, Some(MILLI)));
 }
 
-/// A clock that runs a closure while it is read.
-#[derive(Clone, Default)]
-struct Meddled {
-    nanos: Arc<Mutex<u64>>,
-    acts: Arc<Mutex<Vec<Act>>>,
-}
-
 type Act = Box<dyn FnOnce() + Send>;
-
-impl std::fmt::Debug for Meddled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meddled")
-    }
-}
-
-impl Clock for Meddled {
-    fn now(&self) -> Duration {
-        let act = self.acts.lock().unwrap().pop();
-        if let Some(act) = act {
-            act();
-        }
-        Duration::from_nanos(*self.nanos.lock().unwrap())
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
 
 /// The denial uses a clock reading that is older than a claim on the fast path, and a waiter entered in between. The
 /// denial is correct at that moment, and must not be repeated a moment later.
 #[test]
 fn a_denial_that_misses_a_claim_is_not_repeated() {
-    let nanos = Duration::from_nanos;
     let ask_twice = |tick: bool| {
-        let clock = Meddled::default();
-        let stepped = Quota::new(46, nanos(1_000)).stepped().burst(50).initial(4);
-        let builder = Limiter::builder().quota(Quota::new(1, nanos(100)).burst(5)).quota(stepped).stride(3);
-        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let (nanos, shows) = shown(ClockFn::manual);
+        // The clock runs one of these each time while it is read.
+        let acts: Arc<Mutex<Vec<Act>>> = Arc::default();
+        let runs = Arc::clone(&acts);
+        let clock = ClockFn::manual(move || {
+            let act = runs.lock().unwrap().pop();
+            act.into_iter().for_each(|act| act());
+            shows.now()
+        });
+        let stepped = Quota::new(46, 1_000 * NANO).stepped().burst(50).initial(4);
+        let builder = Limiter::builder().quota(Quota::new(1, 100 * NANO).burst(5)).quota(stepped).stride(3);
+        let limiter = builder.clock(clock).build().unwrap();
         limiter.tick();
         let kept: Arc<Mutex<Vec<Claim>>> = Arc::default();
         let (waiter, claimer) = (limiter.clone(), limiter.clone());
-        let (acts, keep) = (clock.acts.clone(), kept.clone());
-        clock.acts.lock().unwrap().push(Box::new(move || {
-            acts.lock().unwrap().push(Box::new(move || drop(claimer.try_acquire(1).unwrap())));
+        let (more, keep) = (acts.clone(), kept.clone());
+        acts.lock().unwrap().push(Box::new(move || {
+            more.lock().unwrap().push(Box::new(move || drop(claimer.try_acquire(1).unwrap())));
             let mut claim = Box::pin(waiter.consume_owned(4));
             assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             keep.lock().unwrap().push(claim);
         }));
         let first = limiter.try_acquire(5).map(drop);
-        *clock.nanos.lock().unwrap() = 200;
+        nanos.store(200, Relaxed);
         if tick {
             limiter.tick();
         }

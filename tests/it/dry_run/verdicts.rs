@@ -9,14 +9,17 @@ use tollgate::{Grant, ManualClock};
 use super::{Call, LONGEST, Made, Step, Trace, agree, leave, poll_all, trace, verdict_of};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
-use crate::oracle::{Id, Int};
+use crate::oracle::{Id, Int, Oracle};
 
-/// Runs the trace on a limiter in dry run and on the oracle. Returns how many calls would have waited.
-fn compare(trace: &Trace) -> usize {
+/// Runs the trace on the oracle and on a limiter, of which all quotas are in dry run, or the first. Returns how many calls
+/// would have waited, when each call was made, and the wait that its grant told.
+fn compare(trace: &Trace, are_all_dry: bool) -> (usize, Oracle, HashMap<Id, (Int, Int)>) {
     let clock = ManualClock::new();
-    let limiter = trace.builder(&clock).dry_run().build().expect("valid");
+    let builder = trace.builder(&clock);
+    let builder = if are_all_dry { builder.dry_run() } else { builder.dry_run_quota(0) };
+    let limiter = builder.build().expect("valid");
     let mut oracle = trace.oracle();
-    let (mut now, mut waits) = (0, 0);
+    let (mut now, mut waits, mut told) = (0, 0, HashMap::new());
     let mut grants: Vec<(Id, Grant<'_>)> = Vec::new();
     let mut waiting = Vec::new();
     for (id, step) in trace.steps.iter().enumerate() {
@@ -31,10 +34,13 @@ fn compare(trace: &Trace) -> usize {
                 match call.make(&limiter) {
                     Made::Granted(grant) => {
                         assert!(agree(verdict_of(&grant), verdict), "{id} {call:?}: {grant:?}, {verdict:?}");
+                        if let Some(wait) = grant.would_have_waited() {
+                            told.insert(id, (now, wait.as_nanos() as Int));
+                        }
                         grants.push((id, grant));
                     }
                     // Only a pause holds back a call, and `max_waiting` what it holds back.
-                    made if limiter.snapshot().paused_for.is_none() => panic!("{id}: {made:?}"),
+                    made if are_all_dry && limiter.snapshot().paused_for.is_none() => panic!("{id}: {made:?}"),
                     Made::Refused(_) => {}
                     Made::TimedOut => leave(&mut oracle, now, id, verdict),
                     Made::Waits(claim) => waiting.push((id, verdict, claim)),
@@ -75,6 +81,9 @@ fn compare(trace: &Trace) -> usize {
         }
         limiter.tick();
         grants.extend(poll_all(&mut waiting, &mut oracle, now));
+        if !are_all_dry {
+            continue;
+        }
         let seen = limiter.snapshot();
         oracle.advance(now);
         let levels: Vec<Int> = seen.quotas.iter().map(|quota| quota.level.into()).collect();
@@ -87,36 +96,18 @@ fn compare(trace: &Trace) -> usize {
         assert_eq!(Int::from(limiter.available()), oracle.available(), "{id} {step:?}");
         assert_eq!(Int::from(limiter.deficiency()), oracle.deficiency(), "{id} {step:?}");
     }
-    waits
+    oracle.advance(now + (1 << 65));
+    (waits, oracle, told)
 }
 
 /// If nothing changes the queue, the verdict is the wait that the oracle's caller had in the end.
 fn compare_with_waits(trace: &Trace) {
-    let clock = ManualClock::new();
-    let limiter = trace.builder(&clock).dry_run().build().expect("valid");
-    let (mut oracle, mut now, mut verdicts) = (trace.oracle(), 0, HashMap::new());
-    for (id, step) in trace.steps.iter().enumerate() {
-        match *step {
-            Step::Pass(span) => {
-                now += span;
-                clock.advance(nanoseconds(span));
-            }
-            Step::Call(call) => {
-                let _ = call.ask(&mut oracle, now, id);
-                let Made::Granted(grant) = call.make(&limiter) else { panic!("{id} did not pass") };
-                if let Some(wait) = grant.would_have_waited() {
-                    verdicts.insert(id, (now, wait.as_nanos() as Int));
-                }
-            }
-            _ => unreachable!("only arrivals"),
-        }
-    }
-    oracle.advance(now + (1 << 65));
+    let (_, oracle, mut told) = compare(trace, true);
     for granted in oracle.log() {
-        let (arrived, wait) = verdicts.remove(&granted.id).unwrap_or_else(|| panic!("{granted:?}: refused"));
+        let (arrived, wait) = told.remove(&granted.id).unwrap_or_else(|| panic!("{granted:?}: refused"));
         assert_eq!((granted.at - arrived).min(LONGEST), wait, "{granted:?}");
     }
-    assert!(verdicts.is_empty(), "never granted: {verdicts:?}");
+    assert!(told.is_empty(), "never granted: {told:?}");
 }
 
 proptest! {
@@ -124,7 +115,12 @@ proptest! {
 
     #[test]
     fn each_verdict_is_the_answer_of_the_oracle(trace in trace(true)) {
-        compare(&trace);
+        compare(&trace, true);
+    }
+
+    #[test]
+    fn beside_enforced_quotas_too(trace in trace(false)) {
+        compare(&trace, false);
     }
 
     #[test]
@@ -138,7 +134,7 @@ proptest! {
 fn the_traces_have_waits() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let traces = (0..200).map(|_| trace(true).new_tree(&mut runner).expect("a trace").current());
-    let waits: usize = traces.map(|trace| compare(&trace)).sum();
+    let waits: usize = traces.map(|trace| compare(&trace, true).0).sum();
     assert!(waits > 500, "{waits}");
 }
 

@@ -5,7 +5,7 @@ use std::task::Poll;
 use proptest::prelude::*;
 use tollgate::{Bound, Grant, Limiter, ManualClock, TryAcquireError};
 
-use super::{Call, Made, Step, Trace, leave, poll_all, trace, verdict_of};
+use super::{Call, Made, Step, Trace, trace};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::config;
 
@@ -137,46 +137,11 @@ fn compare(trace: &Trace, dry: u8) {
     }
 }
 
-/// Without cancellations, the verdicts beside enforced quotas are those of the oracle, which enforces all of them.
-fn compare_verdicts(trace: &Trace) {
-    let clock = ManualClock::new();
-    let limiter = trace.builder(&clock).dry_run_quota(0).build().expect("valid");
-    let (mut oracle, mut now) = (trace.oracle(), 0);
-    let mut waiting = Vec::new();
-    for (id, step) in trace.steps.iter().enumerate() {
-        match *step {
-            Step::Pass(span) => {
-                now += span;
-                clock.advance(nanoseconds(span));
-            }
-            Step::Call(call) => {
-                let verdict = call.ask(&mut oracle, now, id);
-                match call.make(&limiter) {
-                    Made::Granted(grant) => {
-                        assert!(super::agree(verdict_of(&grant), verdict), "{id}: {grant:?}, {verdict:?}")
-                    }
-                    Made::Waits(claim) => waiting.push((id, verdict, claim)),
-                    Made::TimedOut => leave(&mut oracle, now, id, verdict),
-                    Made::Refused(_) => {}
-                }
-            }
-            _ => unreachable!("only arrivals"),
-        }
-        limiter.tick();
-        poll_all(&mut waiting, &mut oracle, now);
-    }
-}
-
 proptest! {
     #![proptest_config(config(2_000))]
 
     #[test]
     fn enforced_quotas_do_what_they_do_alone(trace in trace(true), dry in any::<u8>()) {
         compare(&trace, dry);
-    }
-
-    #[test]
-    fn verdicts_beside_enforced_quotas_are_those_of_the_oracle(trace in trace(false)) {
-        compare_verdicts(&trace);
     }
 }

@@ -1,18 +1,14 @@
 //! Real time: what the fine timer improves, what it keeps, and what it leaves behind.
 
 use super::*;
-use std::pin::Pin;
+use crate::fixture::{ClockFn, shown, workers};
+use crate::paused_time::replenisher::Counted;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Instant;
-use tokio::runtime::{self, Runtime};
+use tokio::runtime;
 use tokio::time::sleep;
-use tollgate::{Clock, Replenisher};
-
-fn workers(count: usize) -> Runtime {
-    runtime::Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
-}
+use tollgate::Clock;
 
 #[test]
 fn the_rate_and_the_order_are_kept_by_two_workers() {
@@ -54,18 +50,6 @@ fn the_rate_and_the_order_are_kept_by_two_workers() {
     });
 }
 
-/// Counts how often the replenisher is woken.
-struct Counted(Pin<Box<Replenisher>>, Arc<AtomicU64>);
-
-impl Future for Counted {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.1.fetch_add(1, SeqCst);
-        self.0.as_mut().poll(cx)
-    }
-}
-
 #[tokio::test]
 async fn without_waiters_the_fine_timer_wakes_nothing() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
@@ -80,30 +64,21 @@ async fn without_waiters_the_fine_timer_wakes_nothing() {
     assert!(looks.load(SeqCst) - before <= 2);
 }
 
-/// A clock that stands just before the instant at which the front is due.
-#[derive(Clone, Debug, Default)]
-struct Standing(Arc<AtomicU64>);
-
-impl Clock for Standing {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.0.load(SeqCst))
-    }
-}
-
 #[tokio::test]
 async fn a_clock_that_stands_still_is_not_read_in_a_busy_loop() {
-    let clock = Standing::default();
+    // It stands just before the instant at which the front is due.
+    let (nanos, clock) = shown(ClockFn::moving);
     let quota = Quota::per_second(1_000).burst(1).initial(0);
-    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).clock(clock).build().unwrap();
     let looks = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&looks)));
     let start = Instant::now();
     let waiting = tokio::spawn(limiter.clone().consume_owned(1));
-    clock.0.store(999_999, SeqCst);
+    nanos.store(999_999, SeqCst);
     sleep(Duration::from_millis(20)).await;
     let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 400 + 5);
     assert!(looks <= most, "{looks} readings, expected at most {most}");
-    clock.0.store(1_000_000, SeqCst);
+    nanos.store(1_000_000, SeqCst);
     let _grant = waiting.await.unwrap().unwrap();
 }
 
@@ -121,27 +96,21 @@ fn a_runtime_without_io_uses_the_coarse_timer() {
     });
 }
 
-/// Counts its readings.
-#[derive(Clone, Debug)]
-struct Watched(Arc<AtomicU64>, Instant);
-
-impl Clock for Watched {
-    fn now(&self) -> Duration {
-        self.0.fetch_add(1, SeqCst);
-        self.1.elapsed()
-    }
-}
-
 #[tokio::test]
 async fn a_thread_that_waits_for_the_fine_timer_sleeps() {
-    let clock = Watched(Arc::default(), Instant::now());
+    let (readings, start) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let counted = Arc::clone(&readings);
+    let clock = ClockFn::moving(move || {
+        counted.fetch_add(1, SeqCst);
+        start.elapsed()
+    });
     let quota = Quota::per_second(10).burst(1).initial(0);
-    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).clock(clock).build().unwrap();
     for _ in 0..3 {
         drop(limiter.consume(1).await.unwrap());
     }
     // Polling for 20 ms of each wait would take some hundred thousand readings.
-    assert!(clock.0.load(SeqCst) < 1_000, "{clock:?}");
+    assert!(readings.load(SeqCst) < 1_000, "{readings:?}");
 }
 
 #[cfg(target_os = "linux")]

@@ -13,5 +13,5 @@ mod recorder;
 mod store;
 mod waits;
 
-pub(crate) use recorder::TestRecorder;
-use recorder::{Values, scrape};
+use recorder::Values;
+pub(crate) use recorder::{TestRecorder, scrape};

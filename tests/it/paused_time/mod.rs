@@ -3,7 +3,7 @@
 
 mod instants;
 mod leaping;
-mod replenisher;
+pub(crate) mod replenisher;
 mod two_runtimes;
 
 use std::time::Duration;

@@ -135,7 +135,7 @@ async fn thousands_of_limiters_have_a_task_each_where_claims_wait() {
 }
 
 /// Counts how often the replenisher is woken.
-struct Counted(Pin<Box<Replenisher>>, Arc<AtomicU64>);
+pub(crate) struct Counted(pub(crate) Pin<Box<Replenisher>>, pub(crate) Arc<AtomicU64>);
 
 impl Future for Counted {
     type Output = ();

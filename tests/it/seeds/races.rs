@@ -1,5 +1,5 @@
-//! The tests of the documents with many threads. The races are models in `tests/loom`; `threads::storm` and
-//! `threads::many_callers` account for every token of more kinds of calls.
+//! The tests of the documents with many threads. The races are models in `tests/loom`; `threads::storm` accounts for every
+//! token of more kinds of calls.
 
 use super::MOST;
 use super::seastar::{bucket, capped};

@@ -1,12 +1,13 @@
 //! The state of a keyed limiter.
 
 use super::{SECOND, begin, through};
+use crate::fixture::ClockFn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio_test::task::spawn;
 use tollgate::state::KeyedState;
-use tollgate::{Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
+use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
 const KEYS: u64 = 6;
 
@@ -177,29 +178,16 @@ fn more_keys_than_the_bound_are_restored_and_new_ones_refused() {
     assert!(restored.keyed.try_acquire(&10, 1).is_ok());
 }
 
-/// A clock that advances with each reading.
-#[derive(Clone, Debug, Default)]
-struct Ticking(Arc<[AtomicU64; 2]>);
-
-impl Clock for Ticking {
-    fn now(&self) -> Duration {
-        let [nanos, step] = &*self.0;
-        Duration::from_nanos(nanos.fetch_add(step.load(Relaxed), Relaxed))
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
 #[test]
 fn what_time_refills_while_shards_are_saved_is_refilled_once() {
     let quotas: Quotas = [Quota::per_second(10).burst(1_000), Quota::new(40, SECOND).burst(900).stepped()].into();
     let build = || KeyedLimiter::builder().quotas(quotas.clone());
-    let (clock, tick) = (Ticking::default(), 10_000_000);
-    let [nanos, step] = &*clock.0;
-    nanos.store(1_000 * 1_000_000_000, Relaxed);
-    let keyed = build().clock(clock.clone()).build().unwrap();
+    // The clock advances by `step` with each reading.
+    let (nanos, step, tick) =
+        (Arc::new(AtomicU64::new(1_000 * 1_000_000_000)), Arc::new(AtomicU64::new(0)), 10_000_000);
+    let (shown, by) = (Arc::clone(&nanos), Arc::clone(&step));
+    let clock = ClockFn::manual(move || Duration::from_nanos(shown.fetch_add(by.load(Relaxed), Relaxed)));
+    let keyed = build().clock(clock).build().unwrap();
     (0..2_000_u64).for_each(|key| drop(keyed.try_acquire(&key, 700).unwrap()));
     let begun = nanos.load(Relaxed);
     step.store(tick, Relaxed);

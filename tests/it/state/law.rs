@@ -1,6 +1,6 @@
 //! The rate law over saving and restoring, however often and by whatever clock.
 
-use super::{SECOND, begin, through};
+use super::{begin, through};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tollgate::state::{KeyedState, LimiterState};
@@ -122,25 +122,6 @@ fn it_holds_over_any_number_of_restarts_and_when_the_wall_clock_is_set_back() {
     }
 }
 
-#[test]
-fn it_holds_for_each_of_two_limiters_restored_from_one_state() {
-    for (index, quota) in quotas().into_iter().enumerate() {
-        for seed in 0..200 {
-            let mut random = fastrand::Rng::with_seed(10_000 * index as u64 + seed);
-            let mut process = Process::new(quota, seed % 2 == 0);
-            process.run(&mut random);
-            let (state, saved_at, grants) = (process.save(), process.now, process.grants.len());
-            for _ in 0..2 {
-                process.now = saved_at + random.u64(..quota.period().as_nanos() as u64 * 3);
-                process.grants.truncate(grants);
-                process.start(Some(&state));
-                process.run(&mut random);
-                assert_law(quota, &process.grants);
-            }
-        }
-    }
-}
-
 /// A value near a bound, or any.
 fn number(random: &mut fastrand::Rng, bounds: &[i128]) -> i128 {
     let near = bounds[random.usize(..bounds.len())] + random.i128(-2..=2);
@@ -194,25 +175,4 @@ fn it_holds_for_states_that_were_changed() {
         }
     }
     assert!(refused > 1_000 && restored > 1_000, "{refused} refused, {restored} restored");
-}
-
-#[test]
-fn a_restart_once_a_second_does_not_raise_the_limit() {
-    let quota = Quota::per_second(10);
-    for by_key in [false, true] {
-        let mut process = Process::new(quota, by_key);
-        let mut granted = 0;
-        for _ in 0..20 {
-            while match &process.limiter {
-                Ok(limiter) => limiter.try_acquire(1).is_ok(),
-                Err(keyed) => keyed.try_acquire(&1, 1).is_ok(),
-            } {
-                granted += 1;
-            }
-            let state = process.save();
-            process.now += SECOND.as_nanos() as u64;
-            process.start(Some(&state));
-        }
-        assert_eq!(granted, 10 + 19 * 10);
-    }
 }

@@ -97,26 +97,6 @@ fn a_restored_limiter_is_the_limiter_that_kept_running() {
 }
 
 #[test]
-fn a_wrong_wall_clock_gives_nothing() {
-    let mut fixture = Fixture::new(builder(&[Quota::per_second(10)]), begin());
-    let _ = fixture.limiter.try_acquire(10).unwrap();
-    fixture.advance(SECOND / 5);
-    let state = fixture.save();
-    assert_eq!(state.saved_at(), Some(fixture.wall_clock));
-    for (wall_clock, tokens) in [
-        (fixture.wall_clock - SECOND, 2),
-        (SystemTime::UNIX_EPOCH, 2),
-        (fixture.wall_clock + 400 * 86_400 * SECOND, 2),
-        (fixture.wall_clock, 2),
-        (fixture.wall_clock + SECOND / 2, 7),
-        (fixture.wall_clock + 100 * SECOND, 10),
-    ] {
-        let restored = builder(&[Quota::per_second(10)]).restore(state.clone(), wall_clock);
-        assert_eq!(restored.clock(ManualClock::new()).build().unwrap().available(), tokens);
-    }
-}
-
-#[test]
 fn waiters_are_not_saved_and_what_was_saved_up_for_them_is_gone() {
     let quotas = [Quota::per_second(10).burst(10)];
     let mut fixture = Fixture::new(builder(&quotas), begin());

@@ -144,20 +144,6 @@ async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() 
     assert!(since.elapsed() <= 2 * MILLI, "{:?}", since.elapsed());
 }
 
-#[test]
-fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
-    let (limiter, clock) = brittle();
-    let _held = limiter.try_acquire(4).unwrap();
-    let mut plain = spawn(limiter.consume(1));
-    let mut with_deadline = spawn(limiter.consume(1).within(MILLI * 10));
-    assert!(plain.poll().is_pending() && with_deadline.poll().is_pending());
-    clock.breaks(|| plain.poll().is_pending());
-    clock.breaks(|| with_deadline.poll().is_pending());
-    assert_eq!(limiter.snapshot().waiting_tasks, 2);
-    limiter.set_max_in_flight(6).unwrap();
-    assert!(plain.poll().is_ready() && with_deadline.poll().is_pending());
-}
-
 /// A waiter that cannot leave its queues aborts the process. Where one joint claim gives way to another, the other's queues
 /// are served too, on the same clock.
 #[test]

@@ -4,7 +4,6 @@
 //! must come.
 
 mod clocks;
-mod many_callers;
 #[cfg(feature = "keyed")]
 mod panics;
 mod storm;
@@ -12,7 +11,6 @@ mod wakers;
 
 use crate::fixture::to_its_end;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 

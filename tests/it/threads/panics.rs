@@ -187,41 +187,27 @@ fn granted<'a, T, E>(future: impl Future<Output = Result<T, E>> + 'a) -> Answer<
 
 const LONG: Duration = Duration::from_secs(100);
 
-const OPERATIONS: [Operation; 13] = [
-    Operation { name: "consume", takes: [2, 0, 0, 0], make: |it, _| granted(it.one.consume(2)) },
-    Operation { name: "consume within", takes: [2, 0, 0, 0], make: |it, _| granted(it.one.consume(2).within(LONG)) },
-    Operation { name: "consume_owned", takes: [2, 0, 0, 0], make: |it, _| granted(it.one.clone().consume_owned(2)) },
-    Operation { name: "join", takes: [1, 2, 0, 0], make: |it, _| granted(join([(&it.one, 1), (&it.two, 2)])) },
-    Operation {
-        name: "join within",
-        takes: [2, 2, 0, 0],
-        make: |it, _| granted(join([(&it.two, 2), (&it.one, 2)]).within(LONG)),
-    },
-    Operation { name: "reserve", takes: [2, 2, 0, 0], make: |it, _| granted(reserve([(&it.two, 2), (&it.one, 2)])) },
-    Operation { name: "keyed", takes: [0, 0, 2, 0], make: |it, _| granted(it.keyed.consume(&KEY, 2)) },
-    Operation {
-        name: "keyed within",
-        takes: [0, 0, 2, 0],
-        make: |it, _| granted(it.keyed.consume(&KEY, 2).within(LONG)),
-    },
-    Operation {
-        name: "keyed owned",
-        takes: [0, 0, 2, 0],
-        make: |it, _| granted(it.keyed.clone().consume_owned(KEY, 2)),
-    },
-    Operation { name: "child", takes: [2, 0, 0, 2], make: |it, _| granted(it.child.consume(&KEY, 2)) },
-    Operation {
-        name: "child within",
-        takes: [2, 0, 0, 2],
-        make: |it, _| granted(it.child.consume(&KEY, 2).within(LONG)),
-    },
-    Operation {
-        name: "child owned",
-        takes: [2, 0, 0, 2],
-        make: |it, _| granted(it.child.clone().consume_owned(KEY, 2)),
-    },
-    Operation { name: "grow_within", takes: [2, 0, 0, 0], make: |_, grant| granted(grant.grow_within(2)) },
-];
+macro_rules! operations {
+    ($($name:literal $takes:tt: |$fixture:pat_param, $grant:pat_param| $claim:expr;)*) => {
+        [$(Operation { name: $name, takes: $takes, make: |$fixture, $grant| granted($claim) }),*]
+    };
+}
+
+const OPERATIONS: [Operation; 13] = operations! {
+    "consume" [2, 0, 0, 0]: |it, _| it.one.consume(2);
+    "consume within" [2, 0, 0, 0]: |it, _| it.one.consume(2).within(LONG);
+    "consume_owned" [2, 0, 0, 0]: |it, _| it.one.clone().consume_owned(2);
+    "join" [1, 2, 0, 0]: |it, _| join([(&it.one, 1), (&it.two, 2)]);
+    "join within" [2, 2, 0, 0]: |it, _| join([(&it.two, 2), (&it.one, 2)]).within(LONG);
+    "reserve" [2, 2, 0, 0]: |it, _| reserve([(&it.two, 2), (&it.one, 2)]);
+    "keyed" [0, 0, 2, 0]: |it, _| it.keyed.consume(&KEY, 2);
+    "keyed within" [0, 0, 2, 0]: |it, _| it.keyed.consume(&KEY, 2).within(LONG);
+    "keyed owned" [0, 0, 2, 0]: |it, _| it.keyed.clone().consume_owned(KEY, 2);
+    "child" [2, 0, 0, 2]: |it, _| it.child.consume(&KEY, 2);
+    "child within" [2, 0, 0, 2]: |it, _| it.child.consume(&KEY, 2).within(LONG);
+    "child owned" [2, 0, 0, 2]: |it, _| it.child.clone().consume_owned(KEY, 2);
+    "grow_within" [2, 0, 0, 0]: |_, grant| grant.grow_within(2);
+};
 
 /// The call into which the panic is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]

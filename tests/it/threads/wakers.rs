@@ -3,7 +3,7 @@
 use super::*;
 use crate::fixture::{self, MILLI, Waiting, one_per_milli, pending};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use tokio_test::task::spawn;
@@ -59,30 +59,21 @@ fn is_served(claim: &mut Waiting<'_>) -> bool {
     claim.is_woken() && matches!(claim.poll(), Poll::Ready(Ok(_)))
 }
 
-/// A waker that panics in one way, while it is armed.
-struct Mine {
-    armed: Arc<AtomicBool>,
-    waker: std::mem::ManuallyDrop<Waker>,
-}
+/// A waker that panics in one way. It is not dropped here: only the limiter's clones are dropped.
+struct Mine(std::mem::ManuallyDrop<Waker>);
 
 impl Mine {
     fn that_panics_when(at: When) -> Self {
-        let armed = Arc::new(AtomicBool::new(true));
-        let waker = waker({
-            let armed = Arc::clone(&armed);
-            move |when| {
-                if when == at && armed.load(SeqCst) {
-                    // Not `panic!`: the panic is intended, and its message would only clutter the output.
-                    resume_unwind(Box::new("a broken waker"));
-                }
+        Self(std::mem::ManuallyDrop::new(waker(move |when| {
+            if when == at {
+                // Not `panic!`: the panic is intended, and its message would only clutter the output.
+                resume_unwind(Box::new("a broken waker"));
             }
-        });
-        // This clone is not dropped here: only the limiter's clones are dropped.
-        Self { armed, waker: std::mem::ManuallyDrop::new(waker) }
+        })))
     }
 
     fn poll<F: Future>(&self, future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-        future.as_mut().poll(&mut Context::from_waker(&self.waker))
+        future.as_mut().poll(&mut Context::from_waker(&self.0))
     }
 }
 
@@ -126,46 +117,6 @@ fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
     clock.advance(MILLI * 3);
     assert!(!panics(|| limiter.tick()), "the caller that served the queue gets no panic");
     assert!(sane.iter_mut().all(is_served));
-}
-
-#[test]
-fn a_waker_that_panics_when_cloned_leaves_the_queue_unchanged() {
-    let (limiter, clock) = empty();
-    let mine = Mine::that_panics_when(When::Cloned);
-    let mut claim = Box::pin(limiter.consume(1));
-    let before = limiter.snapshot();
-    assert!(panics(|| mine.poll(&mut claim)));
-    assert_eq!(limiter.snapshot(), before, "the claim did not enter");
-    mine.armed.store(false, SeqCst);
-    assert!(mine.poll(&mut claim).is_pending());
-    let mut behind = enter(&limiter);
-    mine.armed.store(true, SeqCst);
-    assert!(panics(|| mine.poll(&mut claim)));
-    assert_eq!(limiter.snapshot().waiting_tasks, 2, "the claim waits, with its old waker");
-    clock.advance(MILLI * 2);
-    limiter.tick();
-    mine.armed.store(false, SeqCst);
-    assert!(is_served(&mut behind) && mine.poll(&mut claim).is_ready());
-}
-
-#[test]
-fn a_waker_that_panics_when_dropped_breaks_its_own_task_only() {
-    let (limiter, clock) = empty();
-    let mine = Mine::that_panics_when(When::Dropped);
-    let mut replaced = Box::pin(limiter.consume(1));
-    let mut dropped = Box::pin(limiter.consume(1));
-    assert!(mine.poll(&mut replaced).is_pending() && mine.poll(&mut dropped).is_pending());
-    let mut behind = enter(&limiter);
-    let mut other = spawn(());
-    // Whether the panic is passed on is not specified; the remaining state is.
-    let _ =
-        panics(|| assert!(other.enter(|cx, _| replaced.as_mut().poll(cx).is_pending()), "the old waker is dropped"));
-    let _ = panics(|| drop(dropped));
-    assert_eq!(limiter.snapshot().waiting_tasks, 2);
-    clock.advance(MILLI * 2);
-    limiter.tick();
-    assert!(other.is_woken(), "the new waker is stored");
-    assert!(is_served(&mut behind) && replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
 }
 
 #[test]
@@ -278,6 +229,26 @@ fn a_waker_may_drop_the_futures_of_its_own_queue() {
         assert!(waiters.iter().all(|slot| slot.lock().unwrap().is_none()));
         assert!(is_served(&mut last));
         assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (0, 0));
+    });
+}
+
+/// The waker grants the claim of the blocked thread that calls it, and then parks that thread: its `unpark` is used up.
+#[test]
+fn a_waker_that_parks_a_blocked_thread_loses_no_wake_up() {
+    to_its_end(|| {
+        let (limiter, clock) = empty();
+        let (again, later) = (limiter.clone(), clock.clone());
+        let parks = waker(move |when| {
+            if when == When::Woken {
+                later.advance(MILLI);
+                again.tick();
+                thread::park();
+            }
+        });
+        let mut first = Box::pin(limiter.consume(1));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&parks)).is_pending());
+        clock.advance(MILLI);
+        let _grant = limiter.blocking_consume(1).unwrap();
     });
 }
 

@@ -1,13 +1,10 @@
-//! The layer in clients, and under tonic: hyper, reqwest, gRPC.
+//! The layer in clients, and under tonic: reqwest, gRPC.
 
 use super::*;
 
-use axum::body::Bytes;
 use axum::{Router, routing::get};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tollgate_tower::LimitLayer;
 use tonic::Code;
@@ -27,21 +24,6 @@ async fn hello() -> String {
     let app = Router::new().route("/", get(async || "hello"));
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     format!("http://{address}/")
-}
-
-#[tokio::test]
-async fn hyper_s_client_is_limited_to_the_end_of_the_body() {
-    let (limiter, url) = (three(), hello().await);
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let mut client = ServiceBuilder::new().layer(LimitLayer::new(&limiter).refuse()).service(client);
-    let request = || Request::get(&url).body(Empty::new()).unwrap();
-    for left in [2, 1, 0] {
-        let response = client.ready().await.unwrap().call(request()).await.unwrap();
-        assert_eq!(limiter.snapshot().in_flight, Some(1));
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
-        assert_eq!((limiter.snapshot().in_flight, limiter.available()), (Some(0), left.min(1)));
-    }
-    assert!(client.ready().await.unwrap().call(request()).await.is_err());
 }
 
 #[tokio::test]
