@@ -1,19 +1,19 @@
-//! One line for each type: is it `Send`, `Sync`, `Unpin`? And is there a line for each public type of a crate?
+//! A place for each type: is it `Send`, `Sync`, `Unpin`? And is there a place for each public type of a crate?
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// Asks the compiler whether a type has a trait.
+/// Asks the compiler whether types have these traits.
 macro_rules! assert_traits {
-    ($($type:ty: $send:ident $sync:ident $unpin:ident;)*) => {
+    ($($send:ident $sync:ident $unpin:ident: $($type:ty),+;)*) => {
         #[test]
         fn every_public_type_has_the_listed_traits() {
-            $(
+            $($(
                 assert_traits!(@ $type, Send, $send);
                 assert_traits!(@ $type, Sync, $sync);
                 assert_traits!(@ $type, Unpin, $unpin);
-            )*
+            )+)*
         }
     };
     (@ $type:ty, $trait:ident, yes) => {{

@@ -1,4 +1,4 @@
-//! One line for each public type and future: is it `Send`, `Sync`, `Unpin`? A change here is a change of the contract.
+//! A place for each public type and future: is it `Send`, `Sync`, `Unpin`? A change here is a change of the contract.
 
 use crate::assert_traits::assert_traits;
 use tollgate::{Limiter, OwnedGrant};
@@ -19,18 +19,11 @@ fn traits_are_implemented() {
 
 #[rustfmt::skip]
 assert_traits! {
-    //                                                   Send Sync Unpin
-    LimitLayer:                                          yes yes yes;
-    Limit<u8>:                                           yes yes yes;
-    HeldBody<u8, OwnedGrant>:                            yes yes yes;
-    Admission:                                           yes yes no;
-    MaxWait:                                             yes yes yes;
-    ToBody:                                              yes yes yes;
-    AsBoxError:                                          yes yes yes;
-    AsGrpc:                                              yes yes yes;
-    AsResponse<u8>:                                      yes yes yes;
-    LimitFuture<(), Service, Limiter, ToHead, AsError>:  yes no no;
-    LimitError<u8>:                                      yes yes yes;
+    // Send Sync Unpin
+    yes yes yes: LimitLayer, Limit<u8>, HeldBody<u8, OwnedGrant>, MaxWait, ToBody, AsBoxError, AsGrpc, AsResponse<u8>,
+        LimitError<u8>;
+    yes yes no: Admission;
+    yes no no: LimitFuture<(), Service, Limiter, ToHead, AsError>;
 }
 
 #[cfg(all(feature = "http", feature = "axum"))]
@@ -62,40 +55,13 @@ mod http {
 
     #[rustfmt::skip]
     assert_traits! {
-        //                                        Send Sync Unpin
-        HttpLimitLayer:                            yes yes yes;
-        HttpLimit<u8>:                             yes yes yes;
-        LimitBody<u8>:                             yes yes yes;
-        AsHttp<Limiter>:                           yes yes yes;
-        HeedLayer:                                 yes yes yes;
-        Heed:                                      yes yes yes;
-        Heeded<u8>:                                yes yes yes;
-        HeedFuture<u8>:                            yes yes yes;
-        HeedKey<String, RandomState>:              yes yes yes;
-        Advice:                                    yes yes yes;
-        Format:                                    yes yes yes;
-        RateLimits:                                yes yes yes;
-        QuotaPolicy:                               yes yes yes;
-        ServiceLimit:                              yes yes yes;
-        ResourceLimit:                             yes yes yes;
-        ResourceLimits:                            yes yes yes;
-        Terms:                                     yes yes yes;
-        Unit:                                      yes yes yes;
-        AdaptiveGate:                              yes yes yes;
-        AdaptiveAdmission:                         yes yes no;
-        ReportStatus:                              yes yes yes;
-        Unreported:                                yes yes yes;
-        Refusal:                                   yes yes yes;
-        ProblemType:                               yes yes yes;
-        Partitioned<Limiter, fn(&()) -> Vec<u8>>:  yes yes yes;
-        PartitionView<Limiter>:                    yes yes yes;
-        By<AnyLimiter, fn(&()) -> (Limiter, u64)>: yes yes yes;
-        KeyView<u8, RandomState>:                  yes yes yes;
-        By<KeyedLimiter<u8>, fn(&()) -> (u8, u64)>:  yes yes yes;
-        Admission<KeyedLimiter<u8>, (u8, u64)>:    yes yes no;
-        ClientAddress:                             yes yes yes;
-        Ipv6Prefix:                                yes yes yes;
-        NoTrustedProxies:                          yes yes yes;
-        PrefixTooLong:                             yes yes yes;
+        // Send Sync Unpin
+        yes yes yes: HttpLimitLayer, HttpLimit<u8>, LimitBody<u8>, AsHttp<Limiter>, HeedLayer, Heed, Heeded<u8>,
+            HeedFuture<u8>, HeedKey<String, RandomState>, Advice, Format, RateLimits, QuotaPolicy, ServiceLimit,
+            ResourceLimit, ResourceLimits, Terms, Unit, AdaptiveGate, ReportStatus, Unreported, Refusal, ProblemType,
+            Partitioned<Limiter, fn(&()) -> Vec<u8>>, PartitionView<Limiter>, By<AnyLimiter, fn(&()) -> (Limiter, u64)>,
+            KeyView<u8, RandomState>, By<KeyedLimiter<u8>, fn(&()) -> (u8, u64)>, ClientAddress, Ipv6Prefix,
+            NoTrustedProxies, PrefixTooLong;
+        yes yes no: AdaptiveAdmission, Admission<KeyedLimiter<u8>, (u8, u64)>;
     }
 }
