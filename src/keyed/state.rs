@@ -34,20 +34,13 @@ pub struct KeyedState<K> {
     converts: bool,
 }
 
-/// All times but `saved_at` are nanoseconds since the limiter was built: stepped quotas count their periods from there.
 #[derive(Clone, Serialize, Deserialize)]
 struct Form<K> {
     saved_at: WallTime,
+    /// The same instant, in nanoseconds since the limiter was built: stepped quotas count their periods from there.
     at: u64,
     /// First the common quotas, or none if `quota_by` chooses them; then those that other keys have.
     quotas: Vec<Vec<NamedQuota>>,
-    shards: Vec<ShardForm<K>>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct ShardForm<K> {
-    /// When the shard was visited. Calls went on between two shards.
-    at: u64,
     /// The rest of the pause of all keys.
     paused_for: u64,
     keys: Vec<KeyForm<K>>,
@@ -73,7 +66,7 @@ impl<K> KeyedState<K> {
 
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
-        self.form.0.as_ref().map_or(0, |form| form.shards.iter().map(|shard| shard.keys.len()).sum())
+        self.form.0.as_ref().map_or(0, |form| form.keys.len())
     }
 
     /// Returns true if no key is in the state: none owed tokens.
@@ -104,11 +97,10 @@ impl<K> KeyedState<K> {
         if !self.converts {
             check_quotas(form.quotas.iter().take(1).flatten().map(|(_, quota)| quota), common)?;
         }
-        let latest = form.shards.iter().map(|shard| shard.at).fold(form.at, u64::max);
-        if latest > LONGEST_RUN {
-            return Err(impossible("the time since the limiter was built".to_owned(), latest));
+        if form.at > LONGEST_RUN {
+            return Err(impossible("the time since the limiter was built".to_owned(), form.at));
         }
-        Ok(Restored { until: (form.at + form.saved_at.offline(now)).max(latest), rates, shards: form.shards })
+        Ok(Restored { until: form.at + form.saved_at.offline(now), rates, form })
     }
 }
 
@@ -172,8 +164,6 @@ where
 
     fn save(&self, wall_clock: impl FnOnce() -> SystemTime) -> Result<KeyedState<K>, StateError> {
         let Keys::Local(map) = &self.keys else { return Err(StateError::Distributed) };
-        // The wall clock last: the time between the two readings is then not taken for time offline.
-        let (at, saved_at) = (map.now(), WallTime::of(wall_clock()));
         let common = map.common_rates();
         let mut quotas = vec![common.as_ref().map_or(Vec::new(), |rates| named(rates))];
         let mut indices = HashMap::new();
@@ -186,23 +176,23 @@ where
                 quotas.len() - 1
             })
         };
-        let mut shards = Vec::new();
-        for number in 0..map.shards.len() {
-            let saved = map.saved_shard(number);
-            let paused_for = saved.gate.saturating_sub(saved.at);
-            let key = |SavedKey { key, rates, levels, pinned }| KeyForm {
+        let (keys, gate) = map.saved_keys();
+        // A key may have reached a later time than this thread reads. The wall clock last: the time between the two readings is
+        // then not taken for time offline.
+        let at = keys.iter().map(|saved| saved.levels.at).fold(map.now(), u64::max);
+        let saved_at = WallTime::of(wall_clock());
+        let key = |SavedKey { key, rates, levels, pinned }| {
+            let levels = rates.advance(&levels, at);
+            (pinned || !rates.is_full(&levels)).then(|| KeyForm {
                 key,
                 quotas: index_of(&rates),
                 own: pinned,
-                paused_for: levels.gate.saturating_sub(levels.at),
+                paused_for: levels.gate.saturating_sub(at),
                 levels: rates.parts(&levels).collect(),
-            };
-            let keys: Vec<_> = saved.keys.into_iter().map(key).collect();
-            if paused_for > 0 || !keys.is_empty() {
-                shards.push(ShardForm { at: saved.at, paused_for, keys });
-            }
-        }
-        let form = Form { saved_at, at, quotas, shards };
+            })
+        };
+        let keys = keys.into_iter().filter_map(key).collect();
+        let form = Form { saved_at, at, quotas, paused_for: gate.saturating_sub(at), keys };
         Ok(KeyedState { form: Versioned(Ok(form)), converts: false })
     }
 }
@@ -220,7 +210,7 @@ pub(super) struct Restored<K> {
     /// By the time of the saved map: all levels are advanced to this instant.
     until: u64,
     rates: Vec<Option<Arc<Rates>>>,
-    shards: Vec<ShardForm<K>>,
+    form: Form<K>,
 }
 
 impl<K> Restored<K> {
@@ -235,26 +225,23 @@ impl<K> Restored<K> {
     where
         K: Hash + Eq + Clone,
     {
-        let (mut gate, mut number) = (0, 0);
-        for ShardForm { at, paused_for, keys } in self.shards {
-            gate = gate.max(at.saturating_add(paused_for));
-            for KeyForm { key, quotas, own, paused_for, levels } in keys {
-                let Some(rates) = self.rates.get(quotas).and_then(Option::as_ref) else {
-                    return Err(impossible(format!("the index of the quotas of key {number}"), quotas).into());
-                };
-                if levels.len() != rates.len() {
-                    return Err(impossible(format!("the number of levels of key {number}"), levels.len()).into());
-                }
-                for (index, (quota, (tokens, fraction))) in rates.quotas.iter().zip(&levels).enumerate() {
-                    let level = SavedLevel { tokens: *tokens, fraction: *fraction, step_in: None };
-                    check_level(&level, &quota, format_args!("quota {index} of key {number}"))?;
-                }
-                let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
-                let levels = levels.paused_until(at.saturating_add(paused_for));
-                map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own })?;
-                number += 1;
+        let Form { at, paused_for: all_paused_for, keys, .. } = self.form;
+        for (number, KeyForm { key, quotas, own, paused_for, levels }) in keys.into_iter().enumerate() {
+            let Some(rates) = self.rates.get(quotas).and_then(Option::as_ref) else {
+                return Err(impossible(format!("the index of the quotas of key {number}"), quotas).into());
+            };
+            if levels.len() != rates.len() {
+                return Err(impossible(format!("the number of levels of key {number}"), levels.len()).into());
             }
+            for (index, (quota, (tokens, fraction))) in rates.quotas.iter().zip(&levels).enumerate() {
+                let level = SavedLevel { tokens: *tokens, fraction: *fraction, step_in: None };
+                check_level(&level, &quota, format_args!("quota {index} of key {number}"))?;
+            }
+            let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
+            let levels = levels.paused_until(at.saturating_add(paused_for));
+            map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own })?;
         }
+        let gate = at.saturating_add(all_paused_for);
         if gate > self.until {
             map.pause_all_for(gate - self.until);
         }

@@ -8,15 +8,6 @@ use crate::keyed::shard::ListedKey;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The keys of a shard, all as of one instant.
-pub(in crate::keyed) struct SavedShard<K> {
-    /// The time of the map at that instant.
-    pub(in crate::keyed) at: u64,
-    /// The instant until which all keys are paused; 0 if they are not.
-    pub(in crate::keyed) gate: u64,
-    pub(in crate::keyed) keys: Vec<SavedKey<K>>,
-}
-
 /// A key that owes tokens, is paused, or has quotas of its own.
 pub(in crate::keyed) struct SavedKey<K> {
     pub(in crate::keyed) key: K,
@@ -36,27 +27,25 @@ where
         self.in_shard(0, |shard, context, deferred| shard.common_rates(context, deferred))
     }
 
-    /// The keys of shard `number`.
-    pub(in crate::keyed) fn saved_shard(&self, number: usize) -> SavedShard<K> {
-        let now = self.now();
-        let (listed, mut at, gate) = self.in_shard(number, |shard, context, deferred| {
-            (shard.list(now, context, deferred), shard.synced(), shard.gate(context))
-        });
-        let has_live = listed.iter().any(|key| key.levels.is_err());
-        let known = |ListedKey { key, rates, levels, pinned }: ListedKey<K>| {
-            let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
-            // A live entry may have reached a later time than its shard.
-            at = at.max(levels.at);
-            SavedKey { key, rates, levels, pinned }
-        };
-        let mut keys: Vec<SavedKey<K>> = listed.into_iter().map(known).collect();
-        if has_live {
-            // This function held live entries, so a sweep meanwhile may have found them in use.
-            self.key_limit.idle_now(number);
+    /// The keys of all shards, each as of an instant of its own, and the instant until which all keys are paused.
+    pub(in crate::keyed) fn saved_keys(&self) -> (Vec<SavedKey<K>>, u64) {
+        let (mut saved, mut gate) = (Vec::new(), 0);
+        for number in 0..self.shards.len() {
+            let now = self.now();
+            let (listed, own_gate) = self
+                .in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate(context)));
+            gate = gate.max(own_gate);
+            let has_live = listed.iter().any(|key| key.levels.is_err());
+            saved.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
+                let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
+                SavedKey { key, rates, levels, pinned }
+            }));
+            if has_live {
+                // This function held live entries, so a sweep meanwhile may have found them in use.
+                self.key_limit.idle_now(number);
+            }
         }
-        keys.iter_mut().for_each(|saved| saved.levels = saved.rates.advance(&saved.levels, at));
-        keys.retain(|saved| saved.pinned || !saved.rates.is_full(&saved.levels));
-        SavedShard { at, gate, keys }
+        (saved, gate)
     }
 
     /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Fails if there is no place for a

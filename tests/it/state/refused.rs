@@ -42,7 +42,7 @@ fn keyed_restored(state: KeyedState<String>) -> Result<KeyedLimiter<String>, Con
 /// The JSON of a keyed state, with its keys in order: ann, bob, eve, joe.
 fn keyed_json() -> Value {
     let mut json = serde_json::to_value(keyed_state()).unwrap();
-    let keys = json["state"]["shards"][0]["keys"].as_array_mut().unwrap();
+    let keys = json["state"]["keys"].as_array_mut().unwrap();
     keys.sort_by_key(|key| key["key"].to_string());
     json
 }
@@ -146,23 +146,22 @@ fn numbers_that_no_keyed_limiter_can_have_are_refused_by_name() {
     let long = late.to_string();
     for (place, value, part, shown) in [
         ("at", json!(late), "the time since the limiter was built", &*long),
-        ("shards/0/at", json!(late), "the time since the limiter was built", &long),
         ("quotas/0/0/1", json!("0/s"), "entry 0 of the quotas", "0/s"),
         ("quotas/1/1/1", json!("9/d, initial 2"), "entry 1 of the quotas", "1/s; 9/d, initial 2"),
         ("quotas/1/1/1", json!("manual 5"), "entry 1 of the quotas", "1/s; manual 5"),
         ("quotas/1", json!([]), "the index of the quotas of key 0", "1"),
-        ("shards/0/keys/2/quotas", json!(7), "the index of the quotas of key 2", "7"),
-        ("shards/0/keys/1/levels", json!([]), "the number of levels of key 1", "0"),
-        ("shards/0/keys/0/levels", json!([[1, 0]]), "the number of levels of key 0", "1"),
-        ("shards/0/keys/3/levels/0/0", json!(11), "tokens of quota 0 of key 3", "11"),
-        ("shards/0/keys/0/levels/1/1", json!(u64::MAX), "fraction of quota 1 of key 0", "18446744073709551615"),
+        ("keys/2/quotas", json!(7), "the index of the quotas of key 2", "7"),
+        ("keys/1/levels", json!([]), "the number of levels of key 1", "0"),
+        ("keys/0/levels", json!([[1, 0]]), "the number of levels of key 0", "1"),
+        ("keys/3/levels/0/0", json!(11), "tokens of quota 0 of key 3", "11"),
+        ("keys/0/levels/1/1", json!(u64::MAX), "fraction of quota 1 of key 0", "18446744073709551615"),
     ] {
         let json = changed(&keyed_json(), &format!("/state/{place}"), value);
         let state = through(&serde_json::from_value::<KeyedState<String>>(json).unwrap()).convert();
         let expected = StateError::Impossible { part: part.to_owned(), value: shown.to_owned() };
         assert_eq!(keyed_restored(state).err(), Some(ConfigError::State(expected)), "{place}");
     }
-    let not_text = changed(&keyed_state(), "/state/shards/0/keys/0/key", json!(7));
+    let not_text = changed(&keyed_state(), "/state/keys/0/key", json!(7));
     assert!(serde_json::from_value::<KeyedState<String>>(not_text).is_err(), "a key of another type");
     let error = StateError::Impossible { part: "tokens of quota 0".to_owned(), value: "11".to_owned() };
     assert_eq!(
