@@ -15,6 +15,14 @@ fn says(error: impl Error, words: &[&str]) {
     assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` must fit into another sentence");
 }
 
+/// Asserts by what a call was refused, the name of that bound, and what the text contains.
+#[track_caller]
+fn names(error: impl Into<Refused>, by: Bound, name: Option<&str>, words: &[&str]) {
+    let refused = error.into();
+    assert_eq!((refused.by(), refused.quota_name()), (Some(by), name), "{refused}");
+    says(refused, words);
+}
+
 #[test]
 fn errors_of_consume_name_their_values_and_say_what_to_do() {
     says(
@@ -54,57 +62,37 @@ fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
     let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
     let fixture = Fixture::built(builder);
     for _ in 0..3 {
-        let denied = fixture.denied(2);
-        assert_eq!((denied.by, denied.quota_name()), (Bound::Quota(1), Some("minute")));
-        says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
+        names(fixture.denied(2), Bound::Quota(1), Some("minute"), &["quota `minute`", "1 token", "retry after 1ms"]);
     }
     fixture.limiter.pause_for(5 * MILLI);
-    assert_eq!(fixture.denied(1).quota_name(), None, "a pause has no quota");
-    let unnamed = Fixture::built(
-        Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
-    );
-    assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
+    names(fixture.denied(1), Bound::Pause, None, &[]);
+    let builder = Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9));
+    names(Fixture::built(builder).denied(2), Bound::Quota(0), None, &[]);
 }
 
 #[test]
 fn a_claim_that_would_be_too_late_names_the_quota_that_it_would_wait_for() {
     let minute = one_per_milli(4).initial(1);
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute));
-    let refusal = |cost, allowed| {
-        let error = assert_ready_err!(spawn(fixture.limiter.consume(cost).within(allowed)).poll());
-        (error, Refused::from(error).by(), Refused::from(error).quota_name())
-    };
-    let (error, by, name) = refusal(3, MILLI);
-    assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
-    says(error, &["quota `minute`", "2ms", "1ms"]);
+    let refusal = |cost| assert_ready_err!(spawn(fixture.limiter.consume(cost).within(MILLI)).poll());
+    names(refusal(3), Bound::Quota(1), Some("minute"), &["quota `minute`", "2ms", "1ms"]);
     // Behind waiters it is the quota that would grant it last, and not the queue.
     let _waiters = fixture.enter(2);
-    let (error, by, name) = refusal(8, MILLI);
-    assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
-    says(error, &["quota `minute`", "9ms"]);
+    names(refusal(8), Bound::Quota(1), Some("minute"), &["quota `minute`", "9ms"]);
     fixture.limiter.pause_for(20 * MILLI);
-    let (error, by, name) = refusal(1, MILLI);
-    assert_eq!((by, name), (Some(Bound::Pause), None));
-    says(error, &["a pause", "20ms"]);
+    names(refusal(1), Bound::Pause, None, &["a pause", "20ms"]);
 }
 
 #[test]
 fn a_cost_that_is_too_large_names_the_bound_that_allows_no_more() {
     let builder = || Limiter::builder().quota(one_per_milli(9)).quota_named("minute", one_per_milli(4));
-    let of = |limiter: &Limiter, cost| {
-        let at_once = Refused::from(limiter.try_acquire(cost).unwrap_err());
-        (at_once.by().unwrap(), at_once.quota_name(), at_once.to_string())
-    };
-    let (by, name, text) = of(&Fixture::built(builder()).limiter, 5);
-    assert_eq!((by, name), (Bound::Quota(1), Some("minute")));
-    assert!(text.contains("the most is 4 (quota `minute`)"), "{text}");
-    let capped = Fixture::built(builder().max_in_flight(3));
-    let (by, name, text) = of(&capped.limiter, 5);
-    assert_eq!((by, name), (Bound::InFlight, None));
-    assert!(text.contains("the most is 3 (the in-flight cap)"), "{text}");
-    let consumed = |cost| Refused::from(assert_ready_err!(spawn(capped.limiter.consume(cost)).poll()));
-    assert_eq!(consumed(4).by(), Some(Bound::InFlight));
     let uncapped = Fixture::built(builder());
+    let refused = uncapped.limiter.try_acquire(5).unwrap_err();
+    names(refused, Bound::Quota(1), Some("minute"), &["the most is 4 (quota `minute`)"]);
+    let capped = Fixture::built(builder().max_in_flight(3));
+    let refused = capped.limiter.try_acquire(5).unwrap_err();
+    names(refused, Bound::InFlight, None, &["the most is 3 (the in-flight cap)"]);
+    names(assert_ready_err!(spawn(capped.limiter.consume(4)).poll()), Bound::InFlight, None, &[]);
     let refused = Refused::from(assert_ready_err!(spawn(uncapped.limiter.consume(u64::MAX)).poll()));
     assert_eq!((refused.by(), refused.quota_name()), (None, None), "no claim can be so large");
 }
@@ -121,16 +109,12 @@ fn a_claim_that_timed_out_names_the_bound_that_held_it_back() {
         assert!(ahead.poll().is_pending() && late.poll().is_pending());
         change(&fixture.limiter);
         fixture.clock.advance(3 * MILLI);
-        let error = Refused::from(assert_ready_err!(late.poll()));
-        (error.by().unwrap(), error.quota_name(), error.to_string())
+        assert_ready_err!(late.poll())
     };
-    let (by, name, text) = timed_out(|limiter| limiter.set_quota("minute", Quota::per_minute(1)).unwrap());
-    assert_eq!((by, name), (Bound::Quota(1), Some("minute")));
-    assert!(text.contains("delayed by quota `minute`"), "{text}");
-    let (by, name, _) = timed_out(|limiter| limiter.pause_for(9 * MILLI));
-    assert_eq!((by, name), (Bound::Pause, None));
-    let (by, name, _) = timed_out(|limiter| limiter.set_max_in_flight(4).unwrap());
-    assert_eq!((by, name), (Bound::InFlight, None));
+    let slowed = timed_out(|limiter| limiter.set_quota("minute", Quota::per_minute(1)).unwrap());
+    names(slowed, Bound::Quota(1), Some("minute"), &["delayed by quota `minute`"]);
+    names(timed_out(|limiter| limiter.pause_for(9 * MILLI)), Bound::Pause, None, &[]);
+    names(timed_out(|limiter| limiter.set_max_in_flight(4).unwrap()), Bound::InFlight, None, &[]);
 }
 
 #[test]
@@ -138,26 +122,20 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     let fixture = Fixture::built(Limiter::builder().quota(Quota::per_second(100)).classes());
     let bulk = fixture.limiter.class("bulk", Share::weight(1).ceiling(Quota::per_minute(60).burst(2))).unwrap();
     let nightly = bulk.class("nightly", Share::weight(1).ceiling(Quota::per_second(50).burst(9))).unwrap();
-    let observed = |refused: Refused| (refused.by().unwrap(), refused.quota_name(), refused.to_string());
-    let (by, name, text) = observed(nightly.try_acquire(3).unwrap_err().into());
-    assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
-    assert!(text.contains("the most is 2 (the ceiling of class `bulk`)"), "{text}");
+    let by_bulk = |error: Refused, words: &[&str]| names(error, Bound::Ceiling, Some("bulk"), words);
+    by_bulk(nightly.try_acquire(3).unwrap_err().into(), &["the most is 2 (the ceiling of class `bulk`)"]);
     let _grant = nightly.try_acquire(2).unwrap();
     for _ in 0..2 {
-        let (by, name, text) = observed(nightly.try_acquire(1).unwrap_err().into());
-        assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
-        assert!(text.starts_with("denied by the ceiling of class `bulk`"), "{text}");
+        by_bulk(nightly.try_acquire(1).unwrap_err().into(), &["denied by the ceiling of class `bulk`"]);
     }
-    let late = assert_ready_err!(spawn(nightly.consume(1).within(MILLI)).poll());
-    assert_eq!(observed(late.into()).1, Some("bulk"));
+    by_bulk(assert_ready_err!(spawn(nightly.consume(1).within(MILLI)).poll()).into(), &[]);
     let mut waiting = pending(nightly.consume(1).within(1_000 * MILLI));
     bulk.set_share(Share::weight(1).ceiling(Quota::per_hour(1).burst(2))).unwrap();
     fixture.clock.advance(1_000 * MILLI);
-    let (by, name, _) = observed(assert_ready_err!(waiting.poll()).into());
-    assert_eq!((by, name), (Bound::Ceiling, Some("bulk")));
+    by_bulk(assert_ready_err!(waiting.poll()).into(), &[]);
     nightly.set_share(Share::weight(1).ceiling(Quota::per_day(1))).unwrap();
     fixture.clock.advance(3_600 * 1_000 * MILLI);
-    assert_eq!(observed(nightly.try_acquire(2).unwrap_err().into()).1, Some("bulk/nightly"));
+    names(nightly.try_acquire(2).unwrap_err(), Bound::Ceiling, Some("bulk/nightly"), &[]);
 }
 
 #[cfg(feature = "keyed")]
@@ -169,44 +147,30 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     );
     let builder = KeyedLimiter::builder().quota(one_per_milli(5).initial(5)).clock(fixture.clock.clone());
     let users = builder.parent(&fixture.limiter).build().unwrap();
-    let denied = |key: u8, cost| match users.try_acquire(&key, cost) {
-        Err(TryAcquireError::Denied(denied)) => denied,
-        other => panic!("{other:?}"),
-    };
+    let at_once = |key: u8, cost| users.try_acquire(&key, cost).unwrap_err();
+    let too_late = |key: u8, cost| assert_ready_err!(spawn(users.consume(&key, cost).within(Duration::ZERO)).poll());
+    let by_parent = |error: Refused, words: &[&str]| names(error, Bound::Parent, Some("upstream"), words);
     let _taken = users.try_acquire(&1, 3).unwrap();
     // The key has enough tokens, the parent has not.
-    let by_parent = denied(2, 2);
-    assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
-    says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
-    let too_late = |key: u8, cost| {
-        let late = assert_ready_err!(spawn(users.consume(&key, cost).within(Duration::ZERO)).poll());
-        (Refused::from(late).by().unwrap(), Refused::from(late).quota_name(), late)
-    };
-    let (by, name, late) = too_late(2, 2);
-    assert_eq!((by, name), (Bound::Parent, Some("upstream")));
-    says(late, &["quota `upstream` of the parent limiter", "2ms"]);
+    by_parent(at_once(2, 2).into(), &["quota `upstream` of the parent limiter", "retry after 2ms"]);
+    by_parent(too_late(2, 2).into(), &["quota `upstream` of the parent limiter", "2ms"]);
     // Neither has enough, and the parent's wait is longer.
     fixture.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
-    let by_both = denied(1, 3);
-    assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
-    assert_eq!(too_late(1, 3).0, Bound::Parent);
+    by_parent(at_once(1, 3).into(), &[]);
+    by_parent(too_late(1, 3).into(), &[]);
     // Only the key lacks tokens.
     fixture.limiter.replenish(3);
-    let by_key = denied(1, 3);
-    assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
-    assert_eq!(too_late(1, 3).0, Bound::Quota(0));
+    names(at_once(1, 3), Bound::Quota(0), None, &[]);
+    names(too_late(1, 3), Bound::Quota(0), None, &[]);
     // More than the parent can ever grant at once.
-    let Err(large) = users.try_acquire(&3, 4) else { panic!("the parent has a burst of 3") };
-    let large = Refused::from(large);
-    assert_eq!((large.by(), large.quota_name()), (Some(Bound::Parent), Some("upstream")));
+    by_parent(at_once(3, 4).into(), &["the most is 3"]);
     // Only the parent lacks tokens, and its quota shrinks while the key waits for them.
     let _all = fixture.limiter.try_acquire(fixture.limiter.available()).unwrap();
     let mut waiting = pending(users.consume(&3, 3).within(35 * MILLI));
     fixture.limiter.set_quota("upstream", Quota::new(1, 20 * MILLI).burst(3)).unwrap();
     fixture.clock.advance(35 * MILLI);
     let late = assert_ready_err!(waiting.poll());
-    assert_eq!((Refused::from(late).by(), Refused::from(late).quota_name()), (Some(Bound::Parent), Some("upstream")));
-    says(late, &["delayed by quota `upstream` of the parent limiter"]);
+    by_parent(late.into(), &["delayed by quota `upstream` of the parent limiter"]);
 }
 
 #[cfg(feature = "keyed")]
@@ -215,25 +179,21 @@ fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
     use tollgate::KeyedLimiter;
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(2));
     let users = builder.clock(tollgate::ManualClock::new()).build().unwrap();
-    let denied = || match users.try_acquire(&1, 1) {
-        Err(TryAcquireError::Denied(denied)) => (denied.by, denied.quota_name()),
-        other => panic!("{other:?}"),
-    };
-    let too_late = || {
-        let late = Refused::from(assert_ready_err!(spawn(users.consume(&1, 1).within(Duration::ZERO)).poll()));
-        (late.by().unwrap(), late.quota_name())
+    let denied = |by, name| names(users.try_acquire(&1, 1).unwrap_err(), by, name, &[]);
+    let too_late = |by, name| {
+        names(assert_ready_err!(spawn(users.consume(&1, 1).within(Duration::ZERO)).poll()), by, name, &[]);
     };
     let _taken = users.try_acquire(&1, 2).unwrap();
-    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the key is a packed level");
-    assert_eq!(too_late(), (Bound::Quota(1), Some("day")), "the key is a packed level");
-    let mut waiting = tokio_test::task::spawn(users.consume(&1, 1));
-    assert!(waiting.poll().is_pending());
-    assert_eq!(denied(), (Bound::Queue, None), "the key has a queue");
-    assert_eq!(too_late(), (Bound::Quota(1), Some("day")), "the key has a queue");
+    // The key is a packed level.
+    denied(Bound::Quota(1), Some("day"));
+    too_late(Bound::Quota(1), Some("day"));
+    let waiting = pending(users.consume(&1, 1));
+    denied(Bound::Queue, None);
+    too_late(Bound::Quota(1), Some("day"));
     drop(waiting);
-    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the queue is empty again");
+    denied(Bound::Quota(1), Some("day"));
     users.set_quota([("hour", Quota::per_hour(1)), ("day", Quota::per_day(2))]).unwrap();
-    assert_eq!(denied().1, Some("day"));
+    denied(Bound::Quota(1), Some("day"));
 }
 
 #[test]
