@@ -109,9 +109,9 @@ impl<H: KeyRef> KeyedClaim<H> {
         let key_ref = slot.as_ref().expect("a keyed claim was polled after it had completed");
         let Keys::Local(map) = key_ref.keys() else { return Err(None) };
         *hash = map.hash(key_ref.key());
-        let left = map.take_at_once(key_ref.key(), *hash, cost)?;
+        let left = map.claim_at_once(key_ref.key(), *hash, cost)?;
         let key_ref = slot.take().expect("the key is present: it was just used");
-        Ok(Pass::new(key_ref, *hash, cost, Taken::Level { left }))
+        Ok(Pass::new(key_ref, *hash, cost, Taken { left, live: None }))
     }
 
     /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live entry, if
@@ -216,7 +216,7 @@ impl<H: KeyRef> KeyedClaim<H> {
                     if is_refusal(first, answer.as_ref().err()) {
                         keys.count_refusal();
                     }
-                    break answer.map(Taken::Live);
+                    break answer.map(|permit| Taken::of_permit(permit, true));
                 }
             };
             match step {

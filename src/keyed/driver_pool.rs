@@ -172,15 +172,19 @@ impl DriverPool {
             state.drivers.adopt(mailbox.number, kind());
         }
         drop(state);
-        if is_new {
-            // The driver has not looked at this queue yet, and a waiter that enters meanwhile does not wake it: so put
-            // the entry into the mailbox now. The waker of a manual driver is user code and may panic, so `wake_each`
-            // calls it.
-            wake_each([Waker::from(Arc::new(QueueWaker { mailbox: Arc::clone(mailbox), live: live.weak() }))]);
-        }
         // A closing driver sets `ended` first and then removes its entries from all queues: so checking after the entry
         // was added cannot miss it.
-        let ended = mailbox.inbox.lock().ended;
+        let mut inbox = mailbox.inbox.lock();
+        let ended = inbox.ended;
+        let mut driver = None;
+        if is_new && !ended {
+            // The driver has not looked at this queue yet, and a waiter that enters meanwhile does not wake it.
+            inbox.put(Arc::new(QueueWaker { mailbox: Arc::clone(mailbox), live: live.weak() }));
+            driver = inbox.waker.take();
+        }
+        drop(inbox);
+        // The waker of a manual driver is user code and may panic.
+        wake_each(driver);
         if ended {
             live.remove_driver(mailbox.number);
         }

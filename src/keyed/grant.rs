@@ -5,6 +5,7 @@ use super::keys::Keys;
 use super::map::Taken;
 use super::rate::Left;
 use crate::core::Core;
+use crate::core::classes::ROOT;
 use crate::error::Bound;
 use crate::observe::Verdict;
 use crate::permit::Permit;
@@ -19,9 +20,8 @@ pub(super) struct Pass<H: KeyRef> {
     hash: u64,
     cost: u64,
     left: Left,
-    /// Set if a core settles and releases the grant, and not the key's level or store: with an in-flight cap, and for a
-    /// grant by the limiter of a distributed key.
-    permit: Option<Permit<Arc<Core>>>,
+    /// The core that settles and releases the grant; see [`Taken`].
+    live: Option<Arc<Core>>,
     /// The cost in the parent limiter, in tokens; 0 without a parent.
     parent: u64,
 }
@@ -29,28 +29,21 @@ pub(super) struct Pass<H: KeyRef> {
 impl<H: KeyRef> Pass<H> {
     // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
-    pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
-        let has_parent = matches!(key_ref.keys(), Keys::Local(map) if map.parent.is_some());
-        let parent = if has_parent { cost } else { 0 };
-        let (mut left, permit) = match taken {
-            Taken::Level { left } => (left, None),
-            Taken::Live(permit) => (Left::of_word(permit.word()), Some(permit)),
-        };
-        if let Keys::Local(map) = key_ref.keys()
-            && map.template.dry_run.is_on()
-        {
-            left = left.in_dry_run();
-            map.template.dry_run.count(left.word());
+    pub(super) fn new(key_ref: H, hash: u64, cost: u64, Taken { mut left, live }: Taken) -> Self {
+        let mut parent = 0;
+        if let Keys::Local(map) = key_ref.keys() {
+            parent = if map.parent.is_some() { cost } else { 0 };
+            if map.template.dry_run.is_on() {
+                left = left.in_dry_run();
+                map.template.dry_run.count(left.word());
+            }
         }
-        Self { key_ref, hash, cost, left, permit, parent }
+        Self { key_ref, hash, cost, left, live, parent }
     }
 
     fn settle(&mut self, actual: u64) {
-        self.cost = match &mut self.permit {
-            Some(permit) => {
-                permit.settle(actual);
-                permit.cost
-            }
+        self.cost = match &self.live {
+            Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word()),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
             None => match self.key_ref.keys() {
                 Keys::Local(map) => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
@@ -72,12 +65,24 @@ impl<H: KeyRef> Pass<H> {
         if let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped) {
             parent.forget(std::mem::take(&mut self.parent));
         }
-        if let Some(permit) = self.permit.take() {
-            let live = Arc::clone(permit.scope());
-            permit.forget();
+        if let Some(live) = self.live.take() {
+            Permit::new(Arc::clone(&live), self.cost, 0).forget();
             // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
             // nothing in flight.
             self.key_ref.let_go(self.hash, live);
+        }
+    }
+
+    #[inline(never)]
+    fn release(&mut self) {
+        if let Some(live) = self.live.take() {
+            drop(Permit::new(Arc::clone(&live), self.cost, 0));
+            self.key_ref.let_go(self.hash, live);
+        }
+        if self.parent > 0
+            && let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped)
+        {
+            parent.release(self.parent);
         }
     }
 }
@@ -85,15 +90,8 @@ impl<H: KeyRef> Pass<H> {
 impl<H: KeyRef> Drop for Pass<H> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            let live = Arc::clone(permit.scope());
-            drop(permit);
-            self.key_ref.let_go(self.hash, live);
-        }
-        if self.parent > 0
-            && let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped)
-        {
-            parent.release(self.parent);
+        if self.live.is_some() || self.parent > 0 {
+            self.release();
         }
     }
 }

@@ -20,25 +20,22 @@ const MANY: u8 = u8::MAX;
 /// Bytes in a cache line.
 const LINE: usize = 64;
 
-/// Groups begin at a multiple of this alignment: two cache lines, which processors fetch together.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct TwoLines;
-
-/// One cache line: for groups of three lines, which would waste a fourth.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct OneLine;
-
-/// A table of groups of `SLOTS` entries, at most seven, aligned as `A` is.
-pub(super) struct Groups<E, const SLOTS: usize, A = TwoLines> {
-    groups: Box<[Group<E, SLOTS, A>]>,
+/// A table of groups of `SLOTS` entries, at most seven.
+pub(super) struct Groups<E, const SLOTS: usize> {
+    groups: Box<[Group<E, SLOTS>]>,
     len: usize,
+    /// A second word beside each entry, if [`keep_seconds`](Groups::keep_seconds) was called.
+    seconds: Option<Box<[Seconds]>>,
 }
 
-#[repr(C)]
-struct Group<E, const SLOTS: usize, A> {
-    alignment: [A; 0],
+/// The second words of the entries of a group, on one cache line.
+#[derive(Clone, Default)]
+#[repr(align(64))]
+struct Seconds([u64; 8]);
+
+/// Aligned to two cache lines, which processors fetch together.
+#[repr(C, align(128))]
+struct Group<E, const SLOTS: usize> {
     /// For each slot, a part of the hash of its entry, never 0; or 0 if the slot is empty. Then, at [`PASSED`], how
     /// many entries passed this group for lack of space. Both are in one 8-byte word, since every search reads both.
     tags: [u8; 8],
@@ -50,13 +47,13 @@ struct Group<E, const SLOTS: usize, A> {
 const PASSED: usize = 7;
 
 /// Where an entry is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryIndex {
     group: usize,
     slot: usize,
 }
 
-impl<E, const SLOTS: usize, A> Group<E, SLOTS, A> {
+impl<E, const SLOTS: usize> Group<E, SLOTS> {
     /// The lowest bit of each tag.
     const ONES: u64 = u64::from_le_bytes([1; 8]) >> (8 * (8 - SLOTS));
     /// How many entries a cache line holds, rounded down.
@@ -64,7 +61,7 @@ impl<E, const SLOTS: usize, A> Group<E, SLOTS, A> {
 
     fn new() -> Self {
         const { assert!(SLOTS <= PASSED) };
-        Self { alignment: [], tags: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
+        Self { tags: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
     }
 
     /// Returns a bit for each slot that may have this tag: the lowest bit of its byte.
@@ -85,17 +82,35 @@ impl<E, const SLOTS: usize, A> Group<E, SLOTS, A> {
         }
     }
 
+    /// The slot of an entry with this tag.
+    #[inline(always)]
+    fn slot_of(&self, tag: u8, is_it: &impl Fn(&E) -> bool) -> Option<usize> {
+        self.prefetch();
+        let mut candidates = self.candidates(tag);
+        while candidates != 0 {
+            let slot = (candidates.trailing_zeros() / 8) as usize;
+            if self.entries[slot].as_ref().is_some_and(is_it) {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    #[inline]
     fn free(&self) -> Option<usize> {
-        self.tags[..SLOTS].iter().position(|tag| *tag == 0)
+        // The lowest candidate is never one that differs.
+        let free = self.candidates(0);
+        (free != 0).then(|| (free.trailing_zeros() / 8) as usize)
     }
 }
 
-impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
+impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     /// How many slots of a group are used on average when the table grows.
     const FILLED: usize = SLOTS * 6 / 7;
 
     pub(super) fn new() -> Self {
-        Self { groups: Box::default(), len: 0 }
+        Self { groups: Box::default(), len: 0, seconds: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -105,7 +120,7 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     /// The number of bytes of a group.
     #[cfg(test)]
     pub(super) const fn group_bytes() -> usize {
-        size_of::<Group<E, SLOTS, A>>()
+        size_of::<Group<E, SLOTS>>()
     }
 
     /// The number of entries that fit before the table has to be rebuilt.
@@ -133,20 +148,14 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
 
     #[inline]
     pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
-        if self.groups.is_empty() {
-            return None;
-        }
         let (mut group, tag) = self.home(hash);
         for _ in 0..self.groups.len() {
             let own = &self.groups[group];
-            own.prefetch();
-            let mut candidates = own.candidates(tag);
-            while candidates != 0 {
-                let slot = (candidates.trailing_zeros() / 8) as usize;
-                if own.entries[slot].as_ref().is_some_and(&is_it) {
-                    return Some(EntryIndex { group, slot });
-                }
-                candidates &= candidates - 1;
+            if let Some(seconds) = &self.seconds {
+                black_box(seconds[group].0[0]);
+            }
+            if let Some(slot) = own.slot_of(tag, &is_it) {
+                return Some(EntryIndex { group, slot });
             }
             if own.tags[PASSED] == 0 {
                 return None;
@@ -156,10 +165,25 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
         None
     }
 
+    /// The entry, if it is in its home group or in the next.
+    #[inline(always)]
+    pub(super) fn find_near(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        let (home, tag) = self.home(hash);
+        let own = self.groups.get(home)?;
+        if let Some(slot) = own.slot_of(tag, &is_it) {
+            return self.groups[home].entries[slot].as_mut();
+        }
+        if own.tags[PASSED] == 0 {
+            return None;
+        }
+        let group = self.after(home);
+        let slot = self.groups[group].slot_of(tag, &is_it)?;
+        self.groups[group].entries[slot].as_mut()
+    }
+
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&E> {
-        let EntryIndex { group, slot } = self.index_of(hash, is_it)?;
-        self.groups[group].entries[slot].as_ref()
+        self.at(self.index_of(hash, is_it)?)
     }
 
     #[inline]
@@ -169,8 +193,33 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     }
 
     #[inline]
+    pub(super) fn at(&self, EntryIndex { group, slot }: EntryIndex) -> Option<&E> {
+        self.groups[group].entries[slot].as_ref()
+    }
+
+    #[inline]
     pub(super) fn at_mut(&mut self, EntryIndex { group, slot }: EntryIndex) -> Option<&mut E> {
         self.groups[group].entries[slot].as_mut()
+    }
+
+    /// Keeps a second word beside each entry from now on, 0 at first; or frees the memory of all second words.
+    pub(super) fn keep_seconds(&mut self, are_kept: bool) {
+        if self.seconds.is_some() != are_kept {
+            self.seconds = are_kept.then(|| vec![Seconds::default(); self.groups.len()].into());
+        }
+    }
+
+    /// The second word of an entry; 0 if none are kept.
+    #[inline]
+    pub(super) fn second(&self, EntryIndex { group, slot }: EntryIndex) -> u64 {
+        self.seconds.as_ref().map_or(0, |seconds| seconds[group].0[slot])
+    }
+
+    #[inline]
+    pub(super) fn set_second(&mut self, EntryIndex { group, slot }: EntryIndex, word: u64) {
+        if let Some(seconds) = &mut self.seconds {
+            seconds[group].0[slot] = word;
+        }
     }
 
     /// Removes an entry in `group` from the counts of the `away` groups that it passed. Saturated counts stay as they
@@ -197,7 +246,7 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     }
 
     /// Inserts an entry. The caller guarantees that there is space and that the entry is not in the table.
-    pub(super) fn insert(&mut self, hash: u64, entry: E) {
+    pub(super) fn insert(&mut self, hash: u64, entry: E) -> EntryIndex {
         let (mut group, tag) = self.home(hash);
         let mut away = 0_usize;
         let slot = loop {
@@ -214,26 +263,25 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
         own.away[slot] = u8::try_from(away).unwrap_or(MANY);
         own.entries[slot] = Some(entry);
         self.len += 1;
+        EntryIndex { group, slot }
+    }
+
+    /// The indices of all slots, also of empty ones.
+    pub(super) fn indices(&self) -> impl Iterator<Item = EntryIndex> + use<E, SLOTS> {
+        (0..self.groups.len()).flat_map(|group| (0..SLOTS).map(move |slot| EntryIndex { group, slot }))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
         self.groups.iter().flat_map(|group| group.entries.iter().flatten())
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
-        self.groups.iter_mut().flat_map(|group| group.entries.iter_mut().flatten())
-    }
-
     /// Removes all entries for which `is_it` returns true, and passes them to `to`.
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
-        for group in 0..self.groups.len() {
-            for slot in 0..SLOTS {
-                let index = EntryIndex { group, slot };
-                if self.at_mut(index).is_some_and(&mut is_it)
-                    && let Some(entry) = self.take(index)
-                {
-                    to(entry);
-                }
+        for index in self.indices() {
+            if self.at_mut(index).is_some_and(&mut is_it)
+                && let Some(entry) = self.take(index)
+            {
+                to(entry);
             }
         }
     }
@@ -243,13 +291,6 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
         if self.len + self.capacity() / 8 >= self.capacity() {
             // Grow by a third: the table stays between two thirds full and full.
             self.rebuild(self.len + self.len / 3 + 1, hash_of);
-        }
-    }
-
-    /// Makes space for `more` entries in an empty table. Runs no user code, because there is nothing to hash.
-    pub(super) fn make_space_in_empty(&mut self, more: usize) {
-        if self.len == 0 && self.capacity() < more {
-            self.rebuild(more, |_| 0);
         }
     }
 
@@ -263,15 +304,22 @@ impl<E, const SLOTS: usize, A> Groups<E, SLOTS, A> {
     fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
         let hashes: Vec<u64> = self.iter().map(hash_of).collect();
         let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
-        let old = std::mem::replace(self, Self { groups, len: 0 });
-        let entries = old.groups.into_iter().flat_map(|group| group.entries.into_iter().flatten());
-        for (entry, hash) in entries.zip(hashes) {
-            self.insert(hash, entry);
+        let mut old = std::mem::replace(self, Self { groups, ..Self::new() });
+        self.keep_seconds(old.seconds.is_some());
+        let mut hashes = hashes.into_iter();
+        for from in old.indices() {
+            let second = old.second(from);
+            if let Some(entry) = old.groups[from.group].entries[from.slot].take()
+                && let Some(hash) = hashes.next()
+            {
+                let to = self.insert(hash, entry);
+                self.set_second(to, second);
+            }
         }
     }
 }
 
-impl<E, const SLOTS: usize, A> fmt::Debug for Groups<E, SLOTS, A> {
+impl<E, const SLOTS: usize> fmt::Debug for Groups<E, SLOTS> {
     /// Prints no entries: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Groups").field("len", &self.len).finish_non_exhaustive()
@@ -286,10 +334,10 @@ mod tests {
     type Entry = (u64, u64);
 
     /// Inserts and removes at random and compares with a `HashMap`, with hashes that are good, few, or all equal.
-    fn check_against_hash_map<const SLOTS: usize, A>() {
+    fn check_against_hash_map<const SLOTS: usize>() {
         for hashes in [u64::MAX, 0xff, 3, 0] {
             let hash_of = |entry: &Entry| entry.0.wrapping_mul(0x2545_f491_4f6c_dd1d) & hashes;
-            let (mut table, mut map) = (Groups::<Entry, SLOTS, A>::new(), HashMap::new());
+            let (mut table, mut map) = (Groups::<Entry, SLOTS>::new(), HashMap::new());
             let mut random = 88_172_645_463_325_252_u64;
             for step in 0..30_000_u64 {
                 random ^= random << 13;
@@ -326,7 +374,7 @@ mod tests {
             }
             let listed: HashMap<u64, u64> = table.iter().copied().collect();
             assert_eq!(listed, map);
-            let passed = |group: &Group<_, SLOTS, A>| usize::from(group.tags[PASSED]);
+            let passed = |group: &Group<_, SLOTS>| usize::from(group.tags[PASSED]);
             let kept = table.groups.iter().filter(|group| passed(group) == usize::from(MANY)).count();
             assert!(hashes < 4 || kept == 0, "a count of passing entries is not exact");
             table.extract(|_| true, |_| {});
@@ -339,9 +387,8 @@ mod tests {
 
     #[test]
     fn the_table_agrees_with_a_map() {
-        check_against_hash_map::<7, TwoLines>();
-        check_against_hash_map::<7, OneLine>();
-        check_against_hash_map::<5, TwoLines>();
-        check_against_hash_map::<2, TwoLines>();
+        check_against_hash_map::<7>();
+        check_against_hash_map::<5>();
+        check_against_hash_map::<2>();
     }
 }

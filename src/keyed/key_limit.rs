@@ -41,6 +41,11 @@ impl KeyLimit {
         false
     }
 
+    /// Counts one more key, if the bound allows it, until the result is dropped; see [`Place::keep`].
+    pub(super) fn reserve(&self) -> Option<Place<'_>> {
+        self.take_place().then(|| Place(Some(self)))
+    }
+
     pub(super) fn has_place(&self) -> bool {
         self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
     }
@@ -90,5 +95,22 @@ impl KeyLimit {
         let is_idle = |shard: &usize| self.idle[*shard].load(Ordering::Acquire) <= now;
         let shards = self.idle.len();
         (from..shards).chain(0..from.min(shards)).find(is_idle)
+    }
+}
+
+/// A place for a key that is about to be stored.
+#[derive(Debug)]
+pub(super) struct Place<'a>(Option<&'a KeyLimit>);
+
+impl Place<'_> {
+    /// The key is stored: it counts from now on.
+    pub(super) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.inspect(|key_limit| key_limit.give_back(1));
     }
 }

@@ -8,6 +8,7 @@ mod view;
 use super::grant::Pass;
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::Keys;
+use super::map::Taken;
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
 use crate::Limiter;
 use crate::error::{ConfigError, ReleaseError, TryAcquireError};
@@ -342,15 +343,19 @@ impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
 #[inline]
 fn try_acquire<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
     let key = key_ref.key();
-    let (hash, taken) = match key_ref.keys() {
-        Keys::Local(map) => {
-            let hash = map.hash(key);
-            (hash, map.try_acquire(key, hash, cost)?)
-        }
-        Keys::Distributed(keys) => {
-            let hash = keys.hash(key);
-            (hash, keys.try_acquire(key, hash, cost)?)
-        }
+    let Keys::Local(map) = key_ref.keys() else { return try_at_store(key_ref, cost) };
+    let hash = map.hash(key);
+    let taken = match map.take_at_once(key, hash, cost) {
+        Ok(left) => Taken { left, live: None },
+        Err(live) => map.try_acquire(key, hash, cost, live)?,
     };
+    Ok(Pass::new(key_ref, hash, cost, taken))
+}
+
+#[inline(never)]
+fn try_at_store<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
+    let Keys::Distributed(keys) = key_ref.keys() else { unreachable!("the caller has looked") };
+    let hash = keys.hash(key_ref.key());
+    let taken = keys.try_acquire(key_ref.key(), hash, cost)?;
     Ok(Pass::new(key_ref, hash, cost, taken))
 }

@@ -105,6 +105,11 @@ impl LiveTemplate {
     }
 }
 
+/// The hash of the key of this live entry.
+pub(super) fn hash_of_key(live: &Core) -> u64 {
+    live.key_hash().expect("every live entry stores the hash of its key")
+}
+
 /// The state of a live entry that is no longer needed.
 pub(super) struct Idle {
     /// The levels at the requested instant, or at the later instant that the live entry has reached.

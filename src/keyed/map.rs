@@ -80,6 +80,8 @@ pub(super) struct Map<K, S> {
     /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them pays
     /// for one check.
     has_extras: bool,
+    /// See [`Plain`](super::shard::Plain).
+    may_run_ahead: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
 }
@@ -114,16 +116,27 @@ enum Entered<R> {
 }
 
 /// Tokens that were taken, and the tokens that remain.
-pub(super) enum Taken {
-    /// From the key's level.
-    Level { left: Left },
-    /// From a live entry.
-    Live(Permit<Arc<Core>>),
+pub(super) struct Taken {
+    pub(super) left: Left,
+    /// Set if a core settles and releases the tokens, and not the key's level or store: with an in-flight cap, and for a
+    /// grant by the limiter of a distributed key.
+    pub(super) live: Option<Arc<Core>>,
 }
 
 impl Taken {
-    fn whole(remaining: u64) -> Self {
-        Self::Level { left: Left::whole(remaining) }
+    pub(super) fn whole(remaining: u64) -> Self {
+        Self { left: Left::whole(remaining), live: None }
+    }
+
+    /// Tokens of a core, which holds them or not.
+    pub(super) fn of_permit(mut permit: Permit<Arc<Core>>, is_held: bool) -> Self {
+        let left = Left::of_word(permit.word());
+        let live = is_held.then(|| Arc::clone(permit.scope()));
+        if is_held {
+            // Released by the grant, and not here.
+            permit.cost = 0;
+        }
+        Self { left, live }
     }
 }
 
@@ -161,6 +174,7 @@ impl<K, S> Map<K, S> {
             key_limit: KeyLimit::new(max_keys, shards),
             after_parent: template.parent.as_ref().and_then(|parent| after(&template.time, &parent.time)),
             parent: template.parent.clone(),
+            may_run_ahead: !template.time.is_manual(),
             template,
             quota_by,
             weight_by,

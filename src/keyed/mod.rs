@@ -5,13 +5,12 @@
 //! A key that owes no tokens needs no memory: its bucket is full, so forgetting it changes nothing. A key that owes
 //! tokens is stored as a *packed level*: the key itself and 8 bytes for each of one or two quotas, which need no update
 //! while time passes. A key with quotas of its own, with more than two, with a debt that does not fit into 8 bytes, or
-//! with a pause, is a *custom entry*. Only a key with waiters or
-//! with tokens in flight has a *live entry*: a complete limiter [`Core`](crate::core::Core), the same type that a plain
-//! [`Limiter`](crate::Limiter) uses. Queueing, deadlines, cancellation and settling are therefore not written a second
+//! with a pause has levels that are not packed. Only a key with waiters or with tokens in flight has a *live entry*: a
+//! complete limiter [`Core`](crate::core::Core), the same type that a plain [`Limiter`](crate::Limiter) uses. Queueing, deadlines, cancellation and settling are therefore not written a second
 //! time here. Some time after the last waiter and the last grant of a key are gone, its live entry is converted back to
 //! a level, exactly to the unit.
 //!
-//! The map consists of shards. Each shard has its own lock and its own tables, and a key belongs to one shard for good.
+//! The map consists of shards. Each shard has its own lock and its own table, and a key belongs to one shard for good.
 //! No call holds the locks of two shards at the same time. A call locks the shard of its key and acts on the packed
 //! level; if the key has a live entry, the call clones the `Arc`, releases the shard's lock, and acts on the core.
 //!
@@ -30,7 +29,7 @@
 //! | `keys.rs` | whether the keys are in a map in memory, or in a store |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
-//! | `packed_levels.rs`, `live_entries.rs`, `groups.rs` | the tables of a shard |
+//! | `slots.rs`, `groups.rs` | the table of a shard |
 //! | `key_limit.rs` | the bound on the number of keys |
 //! | `quotas.rs` | the quotas of a key, as a value that users write |
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
@@ -54,14 +53,13 @@ mod key_ref;
 mod keys;
 mod limiter;
 mod live;
-mod live_entries;
 mod map;
-mod packed_levels;
 mod quotas;
 mod rate;
 mod rates;
 mod replenisher;
 mod shard;
+mod slots;
 mod snapshot;
 #[cfg(feature = "state")]
 mod state;

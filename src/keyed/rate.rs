@@ -12,13 +12,13 @@
 //!
 //! # Packed levels
 //!
-//! The *packed level* of a key is `units minted since the origin - level + 2^63`, modulo 2^64, and never 0. It takes 8
-//! bytes and does not change while time passes. The level is the distance between the units minted by now and the
-//! packed level, which is correct as long as it is less than 2^63 away from zero. A full bucket does not get fuller
-//! with time, but that distance does grow. Hence the [window](Rate::window): a packed level that was not full at some
-//! instant can be read for this long after it. The table of packed levels must therefore be swept at least that often,
-//! or be read at the end of the window and advanced from there. A rate with a bucket that does not fit has no window
-//! and no packed levels.
+//! The *packed level* of a key is `units minted since the origin - level`, modulo 2^63, in the upper 63 bits of a word
+//! whose lowest bit is 1. It does not change while time passes. The level is the distance between the units minted by
+//! now and the packed level, which is correct as long as it is less than 2^62 away from zero. A full bucket does not
+//! get fuller with time, but that distance does grow. Hence the [window](Rate::window): a packed level that was not
+//! full at some instant can be read for this long after it. The table of packed levels must therefore be swept at least
+//! that often, or be read at the end of the window and advanced from there. A rate with a bucket that does not fit has
+//! no window and no packed levels.
 
 use crate::Quota;
 use crate::core::schedule::gcd;
@@ -26,7 +26,7 @@ use crate::observe::Verdict;
 use std::num::NonZeroU64;
 
 /// The bound on the units of a packed level, positive or negative, and on the units minted inside its window: both
-/// together stay below the 2^63 at which distances wrap.
+/// together stay below the 2^62 at which distances wrap.
 const MAX_PACKED: i128 = 1 << 61;
 /// In nanoseconds. A shorter window would cause the tables to be swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;
@@ -38,11 +38,13 @@ pub(super) struct Rate {
     /// Units minted with each tick.
     amount: u64,
     /// Units in a token.
-    unit: u64,
+    unit: NonZeroU64,
     /// Nanoseconds in a tick.
     tick: u64,
     /// The burst, in units.
     full: i128,
+    /// A packed level of so many units is that of a full bucket. Only of use with a window.
+    ceiling: i64,
     window: Option<u64>,
 }
 
@@ -53,44 +55,54 @@ pub(super) struct Level {
     pub(super) at: u64,
 }
 
-/// The level that a grant left. The division into whole tokens is made only when a caller asks for it, outside of all
-/// locks.
+/// What a grant left: a level, or the verdict of a dry run. The division into whole tokens is made only when a caller
+/// asks for it, outside of all locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// The units that remain, or the word of a [`Verdict`] if `unit` is 0.
+    /// The units that remain, or the word of a [`Verdict`].
     units: u64,
-    unit: u64,
+    /// The units in a token, or [`VERDICT`].
+    unit: NonZeroU64,
 }
+
+/// No level that is packed has so many units in a token.
+const VERDICT: NonZeroU64 = NonZeroU64::MAX;
 
 impl Left {
     pub(super) fn whole(tokens: u64) -> Self {
-        Self { units: tokens, unit: 1 }
+        Self { units: tokens, unit: NonZeroU64::MIN }
     }
 
     /// The tokens that a grant of a core left, or the verdict of a dry run.
     pub(super) fn of_word(word: u64) -> Self {
-        if Verdict::of_word(word).is_some() { Self { units: word, unit: 0 } } else { Self::whole(word) }
+        if Verdict::of_word(word).is_some() { Self { units: word, unit: VERDICT } } else { Self::whole(word) }
     }
 
     /// The same, for a grant at once of a limiter in dry run.
     pub(super) fn in_dry_run(self) -> Self {
-        if self.unit == 0 { self } else { Self::of_word(Verdict::AtOnce { remaining: self.tokens() }.to_word()) }
+        if self.unit == VERDICT { self } else { Self::of_word(Verdict::AtOnce { remaining: self.tokens() }.to_word()) }
     }
 
     /// The word of a verdict; 0 if there is none.
     pub(super) fn word(self) -> u64 {
-        if self.unit == 0 { self.units } else { 0 }
+        if self.unit == VERDICT { self.units } else { 0 }
     }
 
     pub(super) fn tokens(self) -> u64 {
-        self.units.checked_div(self.unit).unwrap_or_else(|| Verdict::remaining(self.units))
+        if self.unit == VERDICT { Verdict::remaining(self.units) } else { self.units / self.unit }
+    }
+
+    /// The same after another grant of `cost` tokens; `None` if there are fewer.
+    #[inline]
+    pub(super) fn minus(self, cost: u64) -> Option<Self> {
+        let units = self.units.checked_sub(cost.checked_mul(self.unit.get())?)?;
+        Some(Self { units, ..self })
     }
 
     /// The smaller number of tokens, found without a division.
     pub(super) fn min(self, other: Self) -> Self {
-        let is_less =
-            u128::from(self.units) * u128::from(other.unit) <= u128::from(other.units) * u128::from(self.unit);
-        if is_less { self } else { other }
+        let (unit, other_unit) = (u128::from(self.unit.get()), u128::from(other.unit.get()));
+        if u128::from(self.units) * other_unit <= u128::from(other.units) * unit { self } else { other }
     }
 }
 
@@ -104,9 +116,11 @@ impl Rate {
             (quota.amount() / common, quota.period_nanos() / common, 1)
         };
         let full = quota.capacity() as i128 * unit as i128;
-        let window = (MAX_PACKED as u64 / amount).saturating_mul(tick);
+        let window = ((MAX_PACKED as u64 - 1) / amount).saturating_mul(tick);
         let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW;
-        Self { quota, amount, unit, tick, full, window: fits.then_some(window) }
+        let ceiling = (full + amount.min(unit) as i128) as i64;
+        let unit = NonZeroU64::new(unit).expect("a checked quota has a period");
+        Self { quota, amount, unit, tick, full, ceiling, window: fits.then_some(window) }
     }
 
     pub(super) fn burst(&self) -> u64 {
@@ -130,32 +144,32 @@ impl Rate {
     }
 
     pub(super) fn units(&self, tokens: u64) -> i128 {
-        tokens as i128 * self.unit as i128
+        tokens as i128 * self.unit.get() as i128
     }
 
     /// Whole tokens, rounded down; negative for a debt.
     pub(super) fn tokens(&self, units: i128) -> i64 {
         match i64::try_from(units) {
             // The common case: a 64-bit division costs a fraction of the 128-bit one.
-            Ok(units) if self.unit <= i64::MAX as u64 => units.div_euclid(self.unit as i64),
-            _ => units.div_euclid(self.unit as i128) as i64,
+            Ok(units) if self.unit.get() <= i64::MAX as u64 => units.div_euclid(self.unit.get() as i64),
+            _ => units.div_euclid(self.unit.get() as i128) as i64,
         }
     }
 
     /// The fraction of a token, in units.
     pub(super) fn fraction(&self, units: i128) -> u64 {
-        units.rem_euclid(self.unit as i128) as u64
+        units.rem_euclid(self.unit.get() as i128) as u64
     }
 
     /// The units of a level of whole tokens, negative for a debt, and a fraction of a token.
     pub(super) fn level(&self, tokens: i64, fraction: u64) -> i128 {
-        i128::from(tokens) * i128::from(self.unit) + i128::from(fraction)
+        i128::from(tokens) * i128::from(self.unit.get()) + i128::from(fraction)
     }
 
     /// Cuts a level at a full bucket, but keeps the fraction of the next token if the last token arrived in this very
     /// tick.
     pub(super) fn clip(&self, units: i128) -> i128 {
-        let spare = self.amount.min(self.unit) as i128;
+        let spare = self.amount.min(self.unit.get()) as i128;
         if units >= self.full + spare { self.full } else { units }
     }
 
@@ -168,7 +182,7 @@ impl Rate {
         };
         let minted = ticks as u128 * self.amount as u128;
         // Debts are bounded by 2^62 tokens of 2^64 units, so the space is positive and fits.
-        let space = (self.full + self.unit as i128 - level.units) as u128;
+        let space = (self.full + self.unit.get() as i128 - level.units) as u128;
         if minted >= space { self.full } else { self.clip(level.units + minted as i128) }
     }
 
@@ -178,7 +192,11 @@ impl Rate {
         if need <= 0 {
             return Some(level.at);
         }
-        let ticks = u64::try_from((need as u128).div_ceil(self.amount as u128)).ok()?;
+        let ticks = match u64::try_from(need) {
+            // The common case, as in `tokens`.
+            Ok(need) => need.div_ceil(self.amount),
+            Err(_) => u64::try_from((need as u128).div_ceil(self.amount as u128)).ok()?,
+        };
         if self.tick == 1 {
             level.at.checked_add(ticks)
         } else {
@@ -188,7 +206,7 @@ impl Rate {
 
     /// Converts a level of `old` to a level of `self`: whole tokens stay, up to the burst, and so does the fraction.
     pub(super) fn adopt(&self, old: &Self, units: i128) -> i128 {
-        if old.unit == self.unit {
+        if old.unit.get() == self.unit.get() {
             // A shortcut that saves two divisions with the same result: a change of the common quota converts every key
             // here.
             return self.clip(units);
@@ -199,66 +217,67 @@ impl Rate {
         }
         let mut fraction = 0;
         if old.tick == 1 && self.tick == 1 {
-            let own = (units - tokens as i128 * old.unit as i128) as u64;
-            fraction = match own.checked_mul(self.unit) {
-                Some(product) => product / old.unit,
-                None => (own as u128 * self.unit as u128 / old.unit as u128) as u64,
+            let own = (units - tokens as i128 * old.unit.get() as i128) as u64;
+            fraction = match own.checked_mul(self.unit.get()) {
+                Some(product) => product / old.unit.get(),
+                None => (own as u128 * self.unit.get() as u128 / old.unit.get() as u128) as u64,
             };
         }
-        self.clip(tokens as i128 * self.unit as i128 + fraction as i128)
+        self.clip(tokens as i128 * self.unit.get() as i128 + fraction as i128)
     }
 
     // ---- packed levels --------------------------------------------------------------------------------------------
 
-    /// Packs a level, if it fits. A result of 0 counts as not fitting, and is very rare.
+    /// Packs a level, if it fits. The result is odd.
     pub(super) fn packed(&self, level: Level) -> Option<NonZeroU64> {
-        if self.window.is_none() || level.units <= -MAX_PACKED {
-            return None;
-        }
-        NonZeroU64::new(self.minted(level.at).wrapping_sub(level.units as u64))
-    }
-
-    /// A packed level that is full at `at` and from then on.
-    pub(super) fn packed_full(&self, at: u64) -> NonZeroU64 {
-        let full = self.minted(at).wrapping_sub(self.full as u64);
-        // A level that is above a full bucket by that much is also read as full.
-        let above = self.amount.min(self.unit).wrapping_neg();
-        NonZeroU64::new(full).or(NonZeroU64::new(above)).expect("no quota has an amount or a unit of 0")
+        let fits = self.window.is_some() && level.units > -MAX_PACKED;
+        fits.then(|| NonZeroU64::MIN | self.minted(level.at).wrapping_sub((level.units as u64) << 1))
     }
 
     /// Reads `packed` at `at`, an instant inside the window. The result can be above a full bucket; see
     /// [`clip`](Self::clip).
     #[inline]
     pub(super) fn of_packed(&self, packed: NonZeroU64, at: u64) -> i64 {
-        self.minted(at).wrapping_sub(packed.get()) as i64
+        self.minted(at).wrapping_sub(packed.get() - 1) as i64 >> 1
+    }
+
+    /// What a grant left, if that is a level that can be packed.
+    pub(super) fn left(&self, units: i128) -> Left {
+        Left { units: units as u64, unit: self.unit }
+    }
+
+    /// Whether `packed` is a full bucket at `at`, an instant inside the window; else its units.
+    #[inline]
+    pub(super) fn unless_full(&self, packed: NonZeroU64, at: u64) -> Option<i64> {
+        let units = self.of_packed(packed, at);
+        if units == self.full as i64 || units >= self.ceiling { None } else { Some(units) }
     }
 
     /// Takes `cost` tokens from `packed` at `now`, an instant inside the window. Returns the new packed level and what
     /// remains, or `None` if the tokens are not there. Same results as with levels, in 64 bits: nearly every call takes
     /// this path.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         if cost > self.burst() {
             return None;
         }
         // A rate with packed levels has bursts of less than 2^61 units.
-        let (full, spare) = (self.full as i64, self.amount.min(self.unit) as i64);
-        let units = self.of_packed(packed, now);
-        let units = if units >= full + spare { full } else { units };
-        let left = units - (cost * self.unit) as i64;
+        let minted = self.minted(now);
+        let units = minted.wrapping_sub(packed.get() - 1) as i64 >> 1;
+        let units = if units >= self.ceiling { self.full as i64 } else { units };
+        let left = units - (cost * self.unit.get()) as i64;
         if left < 0 {
             return None;
         }
-        let packed = NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?;
+        let packed = NonZeroU64::MIN | minted.wrapping_sub((left as u64) << 1);
         Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
-    /// Units minted since the origin, plus half of 2^64, modulo 2^64: the offset keeps packed levels from being 0 in
-    /// the beginning.
+    /// Twice the units minted since the origin, modulo 2^64.
     #[inline]
     fn minted(&self, at: u64) -> u64 {
         let ticks = if self.tick == 1 { at } else { at / self.tick };
-        ticks.wrapping_mul(self.amount).wrapping_add(1 << 63)
+        ticks.wrapping_mul(self.amount) << 1
     }
 }
 
@@ -339,30 +358,6 @@ mod tests {
         }
         assert!(Rate::new(Quota::per_day(1_000_003)).window().is_none(), "its burst spans too many units");
         assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1)).window().is_none());
-    }
-
-    #[test]
-    fn a_full_packed_level_is_full_whatever_its_bits() {
-        for quota in quotas() {
-            let rate = Rate::new(quota);
-            if rate.window().is_none() {
-                continue;
-            }
-            // The second instant, if there is one, is that at which the bits of a full level would all be 0.
-            let mut zero = (rate.full as u64).wrapping_sub(1 << 63);
-            zero = if zero.is_multiple_of(rate.amount) { (zero / rate.amount).saturating_mul(rate.tick) } else { 0 };
-            for at in [0, 1, zero, u64::MAX / 2] {
-                let packed = rate.packed_full(at);
-                for later in [0, 1, rate.tick, rate.window().unwrap()] {
-                    let Some(now) = at.checked_add(later) else { continue };
-                    assert_eq!(
-                        rate.clip(rate.of_packed(packed, now) as i128),
-                        rate.full(),
-                        "{quota} at {at} + {later}"
-                    );
-                }
-            }
-        }
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! none. A key without waiters has no other state, apart from a pause.
 //!
 //! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
-//! are packed into two words. Every function here that is generic over `N`, the number of words, works on the packed
-//! levels of a key with `N` quotas.
+//! are packed into two words. The levels of more quotas are not packed.
 
 use super::quotas::{MAX_QUOTAS, Quotas};
 use super::rate::{Left, Level, Rate};
@@ -21,12 +20,20 @@ const MAX_SPAN: i64 = 1 << 62;
 pub(super) struct Rates {
     first: Rate,
     others: Box<[Rate]>,
-    /// The shortest window of all quotas; `None` if levels cannot be packed.
+    /// The shorter window of one or two quotas; `None` if levels cannot be packed.
     window: Option<u64>,
     /// Whether these stand for no quota: a key owes nothing, so its level is not stored.
     pub(super) stores_no_levels: bool,
     pub(super) quotas: Quotas,
     pub(super) names: QuotaNames,
+}
+
+/// The levels of a key with one or two quotas, packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packed {
+    pub(super) first: NonZeroU64,
+    /// 0 if there is one quota.
+    pub(super) second: u64,
 }
 
 /// The levels of a key's buckets at an instant, in nanoseconds.
@@ -78,7 +85,8 @@ impl Rates {
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
         let names = quota_names(quotas.named().map(|(name, _)| name));
-        Self { window: window.flatten(), first, others, stores_no_levels: false, quotas, names }
+        let window = window.flatten().filter(|_| others.len() < 2);
+        Self { window, first, others, stores_no_levels: false, quotas, names }
     }
 
     /// The same for `quotas` that refuse nothing and stand for no quota.
@@ -93,6 +101,12 @@ impl Rates {
     #[inline]
     pub(super) fn first(&self) -> &Rate {
         &self.first
+    }
+
+    /// The rate of the only quota; `None` if there are several.
+    #[inline]
+    pub(super) fn only(&self) -> Option<&Rate> {
+        if self.others.is_empty() { Some(&self.first) } else { None }
     }
 
     #[inline]
@@ -249,53 +263,39 @@ impl Rates {
 
     // ---- packed levels --------------------------------------------------------------------------------------------
 
-    /// Packs levels into `N` words; `None` if there are not exactly `N` quotas, or a level does not fit.
-    pub(super) fn pack<const N: usize>(&self, levels: &Levels) -> Option<[NonZeroU64; N]> {
-        if self.window.is_none() || self.len() != N || levels.is_paused() {
+    /// Packs the levels of one or two quotas, if they fit and the key is not paused.
+    pub(super) fn pack(&self, levels: &Levels) -> Option<Packed> {
+        if self.window.is_none() || levels.is_paused() {
             return None;
         }
-        let mut packed = [NonZeroU64::MIN; N];
-        for (index, packed) in packed.iter_mut().enumerate() {
-            *packed = self.rate(index).packed(levels.level(index))?;
-        }
-        Some(packed)
+        let first = self.first.packed(levels.level(0))?;
+        let second = match &*self.others {
+            [] => 0,
+            [second] => second.packed(levels.level(1))?.get(),
+            _ => return None,
+        };
+        Some(Packed { first, second })
     }
 
     /// Reads packed levels at `at`, an instant inside the window.
     #[inline]
-    pub(super) fn unpack<const N: usize>(&self, packed: &[NonZeroU64; N], at: u64) -> Levels {
+    pub(super) fn unpack(&self, packed: Packed, at: u64) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
-        for (index, packed) in packed.iter().enumerate() {
-            let rate = self.rate(index);
-            levels.units[index] = rate.clip(rate.of_packed(*packed, at) as i128);
+        let read = |rate: &Rate, word| rate.clip(rate.of_packed(word, at) as i128);
+        levels.units[0] = read(&self.first, packed.first);
+        if let (Some(rate), Some(word)) = (self.others.first(), NonZeroU64::new(packed.second)) {
+            levels.units[1] = read(rate, word);
         }
         levels
     }
 
-    /// Writes those of the packed levels anew that are full in `levels`, which are the same levels at a later instant.
-    /// They can be read for a window from then on, like the others, which are not full.
-    pub(super) fn refresh_full<const N: usize>(&self, packed: &mut [NonZeroU64; N], levels: &Levels) {
-        for (index, packed) in packed.iter_mut().enumerate() {
-            let rate = self.rate(index);
-            if rate.is_full(levels.units[index]) {
-                *packed = rate.packed_full(levels.at);
-            }
-        }
-    }
-
-    /// Takes `cost` tokens from two packed levels at `now`, an instant inside the window. Returns the new packed levels
-    /// and what remains, or `None` if the tokens are not there in both.
-    #[inline]
-    pub(super) fn take_from_pair(
-        &self,
-        packed: &[NonZeroU64; 2],
-        cost: u64,
-        now: u64,
-    ) -> Option<([NonZeroU64; 2], Left)> {
-        let [second] = &*self.others else { return None };
-        let (first, left) = self.first.take_from_packed(packed[0], cost, now)?;
-        let (other, other_left) = second.take_from_packed(packed[1], cost, now)?;
-        Some(([first, other], left.min(other_left)))
+    /// Takes `cost` tokens from packed levels at `now`, an instant inside the window. Returns the new packed levels and
+    /// what remains, or `None` if the tokens are not there.
+    pub(super) fn take_from_packed(&self, packed: Packed, cost: u64, now: u64) -> Option<(Packed, Left)> {
+        let (first, left) = self.first.take_from_packed(packed.first, cost, now)?;
+        let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
+        let (second, other) = self.others.first()?.take_from_packed(word, cost, now)?;
+        Some((Packed { first, second: second.get() }, left.min(other)))
     }
 }
 
@@ -311,16 +311,16 @@ mod tests {
     #[test]
     fn a_pair_takes_from_both_or_from_none() {
         let rates = pair();
-        let full: [NonZeroU64; 2] = rates.pack(&rates.full(7)).unwrap();
-        let (packed, left) = rates.take_from_pair(&full, 9, 7).unwrap();
+        let full = rates.pack(&rates.full(7)).unwrap();
+        let (packed, left) = rates.take_from_packed(full, 9, 7).unwrap();
         assert_eq!(left.tokens(), 1);
-        let levels = rates.unpack(&packed, 7);
+        let levels = rates.unpack(packed, 7);
         assert_eq!([0, 1].map(|index| rates.rate(index).tokens(levels.level(index).units)), [1, 991]);
-        assert!(rates.take_from_pair(&packed, 2, 7).is_none(), "the first has one token");
+        assert!(rates.take_from_packed(packed, 2, 7).is_none(), "the first has one token");
         let mut low = levels;
         low.units[1] = rates.rate(1).units(1) - 1;
         let low = rates.pack(&low).unwrap();
-        assert!(rates.take_from_pair(&low, 1, 7).is_none(), "the second has less than one token");
+        assert!(rates.take_from_packed(low, 1, 7).is_none(), "the second has less than one token");
     }
 
     #[test]
@@ -329,9 +329,9 @@ mod tests {
         for cost in 1..=8 {
             let mut levels = rates.full(0);
             let packed = rates.pack(&levels).unwrap();
-            let (next, left) = rates.take_from_pair(&packed, cost, 0).unwrap();
+            let (next, left) = rates.take_from_packed(packed, cost, 0).unwrap();
             assert_eq!(Some(left.tokens()), rates.take(&mut levels, cost));
-            assert_eq!(rates.unpack(&next, 0), levels);
+            assert_eq!(rates.unpack(next, 0), levels);
         }
     }
 
@@ -352,6 +352,6 @@ mod tests {
         let both = Rates::new([Quota::per_second(10), Quota::per_second(1_000_003)].into());
         assert_eq!(both.window(), windows.into_iter().min().unwrap());
         let none = Rates::new([Quota::per_second(10), Quota::per_day(1_000_003)].into());
-        assert_eq!((none.window(), none.pack::<2>(&none.full(0))), (None, None));
+        assert_eq!((none.window(), none.pack(&none.full(0))), (None, None));
     }
 }

@@ -4,11 +4,12 @@
 //! | a key is | stored as | while |
 //! |---|---|---|
 //! | absent | nothing | it has neither waiters nor tokens in flight, and its bucket is full or the limiter has no quota: the same state as a new key |
-//! | a packed level | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
-//! | a live entry | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), or tokens in flight, under the common quotas |
-//! | a custom entry | a [`CustomEntry`] | it has quotas of its own (with or without a core), more than two quotas, a large debt, or a pause |
+//! | packed | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
+//! | live | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), or tokens in flight |
+//! | levels | the key and its [levels](Levels) | it has quotas of its own, more than two quotas, a large debt, or a pause |
 //!
-//! The *common quotas* are those that all keys without quotas of their own have.
+//! The *common quotas* are those that all keys without quotas of their own have. All four are in one table,
+//! [`Slots`].
 //!
 //! # User code under the lock
 //!
@@ -40,8 +41,8 @@
 //! Amortized, a sweep costs each call less than one slot, and no call visits more than one shard. A new key that finds
 //! the map full is the exception: it may visit several small shards, but no more slots than one large shard has.
 
+mod ahead;
 mod changes;
-mod entry_state;
 mod keeping;
 mod locked;
 mod pausing;
@@ -53,16 +54,15 @@ pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 pub(super) use view::ListedKey;
 
-use super::groups::{EntryIndex, Groups};
+use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
-use super::live_entries::LiveEntries;
-use super::packed_levels::{PackedLevels, PackedPairs};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
+use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, KeyedTop, Rank, Ranks};
 use crate::core::{Core, drop_quietly};
-use entry_state::EntryState;
+use ahead::Ahead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -71,8 +71,6 @@ const SMALL: usize = 64;
 /// If a new key finds the map full, a shard with handles in the hands of users is swept again after this time, in
 /// nanoseconds.
 const NEXT_LOOK: u64 = 1_000_000_000;
-/// Slots per group: with 8-byte keys a group is four neighbouring cache lines.
-const CUSTOM_PER_GROUP: usize = 5;
 
 /// The fields a call writes come first: with the lock's byte in front they share one cache line, and the fields that a
 /// call only reads are on the next line. When threads contend for one key, each cache line that is written moves
@@ -82,10 +80,9 @@ const CUSTOM_PER_GROUP: usize = 5;
 pub(super) struct Shard<K> {
     /// The latest time that any call has passed in, in nanoseconds. Never decreases, even if the clock steps back.
     synced: u64,
-    /// The time of the last sweep. No packed level was full then, so all of them can be read until `swept + window`.
-    swept: u64,
-    /// For how many nanoseconds after `swept` every packed level of this shard can be read.
-    window: u64,
+    /// The end of the window in which all packed levels can be read. It began at the last sweep, when none of them was
+    /// full.
+    readable_until: u64,
     /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
     /// True while the limiter is closed or paused: the fast path then grants nothing.
@@ -98,15 +95,14 @@ pub(super) struct Shard<K> {
     sampling: u8,
     /// The common quotas: those of all packed levels, and of new keys unless `by_key` is set.
     rates: Arc<Rates>,
-    /// The number of refused calls.
-    pub(super) refused: u64,
-    /// Tokens granted, including those charged by `settle`, from packed levels and from live entries that were retired.
+    /// Tokens granted, including those charged by `settle`, from levels and from live entries that were retired.
     /// Counted here because the call writes this cache line anyway.
     granted: u64,
     /// The number of granted tokens that came back unused.
     refunded: u64,
-    packed_levels: PackedLevels<K>,
-    live_entries: LiveEntries<K>,
+    /// The number of refused calls.
+    pub(super) refused: u64,
+    slots: Slots<K>,
     /// Allocated on first use.
     rare_fields: Option<Box<RareFields<K>>>,
 }
@@ -114,41 +110,26 @@ pub(super) struct Shard<K> {
 /// The fields that few shards need.
 #[derive(Debug)]
 struct RareFields<K> {
-    /// Used instead of `packed_levels` if there are two common quotas.
-    packed_pairs: PackedPairs<K>,
-    custom_entries: Groups<CustomEntry<K>, CUSTOM_PER_GROUP>,
     /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
     /// delivers them.
     quota_version: u32,
     /// The map-wide version of the last common quotas that were set here.
     version: u32,
     /// Changes of the common quotas that the keys have not caught up with yet, oldest first.
-    pending: Vec<Change>,
-    /// The number of custom entries that have a live core.
-    custom_live: usize,
+    pending: Vec<QuotaChange>,
     /// Whether users may hold limiters of keys. The map is not notified when such a handle is dropped, so the shard has
     /// to be swept to find out.
     has_handles: bool,
     /// The ranks of the keys, if the limiter was built with them.
     ranks: Option<Ranks<K>>,
+    ahead: Ahead,
 }
 
 /// A change of the common quotas, at instant `at`.
 #[derive(Clone, Debug)]
-struct Change {
+struct QuotaChange {
     rates: Arc<Rates>,
     at: u64,
-}
-
-/// A key that the other tables cannot hold: see the table in the module documentation.
-#[derive(Debug)]
-struct CustomEntry<K> {
-    key: K,
-    hash: u64,
-    rates: Arc<Rates>,
-    entry_state: EntryState,
-    /// True if a user set the quotas of this key: the entry must not be forgotten.
-    pinned: bool,
 }
 
 /// The part of a call on `key` that a shard needs.
@@ -179,6 +160,16 @@ impl<K: Clone> EntryRequest<'_, K> {
         }
         Ok(key)
     }
+}
+
+/// The parts of the map that the fast path needs if a grant does nothing but take tokens of its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain<'a> {
+    pub(super) key_limit: &'a KeyLimit,
+    /// The index of this shard.
+    pub(super) number: usize,
+    /// Whether a busy key may be granted tokens without a reading of the time: not on a clock that is moved by hand.
+    pub(super) may_run_ahead: bool,
 }
 
 /// The parts of the map that a shard needs.
@@ -212,13 +203,8 @@ impl<K> Default for DeferredDrops<K> {
     }
 }
 
-/// The result of [`Shard::take_quickly`].
-pub(super) enum Quick {
-    /// The tokens were taken.
-    Taken(Left),
-    /// The key has this live entry; no tokens were taken.
-    Live(Arc<Core>),
-}
+/// What a grant without waiting left, or the live entry of the key, if it has one.
+pub(super) type AtOnce = Result<Left, Option<Arc<Core>>>;
 
 /// Why a shard cannot act on the level of a key.
 #[derive(Debug)]
@@ -271,16 +257,13 @@ fn count_unless_it_panics<R>(count: impl FnOnce() -> R) -> Option<R> {
 
 impl<K> Shard<K> {
     pub(super) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
-        let window = span(&rates);
         Self {
-            packed_levels: PackedLevels::new(),
-            live_entries: LiveEntries::new(),
+            slots: Slots::new(rates.len() == 2),
             rare_fields: None,
-            rates,
             by_key,
             synced: 0,
-            swept: 0,
-            window,
+            readable_until: readable_until(&rates, 0),
+            rates,
             calls_left: SMALL as u32,
             is_fast_path_closed: false,
             closed: false,
@@ -293,32 +276,29 @@ impl<K> Shard<K> {
 
     /// The number of slots that a sweep visits.
     pub(super) fn slots(&self) -> usize {
-        let rare = |rare_fields: &RareFields<K>| rare_fields.custom_entries.slots() + rare_fields.packed_pairs.slots();
-        self.packed_levels.slots() + self.live_entries.slots() + self.rare_fields.as_deref().map_or(0, rare)
+        self.slots.count()
     }
 
     pub(super) fn len(&self) -> usize {
-        let rare = |rare_fields: &RareFields<K>| rare_fields.custom_entries.len() + rare_fields.packed_pairs.len();
-        self.packed_levels.len() + self.live_entries.len() + self.rare_fields.as_deref().map_or(0, rare)
+        self.slots.len()
     }
 
     fn rare_fields(&mut self) -> &mut RareFields<K> {
         self.rare_fields.get_or_insert_with(|| {
             Box::new(RareFields {
-                packed_pairs: PackedPairs::new(),
-                custom_entries: Groups::new(),
                 quota_version: 0,
                 version: 0,
                 pending: Vec::new(),
-                custom_live: 0,
                 has_handles: false,
                 ranks: None,
+                ahead: Ahead::default(),
             })
         })
     }
 
-    fn custom_entries(&self) -> impl Iterator<Item = &CustomEntry<K>> {
-        self.rare_fields.iter().flat_map(|rare_fields| rare_fields.custom_entries.iter())
+    /// The quotas of a key.
+    fn rates_or_common<'a>(&'a self, own: Option<&'a Arc<Rates>>) -> &'a Arc<Rates> {
+        own.unwrap_or(&self.rates)
     }
 
     pub(super) fn synced(&self) -> u64 {
@@ -355,17 +335,9 @@ impl<K> Shard<K> {
         self.refunded = self.refunded.wrapping_add(tokens);
     }
 
+    /// Visits nothing but live entries and levels that are not packed.
     pub(super) fn live_entries(&self) -> impl Iterator<Item = &Arc<Core>> {
-        let own = self.custom_live_entries().filter_map(|custom| custom.entry_state.live());
-        self.live_entries.iter().map(|(_, live)| live).chain(own)
-    }
-
-    /// The custom entries that have a live core. Visits nothing if there are none.
-    fn custom_live_entries(&self) -> impl Iterator<Item = &CustomEntry<K>> {
-        let rare_fields = self.rare_fields.iter().filter(|rare_fields| rare_fields.custom_live > 0);
-        rare_fields
-            .flat_map(|rare_fields| rare_fields.custom_entries.iter())
-            .filter(|custom| custom.entry_state.live().is_some())
+        self.slots.owns().filter_map(Own::live)
     }
 
     /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
@@ -376,7 +348,8 @@ impl<K> Shard<K> {
             self.catch_up(context, deferred);
         }
         self.synced = self.synced.max(now);
-        if self.calls_left == 0 || self.synced - self.swept > self.window {
+        self.end_stride(self.synced);
+        if self.calls_left == 0 || self.synced > self.readable_until {
             self.sweep(context, deferred);
             self.shrink(context);
         }
@@ -401,21 +374,7 @@ impl<K> Shard<K> {
     }
 }
 
-/// For how many nanoseconds after a sweep the packed levels of `rates` can be read.
-fn span(rates: &Rates) -> u64 {
-    rates.window().unwrap_or(u64::MAX)
-}
-
-impl<K> RareFields<K> {
-    fn insert(&mut self, custom: CustomEntry<K>) {
-        self.custom_live += usize::from(custom.entry_state.live().is_some());
-        self.custom_entries.make_space(|custom| custom.hash);
-        self.custom_entries.insert(custom.hash, custom);
-    }
-
-    fn take(&mut self, index: EntryIndex) -> Option<CustomEntry<K>> {
-        let custom = self.custom_entries.take(index)?;
-        self.custom_live -= usize::from(custom.entry_state.live().is_some());
-        Some(custom)
-    }
+/// The end of the window in which packed levels of `rates` can be read, if none was full at `since`.
+fn readable_until(rates: &Rates, since: u64) -> u64 {
+    rates.window().map_or(u64::MAX, |window| since.saturating_add(window))
 }

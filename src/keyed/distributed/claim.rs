@@ -8,7 +8,6 @@ use crate::distributed::{Outage, QuotaTerms};
 use crate::error::{Bound, ConsumeError};
 use crate::keyed::keys::{Request, Step};
 use crate::keyed::map::Taken;
-use crate::keyed::rate::Left;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -121,7 +120,7 @@ where
 
     fn granted(&self, remaining: u64) -> Step {
         self.map.granted.fetch_add(self.cost, Relaxed);
-        Step::Done(Ok(Taken::Level { left: Left::whole(remaining) }))
+        Step::Done(Ok(Taken::whole(remaining)))
     }
 
     /// Whether tokens that are available at `at` are too late for the allowed wait.

@@ -7,7 +7,6 @@ use crate::clock::whole_nanos;
 use crate::error::{Bound, ConfigError, Denied, TryAcquireError};
 use crate::keyed::keys::{DistributedKeys, Request, Step};
 use crate::keyed::map::Taken;
-use crate::keyed::rate::Left;
 use crate::keyed::{KeyedEntry, KeyedSnapshot, Quotas};
 use crate::observe::Observers;
 use crate::permit::Permit;
@@ -33,7 +32,7 @@ where
     fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         let limiter = match self.try_route(key, hash, cost) {
             Ok(Some(limiter)) => limiter,
-            Ok(None) => return Ok(Taken::Level { left: Left::whole(0) }),
+            Ok(None) => return Ok(Taken::whole(0)),
             Err(error) => {
                 self.count_refusal();
                 self.observers.refused(cost, error);
@@ -42,7 +41,7 @@ where
         };
         // The limiter reports its own refusals.
         let core = limiter.into_core();
-        let answer = core.try_acquire(cost).map(|remaining| Taken::Live(Permit::new(core, cost, remaining)));
+        let answer = core.try_acquire(cost).map(|remaining| Taken::of_permit(Permit::new(core, cost, remaining), true));
         if answer.is_err() {
             self.count_refusal();
         }

@@ -93,7 +93,7 @@ where
                     .limiter(key)
                     .map_err(|error| ConsumeError::of_key(&error))
                     .and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
-                (keys.hash(key), answer.map(Taken::Live))
+                (keys.hash(key), answer.map(|permit| Taken::of_permit(permit, true)))
             }
         };
         result.map(|taken| KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
@@ -111,8 +111,8 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    let arrival = match map.take_at_once(key, hash, cost) {
-        Ok(left) => Arrival::Taken(Taken::Level { left }),
+    let arrival = match map.claim_at_once(key, hash, cost) {
+        Ok(left) => Arrival::Taken(Taken { left, live: None }),
         Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live),
     };
     let result = match arrival {

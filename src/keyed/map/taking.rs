@@ -5,9 +5,8 @@ use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
-use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::{Quick, Stop};
+use crate::keyed::shard::{AtOnce, Plain, Stop};
 use crate::keyed::top::Rank;
 use crate::permit::Permit;
 use std::hash::{BuildHasher, Hash};
@@ -39,8 +38,19 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    pub(in crate::keyed) fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
-        let result = self.try_acquire_uncounted(key, hash, cost);
+    /// The rest of a try after [`take_at_once`](Self::take_at_once) has returned this error.
+    #[inline(never)]
+    pub(in crate::keyed) fn try_acquire(
+        &self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        live: Option<Arc<Core>>,
+    ) -> Result<Taken, TryAcquireError> {
+        let result = match live {
+            Some(live) => self.try_live(key, hash, live, cost),
+            None => self.try_acquire_slowly(key, hash, cost),
+        };
         if let Err(error) = &result {
             self.count_refusal(key, hash);
             self.template.observers.refused(cost, *error);
@@ -49,31 +59,39 @@ where
     }
 
     /// The fast path: the key is in memory, and so are its tokens.
-    #[inline]
-    fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+    #[inline(always)]
+    pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
         if self.has_extras {
             return self.take_with_extras(key, hash, cost);
         }
-        let now = self.now();
-        self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, || true)
+        let number = self.shard_of(hash);
+        let plain = Plain { key_limit: &self.key_limit, number, may_run_ahead: self.may_run_ahead };
+        self.shards[number].take_quickly(key, hash, cost, plain, || self.now())
+    }
+
+    /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
+    #[inline(always)]
+    pub(in crate::keyed) fn claim_at_once(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
+        // Refused whatever the level is, and however the key is stored, as in a queue.
+        if cost > MAX_COST { Err(None) } else { self.take_at_once(key, hash, cost) }
     }
 
     /// The same for a limiter whose grants do more than take tokens of a key.
-    fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+    #[inline(never)]
+    fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
         if cost > self.template.max_cost {
-            return None;
+            return Err(None);
         }
         let parent = self.parent();
         let now = self.now_with(&parent);
         // Only a live entry counts tokens in flight.
         let is_capped = self.template.cap.is_some();
         let mut shard = self.shards[self.shard_of(hash)].lock();
-        let quick = shard.take_quickly(key, hash, cost, now, || !is_capped && parent.admits(cost));
-        let is_taken = matches!(quick, Some(Quick::Taken(_)));
-        let lost = if is_taken { shard.rank_grant(key, hash, cost, now) } else { None };
+        let taken = shard.take_quickly(key, hash, cost, now, None, || !is_capped && parent.admits(cost));
+        let lost = if taken.is_ok() { shard.rank_grant(key, hash, cost, now) } else { None };
         drop(shard);
         drop(lost);
-        quick
+        taken
     }
 
     /// Reads the parent's time: called before a shard is locked.
@@ -89,14 +107,6 @@ where
             // An instant before this limiter was built is its beginning, as for every clock that has stepped back.
             (Some((_, sample)), Some(after)) => sample.now.saturating_sub_signed(after),
             _ => self.now(),
-        }
-    }
-
-    fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
-        match self.take_quickly(key, hash, cost) {
-            Some(Quick::Taken(left)) => Ok(Taken::Level { left }),
-            Some(Quick::Live(live)) => self.try_live(key, hash, live, cost),
-            None => self.try_acquire_slowly(key, hash, cost),
         }
     }
 
@@ -167,21 +177,6 @@ where
                 self.let_go(hash, live);
                 Err(error)
             }
-        }
-    }
-
-    /// The fast path of a caller that may wait. The error is the key's live entry, if it has one, for [`arrive`](Self::arrive),
-    /// which the caller calls next.
-    #[inline]
-    pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> Result<Left, Option<Arc<Core>>> {
-        if cost > MAX_COST {
-            // Refused whatever the level is, and however the key is stored, as in a queue.
-            return Err(None);
-        }
-        match self.take_quickly(key, hash, cost) {
-            Some(Quick::Taken(left)) => Ok(left),
-            Some(Quick::Live(live)) => Err(Some(live)),
-            None => Err(None),
         }
     }
 
@@ -277,13 +272,11 @@ where
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
     pub(in crate::keyed) fn taken(&self, key: &K, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
         self.rank(Rank::Granted, key, hash, permit.cost);
-        if self.template.cap.is_some() {
-            return Taken::Live(permit);
+        let taken = Taken::of_permit(permit, self.template.cap.is_some());
+        if taken.live.is_none() {
+            self.may_be_idle(hash);
         }
-        let left = Left::of_word(permit.word());
-        drop(permit);
-        self.may_be_idle(hash);
-        Taken::Level { left }
+        taken
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {

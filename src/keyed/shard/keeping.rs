@@ -1,32 +1,10 @@
-//! Storing a key in the shard, in the form that fits its state.
+//! Storing the state of a key in the shard.
 
-use super::{CustomEntry, DeferredDrops, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
+use super::{
+    DeferredDrops, EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
+};
 use crate::core::Core;
-use std::num::NonZeroU64;
 use std::sync::Arc;
-
-/// A new key that is counted already, and only needs to be stored.
-pub(super) struct Newcomer<K> {
-    pub(super) key: K,
-    hash: u64,
-    rates: Arc<Rates>,
-    levels: Levels,
-    form: Form,
-}
-
-/// How levels are stored.
-enum Form {
-    PackedLevel([NonZeroU64; 1]),
-    PackedPair([NonZeroU64; 2]),
-    Custom,
-}
-
-impl Form {
-    fn of(rates: &Rates, levels: &Levels) -> Self {
-        let pair = || rates.pack(levels).map(Self::PackedPair);
-        rates.pack(levels).map(Self::PackedLevel).or_else(pair).unwrap_or(Self::Custom)
-    }
-}
 
 impl<K: Clone + Eq> Shard<K> {
     /// Returns the live entry of the key, and creates it if there is none.
@@ -36,174 +14,99 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Core>, Stop> {
-        let now = self.advance_to(request.now, context, deferred);
-        let quota_version = self.quota_version();
-        if let Some(live) = self.find_live(request) {
-            return Ok(live);
-        }
-        let new = |rates: &Rates, levels: Levels| context.template.live(rates, &levels, quota_version, request.hash);
-        if let Some(CustomEntry { key, hash, rates, entry_state, pinned }) = self.take_custom(request) {
-            let live = entry_state.levels(&rates, now).map_or_else(Arc::clone, |levels| new(&rates, levels));
-            self.push_live(CustomEntry { key, hash, rates, entry_state: EntryState::Live(Arc::clone(&live)), pinned });
-            return Ok(live);
-        }
-        if let Some((key, levels)) = self.remove_packed(request, now) {
-            let rates = Arc::clone(&self.rates);
-            let live = new(&rates, levels);
-            let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
+        self.advance_to(request.now, context, deferred);
+        let (version, hash) = (self.quota_version(), request.hash);
+        let new = |rates: &Rates, levels: &Levels| context.template.live(rates, levels, version, hash);
+        if let Some(index) = self.slots.index_of(hash, request.key) {
+            let (rates, levels) = match self.levels_of(index) {
+                Ok(found) => found,
+                Err(live) => return Ok(live),
+            };
+            let live = new(rates, &levels);
+            let state = OwnState::Live(Arc::clone(&live));
+            match self.slots.own_mut(index) {
+                Some(own) => own.state = state,
+                None => _ = self.slots.set(index, Slot::Own(Own { rates: None, state, pinned: false })),
+            }
             return Ok(live);
         }
         let rates = self.rates_for(request)?;
-        self.narrow_window(&rates, context, deferred);
-        let key = request.take_place(context.key_limit, deferred)?;
-        let live = new(&rates, rates.full(now));
-        let entry_state = EntryState::Live(Arc::clone(&live));
-        self.push_live(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
+        let key = self.take_place(request, context, deferred)?;
+        let common = self.rates_or_common(rates.as_ref());
+        let live = new(common, &common.full(self.synced));
+        let state = OwnState::Live(Arc::clone(&live));
+        self.slots.insert(hash, key, Slot::Own(Own { rates, state, pinned: false }));
         Ok(live)
     }
 
-    /// Removes a key from the tables of packed levels, and returns its levels at `now`, to which the shard has
-    /// advanced.
-    pub(super) fn remove_packed(&mut self, request: &EntryRequest<'_, K>, now: u64) -> Option<(K, Levels)> {
-        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
-            return Some((key, self.rates.unpack(&packed, now)));
-        }
-        let (key, packed) = self.rare_fields.as_mut()?.packed_pairs.remove(request.hash, request.key)?;
-        Some((key, self.rates.unpack(&packed, now)))
+    /// The quotas of a new key, if they are not the common ones.
+    pub(super) fn rates_for(&self, request: &EntryRequest<'_, K>) -> Result<Option<Arc<Rates>>, Stop> {
+        let asked = || request.offered.clone().ok_or(Stop::AskQuota);
+        self.by_key.then(asked).transpose()
     }
 
-    fn take_custom(&mut self, request: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
-        let rare_fields = self.rare_fields.as_mut()?;
-        let index = rare_fields.custom_entries.index_of(request.hash, |custom| custom.key == *request.key)?;
-        rare_fields.take(index)
-    }
-
-    /// The quotas of a new key.
-    pub(super) fn rates_for(&self, request: &EntryRequest<'_, K>) -> Result<Arc<Rates>, Stop> {
-        if self.by_key { request.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rates)) }
-    }
-
-    /// Does everything that may fail before a new key is stored, user code first, and counts the key.
-    pub(super) fn prepare(
+    /// Does everything that may fail before a new key is stored, user code first, and counts the key. May sweep, and so
+    /// advance the shard.
+    pub(super) fn take_place(
         &mut self,
         request: &EntryRequest<'_, K>,
-        rates: Arc<Rates>,
-        levels: Levels,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
-    ) -> Result<Newcomer<K>, Stop> {
-        let form = if self.by_key { Form::Custom } else { Form::of(&rates, &levels) };
-        self.make_space_for(&form, context, deferred);
-        // After the sweeps: a sweep computes the window from the keys that are stored, and the new key is not one of
-        // them yet.
-        self.narrow_window(&rates, context, deferred);
-        let key = request.take_place(context.key_limit, deferred)?;
-        // A sweep may have advanced the shard to a later time, and packed levels can be read from then on only.
-        let levels = rates.advance(&levels, self.synced);
-        let form = if matches!(form, Form::Custom) { form } else { Form::of(&rates, &levels) };
-        Ok(Newcomer { key, hash: request.hash, rates, levels, form })
+    ) -> Result<K, Stop> {
+        if self.slots.is_filled() {
+            self.sweep(context, deferred);
+            self.slots.make_space(context.hash_of);
+        }
+        request.take_place(context.key_limit, deferred)
     }
 
-    fn make_space_for(&mut self, form: &Form, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
-        match form {
-            Form::PackedLevel(_) => {
-                if self.packed_levels.is_filled() {
-                    self.sweep(context, deferred);
-                    self.packed_levels.make_space(context.hash_of);
-                }
-            }
-            Form::PackedPair(_) => {
-                if self.rare_fields().packed_pairs.is_filled() {
-                    self.sweep(context, deferred);
-                    self.rare_fields().packed_pairs.make_space(context.hash_of);
-                }
-            }
-            Form::Custom => {
-                let custom_entries = &self.rare_fields().custom_entries;
-                if custom_entries.len() == custom_entries.capacity() {
-                    self.sweep(context, deferred);
-                }
-            }
-        }
-    }
-
-    pub(super) fn keep(&mut self, newcomer: Newcomer<K>, context: &ShardContext<'_, K>) {
-        let Newcomer { key, hash, rates, levels, form } = newcomer;
-        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
-        match form {
-            Form::PackedLevel(packed) => self.packed_levels.insert(hash, key, packed),
-            Form::PackedPair(packed) => self.rare_fields().packed_pairs.insert(hash, key, packed),
-            Form::Custom => {
-                let entry_state = EntryState::of(&rates, &levels);
-                self.push_custom(CustomEntry { key, hash, rates, entry_state, pinned: false });
-            }
-        }
-    }
-
-    /// Turns packed levels that do not fit any more into a custom entry with `levels`.
-    pub(super) fn make_custom(&mut self, request: &EntryRequest<'_, K>, levels: &Levels) {
-        if let Some((key, _)) = self.remove_packed(request, self.synced) {
-            let rates = Arc::clone(&self.rates);
-            let entry_state = EntryState::of(&rates, levels);
-            self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
-        }
+    /// Stores a new key that has taken its place, with these levels of the present or of an earlier instant.
+    pub(super) fn keep(
+        &mut self,
+        (key, hash): (K, u64),
+        rates: Option<Arc<Rates>>,
+        levels: &Levels,
+        pinned: bool,
+        context: &ShardContext<'_, K>,
+    ) {
+        let own = self.rates_or_common(rates.as_ref());
+        // A sweep may have advanced the shard, and packed levels can be read from then on only.
+        let levels = own.advance(levels, self.synced);
+        context.key_limit.idle_no_later_than(context.number, || Some(own.full_at(&levels)));
+        let slot = self.slot_of(rates, &levels, pinned);
+        self.slots.insert(hash, key, slot);
     }
 }
 
 impl<K> Shard<K> {
-    /// Prepares the shard for packed levels of `rates`: shortens the window, and first sweeps if the shorter window is
-    /// over already.
-    pub(super) fn narrow_window(
-        &mut self,
-        rates: &Rates,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
-    ) {
-        if span(rates) < self.window {
-            if self.synced - self.swept > span(rates) {
-                self.sweep(context, deferred);
+    /// The quotas of a key, and its levels at the shard's time; or its live core, which knows its own levels.
+    pub(super) fn levels_of(&self, index: EntryIndex) -> Result<(&Arc<Rates>, Levels), Arc<Core>> {
+        match self.slots.at(index) {
+            SlotRef::Packed(packed) => Ok((&self.rates, self.rates.unpack(packed, self.synced))),
+            SlotRef::Own(own) => {
+                let rates = self.rates_or_common(own.rates.as_ref());
+                match &own.state {
+                    OwnState::Levels(levels) => Ok((rates, rates.advance(levels, self.synced))),
+                    OwnState::Live(live) => Err(Arc::clone(live)),
+                }
             }
-            self.window = self.window.min(span(rates));
         }
     }
 
-    /// Stores a custom entry. The caller has called [`narrow_window`](Self::narrow_window) for its quotas.
-    pub(super) fn push_custom(&mut self, custom: CustomEntry<K>) {
-        self.rare_fields().insert(custom);
+    /// The state of a key with these levels of the present: packed if it has the common quotas and they fit.
+    pub(super) fn slot_of(&self, rates: Option<Arc<Rates>>, levels: &Levels, pinned: bool) -> Slot {
+        let packed = if rates.is_none() { self.rates.pack(levels) } else { None };
+        packed
+            .map_or_else(|| Slot::Own(Own { rates, state: OwnState::Levels(Box::new(*levels)), pinned }), Slot::Packed)
     }
 
-    /// Stores an entry with a live core: in the table of live entries if it has the common quotas, else as a custom
-    /// entry.
-    pub(super) fn push_live(&mut self, custom: CustomEntry<K>) {
-        match custom {
-            CustomEntry { key, rates, entry_state: EntryState::Live(live), pinned: false, .. }
-                if self.is_common(&rates) =>
-            {
-                self.live_entries.insert(key, live);
-            }
-            custom => self.push_custom(custom),
-        }
-    }
-
-    /// Whether `rates` are the common quotas.
-    pub(super) fn is_common(&self, rates: &Arc<Rates>) -> bool {
-        !self.by_key && Arc::ptr_eq(rates, &self.rates)
-    }
-
-    /// Stores levels of the common quotas that are not full: as packed levels if there is space, else as a custom
-    /// entry. Runs no user code.
-    pub(super) fn insert_levels(&mut self, key: K, hash: u64, levels: &Levels) {
-        match Form::of(&self.rates, levels) {
-            Form::PackedLevel(packed) if !self.packed_levels.is_filled() => {
-                self.packed_levels.insert(hash, key, packed)
-            }
-            Form::PackedPair(packed) if !self.rare_fields().packed_pairs.is_filled() => {
-                self.rare_fields().packed_pairs.insert(hash, key, packed)
-            }
+    /// Stores the levels of the present of a key without a live core, which keeps its quotas.
+    pub(super) fn put(&mut self, index: EntryIndex, levels: &Levels) {
+        match self.slots.own_mut(index) {
+            Some(Own { rates: Some(_), state: OwnState::Levels(old), .. }) => **old = *levels,
             _ => {
-                let (rates, entry_state) = (Arc::clone(&self.rates), EntryState::of(&self.rates, levels));
-                self.push_custom(CustomEntry { key, hash, rates, entry_state, pinned: false });
+                let slot = self.slot_of(None, levels, false);
+                self.slots.set(index, slot);
             }
         }
     }

@@ -1,102 +1,102 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
+use super::ahead::{PART, is_fast};
 use super::{
-    CustomEntry, DeferredDrops, EntryRequest, EntryState, Left, Levels, Quick, Rates, Shard, ShardContext, Stop,
+    AtOnce, DeferredDrops, EntryRequest, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
 };
-use crate::core::Core;
 use crate::core::state::MAX_COST;
-use std::num::NonZeroU64;
-use std::sync::Arc;
+use crate::keyed::rate::Level;
+use crate::keyed::rates::Packed;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// The fast path: takes `cost` tokens from packed levels, under the common quotas or the key's own, and returns
-    /// what remains; or returns the key's live entry. `also` takes tokens of the parent, if there is one, and can
-    /// refuse. Returns `None`, with nothing changed, in every less common case, which [`at_levels`](Self::at_levels)
-    /// handles.
-    #[inline]
+    /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live entry;
+    /// or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens of the
+    /// parent, if there is one, and can refuse. `plain`: set if a grant does nothing but take tokens of the key.
+    #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
         key: &K,
         hash: u64,
         cost: u64,
         now: u64,
+        plain: Option<Plain<'_>>,
         also: impl FnOnce() -> bool,
-    ) -> Option<Quick> {
+    ) -> AtOnce {
         let now = self.synced.max(now);
-        if self.is_fast_path_closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
-            return None;
+        if self.is_fast_path_closed || self.calls_left <= 1 || now > self.readable_until || cost == 0 {
+            return Err(None);
         }
-        let mut custom = None;
-        if let Some(live) = self.live_entries.find(hash, key) {
-            return Some(Quick::Live(Arc::clone(live)));
+        let was_ahead = self.is_ahead(hash);
+        if was_ahead {
+            self.end_stride(now);
         }
-        if let Some(rare_fields) = &mut self.rare_fields {
-            custom = rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key);
-        }
-        let (rates, packed) = match custom {
-            Some(CustomEntry { entry_state: EntryState::Live(live), .. }) => {
-                return Some(Quick::Live(Arc::clone(live)));
+        let left = if let Some(rate) = self.rates.only()
+            && let Some(word) = self.slots.packed_near(hash, key)
+        {
+            let (packed, left) = rate.take_from_packed(*word, cost, now).ok_or(None)?;
+            if !also() {
+                return Err(None);
             }
-            Some(CustomEntry { entry_state: EntryState::Wide(_), .. }) => return None,
-            Some(CustomEntry { entry_state: EntryState::PackedPair(_), .. }) => {
-                return self.take_from_pair(key, hash, cost, now, also);
-            }
-            Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rates, .. }) => (&**rates, packed),
-            None if self.rates.stores_no_levels => {
-                let left = Left::whole(MAX_COST.checked_sub(cost)?);
-                if !also() {
-                    return None;
-                }
-                self.count_quick(cost, now);
-                return Some(Quick::Taken(left));
-            }
-            None => match self.packed_levels.find_mut(hash, key) {
-                Some(packed) => (&*self.rates, packed),
-                None => return self.take_from_pair(key, hash, cost, now, also),
-            },
+            *word = packed;
+            left
+        } else {
+            self.take_seldom(key, hash, cost, now, plain, also)?
         };
-        let (next, left) = rates.first().take_from_packed(packed[0], cost, now)?;
-        if !also() {
-            return None;
+        if plain.is_some_and(|plain| plain.may_run_ahead)
+            && (was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART))
+        {
+            self.adapt_stride(key, hash, cost, left, now);
         }
-        packed[0] = next;
-        self.count_quick(cost, now);
-        Some(Quick::Taken(left))
+        self.synced = now;
+        self.calls_left -= 1;
+        self.count_granted(cost);
+        Ok(left)
     }
 
-    /// The same for a key with two quotas.
+    /// The rest of the fast path: several quotas, a new key, one that has a live entry or is far from its place in the
+    /// table, and a limiter without quotas.
     #[inline(never)]
-    fn take_from_pair(
+    fn take_seldom(
         &mut self,
         key: &K,
         hash: u64,
         cost: u64,
         now: u64,
+        plain: Option<Plain<'_>>,
         also: impl FnOnce() -> bool,
-    ) -> Option<Quick> {
-        let rare_fields = self.rare_fields.as_deref_mut()?;
-        let (rates, packed): (_, &mut [NonZeroU64; 2]) = match rare_fields.packed_pairs.find_mut(hash, key) {
-            Some(packed) => (&self.rates, packed),
-            None => match rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key)? {
-                CustomEntry { rates, entry_state: EntryState::PackedPair(packed), .. } => (&*rates, packed),
-                _ => return None,
-            },
+    ) -> AtOnce {
+        let Some(index) = self.slots.index_of(hash, key) else {
+            if let Some(plain) = plain.filter(|_| !self.rates.stores_no_levels) {
+                return self.take_new(key, hash, cost, now, plain).ok_or(None);
+            }
+            let left = if self.rates.stores_no_levels { MAX_COST.checked_sub(cost) } else { None };
+            return left.filter(|_| also()).map(Left::whole).ok_or(None);
         };
-        let (next, left): (_, Left) = rates.take_from_pair(packed, cost, now)?;
-        if !also() {
-            return None;
-        }
-        *packed = next;
-        self.count_quick(cost, now);
-        Some(Quick::Taken(left))
+        let packed = match self.slots.at(index) {
+            SlotRef::Packed(packed) => packed,
+            SlotRef::Own(own) => return Err(own.live().cloned()),
+        };
+        let (packed, left) = self.rates.take_from_packed(packed, cost, now).filter(|_| also()).ok_or(None)?;
+        self.slots.set_packed(index, packed);
+        Ok(left)
     }
 
-    /// Counts a grant of the fast path.
-    #[inline]
-    fn count_quick(&mut self, cost: u64, now: u64) {
-        self.synced = now;
-        self.calls_left -= 1;
-        self.count_granted(cost);
+    /// Stores a new key with the common quota, less `cost` tokens, if there is space in the table and in the map.
+    fn take_new(&mut self, key: &K, hash: u64, cost: u64, now: u64, plain: Plain<'_>) -> Option<Left> {
+        let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.burst())?;
+        if self.by_key || self.slots.is_filled() {
+            return None;
+        }
+        let level = Level { units: rate.full() - rate.units(cost), at: now };
+        let first = rate.packed(level)?;
+        let place = plain.key_limit.reserve()?;
+        // User code, which may panic: nothing has changed.
+        let own = key.clone();
+        place.keep();
+        plain.key_limit.idle_no_later_than(plain.number, || rate.reached(level, rate.burst()));
+        let left = rate.left(level.units);
+        self.slots.insert(hash, own, Slot::Packed(Packed { first, second: 0 }));
+        Some(left)
     }
 
     /// Calls `act` on the levels of a key that has no live entry, and stores the levels that `act` leaves. Full levels
@@ -122,12 +122,9 @@ impl<K: Clone + Eq> Shard<K> {
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
         let now = self.advance_to(request.now, context, deferred);
-        if let Some(live) = self.live_entries.find(request.hash, request.key) {
-            return Err(Stop::Live(Arc::clone(live)));
-        }
         let gate = self.gate(context);
-        if let Some((rates, mut kept)) = self.find_levels(request) {
-            let before = kept.levels(rates, now).map_err(|live| Stop::Live(Arc::clone(live)))?;
+        if let Some(index) = self.slots.index_of(request.hash, request.key) {
+            let (rates, before) = self.levels_of(index).map_err(Stop::Live)?;
             let mut levels = before.paused_until(gate);
             let result = match confirm(act(rates, &mut levels)) {
                 Ok(result) => result,
@@ -137,81 +134,33 @@ impl<K: Clone + Eq> Shard<K> {
             if levels.is_raised_from(&before) {
                 context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
             }
-            if !kept.store(rates, &levels) {
-                self.make_custom(request, &levels);
+            if levels != before {
+                self.put(index, &levels);
             }
             return Ok(result);
         }
         let rates = self.rates_for(request)?;
-        let mut levels = rates.full(now).paused_until(gate);
-        let result = act(&rates, &mut levels);
+        let own = self.rates_or_common(rates.as_ref());
+        let mut levels = own.full(now).paused_until(gate);
+        let result = act(own, &mut levels);
         levels.gate = 0;
-        if rates.is_full(&levels) {
+        if own.is_full(&levels) {
             return Ok(result);
         }
-        if rates.stores_no_levels {
+        if own.stores_no_levels {
             return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
-        let newcomer = self.prepare(request, rates, levels, context, deferred)?;
+        let key = self.take_place(request, context, deferred)?;
         match confirm(result) {
             Ok(result) => {
-                self.keep(newcomer, context);
+                self.keep((key, request.hash), rates, &levels, false, context);
                 Ok(result)
             }
             Err(refusal) => {
                 context.key_limit.give_back(1);
-                deferred.keys.push(newcomer.key);
+                deferred.keys.push(key);
                 Ok(refusal)
             }
         }
     }
-
-    /// Where the levels of a key without an entry in the live table are stored, and its quotas.
-    fn find_levels(&mut self, request: &EntryRequest<'_, K>) -> Option<(&Rates, Kept<'_>)> {
-        let (hash, key) = (request.hash, request.key);
-        let Some(rare_fields) = &mut self.rare_fields else {
-            return Some((&self.rates, Kept::PackedLevel(self.packed_levels.find_mut(hash, key)?)));
-        };
-        match rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key) {
-            Some(CustomEntry { rates, entry_state, .. }) => Some((rates, Kept::CustomEntry(entry_state))),
-            None => match self.packed_levels.find_mut(hash, key) {
-                Some(packed) => Some((&self.rates, Kept::PackedLevel(packed))),
-                None => Some((&self.rates, Kept::PackedPair(rare_fields.packed_pairs.find_mut(hash, key)?))),
-            },
-        }
-    }
-}
-
-/// Where levels are stored.
-enum Kept<'a> {
-    PackedLevel(&'a mut [NonZeroU64; 1]),
-    PackedPair(&'a mut [NonZeroU64; 2]),
-    CustomEntry(&'a mut EntryState),
-}
-
-impl Kept<'_> {
-    /// The levels at `now`, to which the shard has advanced; or the live core, which knows its own levels.
-    fn levels(&self, rates: &Rates, now: u64) -> Result<Levels, &Arc<Core>> {
-        match self {
-            Self::PackedLevel(packed) => Ok(rates.unpack(packed, now)),
-            Self::PackedPair(packed) => Ok(rates.unpack(packed, now)),
-            Self::CustomEntry(entry_state) => entry_state.levels(rates, now),
-        }
-    }
-
-    /// Stores `levels`. Returns false, with nothing changed, if they do not fit.
-    fn store(&mut self, rates: &Rates, levels: &Levels) -> bool {
-        match self {
-            Self::PackedLevel(packed) => replace(*packed, rates.pack(levels)),
-            Self::PackedPair(packed) => replace(*packed, rates.pack(levels)),
-            Self::CustomEntry(entry_state) => {
-                **entry_state = EntryState::of(rates, levels);
-                true
-            }
-        }
-    }
-}
-
-fn replace<T>(packed: &mut T, next: Option<T>) -> bool {
-    next.map(|next| *packed = next).is_some()
 }

@@ -1,6 +1,6 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
-use super::{CustomEntry, DeferredDrops, EntryRequest, Levels, RareFields, Rates, Shard, ShardContext, Stop};
+use super::{DeferredDrops, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
 use std::sync::Arc;
 
@@ -23,20 +23,21 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut DeferredDrops<K>,
     ) -> Vec<ListedKey<K>> {
         let now = self.advance_to(now, context, deferred);
-        let common = |key: &K, levels| {
-            let rates = Arc::clone(&self.rates);
-            ListedKey { key: key.clone(), rates, levels, pinned: false }
+        let listed = |(key, slot): (&K, SlotRef<'_>)| {
+            let (rates, levels, pinned) = match slot {
+                SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, now)), false),
+                SlotRef::Own(Own { rates, state, pinned }) => {
+                    let rates = self.rates_or_common(rates.as_ref());
+                    let levels = match state {
+                        OwnState::Levels(levels) => Ok(rates.advance(levels, now)),
+                        OwnState::Live(live) => Err(Arc::clone(live)),
+                    };
+                    (rates, levels, *pinned)
+                }
+            };
+            ListedKey { key: key.clone(), rates: Arc::clone(rates), levels, pinned }
         };
-        let packed_levels =
-            self.packed_levels.iter().map(|(key, packed)| common(key, Ok(self.rates.unpack(packed, now))));
-        let pairs = self.rare_fields.iter().flat_map(|rare_fields| rare_fields.packed_pairs.iter());
-        let pairs = pairs.map(|(key, packed)| common(key, Ok(self.rates.unpack(packed, now))));
-        let live_entries = self.live_entries.iter().map(|(key, live)| common(key, Err(Arc::clone(live))));
-        let custom_entries = self.custom_entries().map(|CustomEntry { key, rates, entry_state, pinned, .. }| {
-            let levels = entry_state.levels(rates, now).map_err(Arc::clone);
-            ListedKey { key: key.clone(), rates: Arc::clone(rates), levels, pinned: *pinned }
-        });
-        packed_levels.chain(pairs).chain(live_entries).chain(custom_entries).collect()
+        self.slots.iter().map(listed).collect()
     }
 
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
@@ -57,22 +58,23 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Rates>, Stop> {
         self.catch_up(context, deferred);
-        let is_it = |custom: &CustomEntry<K>| custom.key == *request.key;
-        let custom =
-            self.rare_fields.as_ref().and_then(|rare_fields| rare_fields.custom_entries.find(request.hash, is_it));
-        custom.map_or_else(|| self.rates_for(request), |custom| Ok(Arc::clone(&custom.rates)))
+        let own = match self.find(request) {
+            Some(SlotRef::Own(own)) => own.rates.clone(),
+            Some(SlotRef::Packed(_)) => None,
+            None => self.rates_for(request)?,
+        };
+        Ok(own.unwrap_or_else(|| Arc::clone(&self.rates)))
+    }
+
+    fn find(&self, request: &EntryRequest<'_, K>) -> Option<SlotRef<'_>> {
+        Some(self.slots.at(self.slots.index_of(request.hash, request.key)?))
     }
 
     /// The live entry of the key, if it has one.
     pub(in crate::keyed) fn find_live(&self, request: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
-        let own = |rare_fields: &RareFields<K>| {
-            rare_fields
-                .custom_entries
-                .find(request.hash, |custom| custom.key == *request.key)?
-                .entry_state
-                .live()
-                .cloned()
-        };
-        self.live_entries.find(request.hash, request.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
+        match self.find(request)? {
+            SlotRef::Own(own) => own.live().cloned(),
+            SlotRef::Packed(_) => None,
+        }
     }
 }

@@ -1,0 +1,224 @@
+//! Running ahead of the clock: calls on one busy key without a reading of the time.
+//!
+//! Reading the clock is most of what a grant costs. So when calls on one key of a shard come fast, the shard takes some
+//! tokens of it, a *stride*, without one. It only counts them; the packed level of the key stays as it was at the last
+//! reading. The next reading first finds the level of that instant as if no token of the stride had been taken, and
+//! then takes them. The true level is the same or higher, because the bucket may have been full meanwhile: so never is
+//! more granted than the quota allows, and at most a stride is lost. As in the core's
+//! [`Stride`](crate::core::stride::Stride), a stride is at most a 64th of the burst, and there is none below a token per
+//! microsecond, and none on a clock that stands still.
+
+use super::{EntryIndex, Left, Own, OwnState, Shard, Slot, SlotRef};
+
+/// Nanoseconds per token below which calls are fast.
+const FAST: u64 = 1_000;
+/// A stride is at most this part of the burst.
+pub(super) const PART: u64 = 64;
+
+/// The key that runs ahead.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    hash: u64,
+    index: Option<EntryIndex>,
+    /// The present stride, in tokens.
+    stride: u64,
+    /// The last reading of the time by a call on the key, in nanoseconds.
+    since: u64,
+    /// Tokens that can still be taken before the next reading.
+    free: u64,
+    /// Tokens taken since the last reading, and not yet from the level.
+    used: u64,
+    /// Tokens of the last stride that were taken.
+    last: u64,
+    /// What the last grant left.
+    left: Option<Left>,
+}
+
+impl Ahead {
+    /// Whether tokens were taken or can be taken without a reading.
+    fn is_on(&self) -> bool {
+        self.free + self.used > 0
+    }
+}
+
+impl<K: Eq> Shard<K> {
+    /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
+    #[inline]
+    pub(super) fn take_ahead(&mut self, key: &K, hash: u64, cost: u64) -> Option<Left> {
+        let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
+        if ahead.hash != hash || cost > ahead.free || cost == 0 || self.is_fast_path_closed || self.calls_left <= 1 {
+            return None;
+        }
+        let left = ahead.left?.minus(cost)?;
+        if self.slots.key(ahead.index?)? != key {
+            return None;
+        }
+        (ahead.left, ahead.free, ahead.used) = (Some(left), ahead.free - cost, ahead.used + cost);
+        self.calls_left -= 1;
+        self.count_granted(cost);
+        Some(left)
+    }
+
+    /// Adapts the stride after a call took `cost` tokens of a packed level at `now`, of which `left` remain.
+    #[inline(never)]
+    pub(super) fn adapt_stride(&mut self, key: &K, hash: u64, cost: u64, left: Left, now: u64) {
+        let most = self.rates.burst() / PART;
+        let index = self.slots.index_of(hash, key);
+        let ahead = &mut self.rare_fields().ahead;
+        if ahead.index != index || ahead.hash != hash {
+            self.end_stride(now);
+            self.rare_fields().ahead = Ahead { hash, index, since: now, ..Ahead::default() };
+            return;
+        }
+        let elapsed = now.saturating_sub(ahead.since);
+        let consumed = cost.saturating_add(std::mem::take(&mut ahead.last));
+        if elapsed == 0 || consumed.saturating_mul(FAST) < elapsed {
+            ahead.stride = 0;
+        } else if consumed >= ahead.stride {
+            ahead.stride = (ahead.stride * 2).max(1).min(most);
+        }
+        (ahead.since, ahead.free, ahead.left) = (now, ahead.stride, Some(left));
+    }
+}
+
+impl<K> Shard<K> {
+    /// The hash of the key that runs ahead; 0 if there is none.
+    #[inline]
+    pub(super) fn hash_ahead(&self) -> u64 {
+        let ahead = self.rare_fields.as_ref().map(|rare_fields| &rare_fields.ahead);
+        ahead.map_or(0, |ahead| if ahead.free > 0 { ahead.hash } else { 0 })
+    }
+
+    /// Whether the key that runs ahead has this hash.
+    #[inline]
+    pub(super) fn is_ahead(&self, hash: u64) -> bool {
+        let ahead = self.rare_fields.as_ref().map(|rare_fields| &rare_fields.ahead);
+        ahead.is_some_and(|ahead| ahead.hash == hash && ahead.is_on())
+    }
+
+    /// Ends the stride: takes its tokens from the level of `now`, a reading of the time. Called before the shard acts on
+    /// any level but those of other keys.
+    #[inline]
+    pub(super) fn end_stride(&mut self, now: u64) {
+        if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.ahead.is_on()) {
+            self.charge_stride(now);
+        }
+    }
+
+    #[inline(never)]
+    fn charge_stride(&mut self, now: u64) {
+        let ahead = &mut self.rare_fields().ahead;
+        let used = std::mem::take(&mut ahead.used);
+        (ahead.free, ahead.last) = (0, used);
+        let Some(index) = ahead.index.filter(|_| used > 0) else { return };
+        let SlotRef::Packed(packed) = self.slots.at(index) else { return };
+        let levels = self.rates.unpack(packed, now.min(self.readable_until));
+        let mut levels = self.rates.advance(&levels, now);
+        self.rates.charge(&mut levels, used);
+        // Behind the window the level cannot be packed before the others are swept.
+        let packed = if now > self.readable_until { None } else { self.rates.pack(&levels) };
+        let state = || OwnState::Levels(Box::new(levels));
+        let slot = packed.map_or_else(|| Slot::Own(Own { rates: None, state: state(), pinned: false }), Slot::Packed);
+        self.slots.set(index, slot);
+    }
+}
+
+/// Whether a call that took `cost` tokens, `elapsed` nanoseconds after another one in its shard, may be one of many.
+#[inline]
+pub(super) fn is_fast(cost: u64, elapsed: u64) -> bool {
+    elapsed != 0 && elapsed <= cost.saturating_mul(FAST)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::{Clock, KeyedLimiter, Quota};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+
+    const BURST: u64 = 640;
+    /// Nanoseconds per token.
+    const EACH: u64 = 300;
+
+    /// A clock that stands where the test puts it, and counts its readings. It is not one that a limiter takes for manual.
+    #[derive(Clone, Debug, Default)]
+    struct Counted(Arc<(AtomicU64, AtomicU64)>);
+
+    impl Clock for Counted {
+        fn now(&self) -> Duration {
+            self.0.1.fetch_add(1, Relaxed);
+            Duration::from_nanos(self.0.0.load(Relaxed))
+        }
+    }
+
+    fn dice(seed: &mut u64, sides: u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % sides
+    }
+
+    /// A bucket that reads the time for each claim. Its level is in nanoseconds of minting.
+    #[derive(Clone, Copy)]
+    struct Exact {
+        level: u64,
+        at: u64,
+    }
+
+    impl Exact {
+        fn level(&mut self, now: u64) -> u64 {
+            self.level = (self.level + now - self.at).min(BURST * EACH);
+            self.at = now;
+            self.level
+        }
+    }
+
+    /// Fast calls on a few keys, with rests, and with all that looks at levels between them: nothing is granted that an
+    /// exact bucket does not have, and never is more than a stride missing.
+    #[test]
+    fn a_key_that_runs_ahead_gets_no_more_than_its_quota_and_loses_at_most_a_stride() {
+        for seed in 0..20 {
+            let clock = Counted::default();
+            let quota = Quota::new(1, Duration::from_nanos(EACH)).burst(BURST);
+            let keyed =
+                KeyedLimiter::builder().quota(quota).clock(clock.clone()).max_keys(5).shards(1).build().unwrap();
+            let mut exact = [Exact { level: BURST * EACH, at: 0 }; 6];
+            let (mut seed, mut now, mut granted) = (seed, 0, 0);
+            for step in 0..40_000_u64 {
+                now += match dice(&mut seed, 1_000) {
+                    0 => EACH * BURST + dice(&mut seed, 9_000),
+                    1..5 => dice(&mut seed, 90_000),
+                    _ => 1 + dice(&mut seed, 400),
+                };
+                clock.0.0.store(now, Relaxed);
+                let key = if dice(&mut seed, 60) > 0 { (step >> 12) % 6 } else { dice(&mut seed, 6) };
+                let (cost, own) = (1 + dice(&mut seed, 2), &mut exact[key as usize]);
+                match dice(&mut seed, 4_000) {
+                    0 => keyed.tick(),
+                    1 => keyed.set_quota(quota).unwrap(),
+                    2 => keyed.pause_all_for(Duration::from_nanos(0)),
+                    3 => assert!(keyed.entries().count() <= 6),
+                    4 => {
+                        let (level, available) = (own.level(now) / EACH, keyed.available(&key));
+                        assert!(
+                            (level.saturating_sub(BURST / super::PART)..=level).contains(&available),
+                            "step {step}"
+                        );
+                    }
+                    _ => {}
+                }
+                let level = own.level(now);
+                if keyed.try_acquire(&key, cost).is_ok() {
+                    granted += 1;
+                    assert!(level >= cost * EACH, "step {step}: {level} ns of key {key}, claimed {cost} tokens");
+                    own.level -= cost * EACH;
+                } else {
+                    assert!(
+                        level < (cost + BURST / super::PART + 1) * EACH || keyed.snapshot().keys == 5,
+                        "step {step}"
+                    );
+                }
+            }
+            let readings = clock.0.1.load(Relaxed);
+            assert!(granted > 20_000 && readings < 3 * granted / 4, "{granted} granted, {readings} readings");
+        }
+    }
+}

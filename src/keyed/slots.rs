@@ -1,0 +1,266 @@
+//! The table of a shard: a slot for each key in memory.
+//!
+//! A slot is the key and a word. The word of most keys is a [packed level](super::rate), which is odd; with two common
+//! quotas there is a second word beside it. A key that needs more than that has an [`Own`], and its word is twice the
+//! number of that, which is even. All `Own`s of a table are in one list, so that the keys with waiters are visited
+//! without a look at the others.
+//!
+//! The slots are in [groups](super::groups) of seven. With 8-byte keys and one quota, a group is two neighbouring cache
+//! lines, which processors fetch together: so finding a key that is in no cache waits for memory once. With two quotas
+//! it is three lines, which the lookup requests together.
+
+use super::groups::{EntryIndex, Groups};
+use super::rates::{Levels, Packed, Rates};
+use crate::core::Core;
+use slab::Slab;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+const PER_GROUP: usize = 7;
+
+/// What is known about a key beside the common quotas and packed levels.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// `None` if the key has the common quotas.
+    pub(super) rates: Option<Arc<Rates>>,
+    pub(super) state: OwnState,
+    /// True if a user set the quotas of this key: it must not be forgotten.
+    pub(super) pinned: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum OwnState {
+    /// Levels that are not packed.
+    Levels(Box<Levels>),
+    /// A [live entry](super::live): the key has waiters or tokens in flight.
+    Live(Arc<Core>),
+}
+
+impl Own {
+    pub(super) fn live(&self) -> Option<&Arc<Core>> {
+        if let OwnState::Live(live) = &self.state { Some(live) } else { None }
+    }
+}
+
+/// The state of a key.
+#[derive(Debug)]
+pub(super) enum Slot {
+    Packed(Packed),
+    Own(Own),
+}
+
+/// The state of a key in its table.
+pub(super) enum SlotRef<'a> {
+    Packed(Packed),
+    Own(&'a Own),
+}
+
+/// What becomes of a key that [`Slots::update`] visits.
+pub(super) enum Change {
+    Kept,
+    Becomes(Slot),
+    Forgotten,
+}
+
+#[derive(Debug)]
+pub(super) struct Slots<K> {
+    groups: Groups<(K, NonZeroU64), PER_GROUP>,
+    /// Boxed, because few shards have any.
+    owns: Option<Box<Slab<Own>>>,
+}
+
+/// The number of the `Own` that a word stands for; `None` for a packed level.
+#[inline]
+fn own_number(word: NonZeroU64) -> Option<usize> {
+    (word.get() & 1 == 0).then(|| (word.get() >> 1) as usize - 1)
+}
+
+impl<K> Slots<K> {
+    pub(super) fn new(has_two_quotas: bool) -> Self {
+        let mut slots = Self { groups: Groups::new(), owns: None };
+        slots.groups.keep_seconds(has_two_quotas);
+        slots
+    }
+
+    /// Keeps two packed levels for each key from now on, or one. The caller then writes the state of each key anew.
+    pub(super) fn keep_pairs(&mut self, has_two_quotas: bool) {
+        self.groups.keep_seconds(has_two_quotas);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The number of slots that [`update`](Self::update) visits.
+    pub(super) fn count(&self) -> usize {
+        self.groups.slots()
+    }
+
+    /// Whether the table has to be rebuilt before another key fits.
+    pub(super) fn is_filled(&self) -> bool {
+        self.groups.len() == self.groups.capacity()
+    }
+
+    /// Makes space for one key, and for some more so that the next insertions need no rebuild. If `hash_of` panics,
+    /// nothing has changed.
+    pub(super) fn make_space(&mut self, hash_of: impl Fn(&K) -> u64) {
+        self.groups.make_space(|(key, _)| hash_of(key));
+    }
+
+    /// Shrinks the table if more than three quarters of it are empty, down to `least` slots. As with
+    /// [`make_space`](Self::make_space), `hash_of` may panic.
+    pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&K) -> u64) {
+        self.groups.shrink(least, |(key, _)| hash_of(key));
+        self.owns = self.owns.take().filter(|owns| !owns.is_empty());
+    }
+
+    /// The key of a slot; `None` if the slot is empty.
+    #[inline]
+    pub(super) fn key(&self, index: EntryIndex) -> Option<&K> {
+        self.groups.at(index).map(|(key, _)| key)
+    }
+
+    /// The word of a slot in use.
+    #[inline]
+    fn word(&self, index: EntryIndex) -> NonZeroU64 {
+        self.groups.at(index).map_or(NonZeroU64::MIN, |(_, word)| *word)
+    }
+
+    #[inline]
+    fn own(&self, number: usize) -> &Own {
+        let own = self.owns.as_ref().and_then(|owns| owns.get(number));
+        own.expect("the list of a table has what its slots name")
+    }
+
+    /// The state of a slot in use.
+    #[inline]
+    pub(super) fn at(&self, index: EntryIndex) -> SlotRef<'_> {
+        let first = self.word(index);
+        match own_number(first) {
+            None => SlotRef::Packed(Packed { first, second: self.groups.second(index) }),
+            Some(number) => SlotRef::Own(self.own(number)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_packed(&mut self, index: EntryIndex, packed: Packed) {
+        if let Some((_, word)) = self.groups.at_mut(index) {
+            *word = packed.first;
+        }
+        self.groups.set_second(index, packed.second);
+    }
+
+    pub(super) fn own_mut(&mut self, index: EntryIndex) -> Option<&mut Own> {
+        let number = own_number(self.word(index))?;
+        self.owns.as_mut()?.get_mut(number)
+    }
+
+    /// Replaces the state of a slot in use, and returns the `Own` that it had.
+    pub(super) fn set(&mut self, index: EntryIndex, slot: Slot) -> Option<Own> {
+        let old = self.take_own(self.word(index));
+        let packed = match slot {
+            Slot::Packed(packed) => packed,
+            Slot::Own(own) => Packed { first: self.add_own(own), second: 0 },
+        };
+        self.set_packed(index, packed);
+        old
+    }
+
+    fn add_own(&mut self, own: Own) -> NonZeroU64 {
+        let number = self.owns.get_or_insert_default().insert(own);
+        NonZeroU64::new((number as u64 + 1) << 1).expect("not zero: memory holds fewer")
+    }
+
+    fn take_own(&mut self, word: NonZeroU64) -> Option<Own> {
+        self.owns.as_mut()?.try_remove(own_number(word)?)
+    }
+
+    /// Inserts a key. The caller guarantees that there is space and that the key is not in the table.
+    pub(super) fn insert(&mut self, hash: u64, key: K, slot: Slot) {
+        let Packed { first, second } = match slot {
+            Slot::Packed(packed) => packed,
+            Slot::Own(own) => Packed { first: self.add_own(own), second: 0 },
+        };
+        let index = self.groups.insert(hash, (key, first));
+        self.groups.set_second(index, second);
+    }
+
+    /// Removes a key.
+    pub(super) fn take(&mut self, index: EntryIndex) -> Option<(K, Option<Own>)> {
+        let (key, word) = self.groups.take(index)?;
+        Some((key, self.take_own(word)))
+    }
+
+    /// All keys and their states.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, SlotRef<'_>)> {
+        self.groups.indices().filter_map(|index| Some((&self.groups.at(index)?.0, self.at(index))))
+    }
+
+    /// All `Own`s, in no order.
+    pub(super) fn owns(&self) -> impl Iterator<Item = &Own> {
+        self.owns.iter().flat_map(|owns| owns.iter().map(|(_, own)| own))
+    }
+
+    pub(super) fn owns_mut(&mut self) -> impl Iterator<Item = &mut Own> {
+        self.owns.iter_mut().flat_map(|owns| owns.iter_mut().map(|(_, own)| own))
+    }
+
+    /// Visits all keys. `on_packed` and `on_own` say what becomes of each; a key that is forgotten is moved to `gone`.
+    pub(super) fn update(
+        &mut self,
+        mut on_packed: impl FnMut(Packed) -> Change,
+        mut on_own: impl FnMut(&mut Own) -> Change,
+        gone: &mut Vec<K>,
+    ) {
+        for index in self.groups.indices() {
+            let Some((_, first)) = self.groups.at(index) else { continue };
+            let first = *first;
+            let change = match own_number(first) {
+                None => on_packed(Packed { first, second: self.groups.second(index) }),
+                Some(number) => match self.owns.as_mut().and_then(|owns| owns.get_mut(number)) {
+                    Some(own) => on_own(own),
+                    None => Change::Kept,
+                },
+            };
+            match change {
+                Change::Kept => {}
+                Change::Becomes(slot) => _ = self.set(index, slot),
+                Change::Forgotten => gone.extend(self.take(index).map(|(key, _)| key)),
+            }
+        }
+    }
+
+    /// Where exactly this live entry is, compared by address.
+    pub(super) fn index_of_live(&self, hash: u64, live: *const Core) -> Option<EntryIndex> {
+        self.groups.index_of(hash, |(_, word)| {
+            let own = own_number(*word).and_then(|number| self.own(number).live());
+            own.is_some_and(|own| Arc::as_ptr(own) == live)
+        })
+    }
+}
+
+impl<K: Eq> Slots<K> {
+    /// The first packed level of a key that is near its place in the table.
+    #[inline(always)]
+    pub(super) fn packed_near(&mut self, hash: u64, key: &K) -> Option<&mut NonZeroU64> {
+        let (_, word) = self.groups.find_near(hash, |(own, _)| own == key)?;
+        if word.get() & 1 == 1 { Some(word) } else { None }
+    }
+
+    #[inline]
+    pub(super) fn index_of(&self, hash: u64, key: &K) -> Option<EntryIndex> {
+        self.groups.index_of(hash, |(own, _)| own == key)
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_takes_eight_bytes_beside_the_key() {
+        assert_eq!(size_of::<Option<(u64, NonZeroU64)>>(), 16);
+        assert_eq!(Groups::<(u64, NonZeroU64), PER_GROUP>::group_bytes(), 2 * 64);
+        assert_eq!(size_of::<Own>(), 32);
+    }
+}
