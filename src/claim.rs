@@ -164,7 +164,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
             && self.cost <= MAX_COST
             && let Some(remaining) = scope.claim_fast(self.cost).or_else(|| {
                 let sample = scope.core().sample();
-                scope.core().admit_now(scope.flags().map(|flags| &**flags), self.cost, sample)
+                scope.core().admit_now(scope.class(), self.cost, sample)
             })
             && let Some(scope) = slot.take()
         {

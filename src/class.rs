@@ -34,8 +34,8 @@ impl Class {
         share: Share,
     ) -> Result<Self, ConfigError> {
         let label = Arc::new(ClassLabel::new(parent.as_ref().map(|parent| &*parent.scope().label), &name));
-        let (id, flags) = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
-        let class = Self::from_scope(Scope { limiter: limiter.clone(), id, flags, name, label, parent });
+        let id = limiter.core().add_class(id, Arc::clone(&name), &share.plan, &label)?;
+        let class = Self::from_scope(Scope { limiter: limiter.clone(), id, name, label, parent });
         limiter.core().set_scope(id, class.weak_scope());
         Ok(class)
     }

@@ -78,8 +78,9 @@ macro_rules! grant_methods {
         /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
         ///
         /// In a [class](crate::Class), a refund goes to the limiter's quotas and to the ceilings of the class and of the
-        /// classes around it, up to their bursts. A debt belongs to the class: it is paid at the end of the class's queue, in the turns of the class, or at once if no claim waits
-        /// in the limiter.
+        /// classes around it, up to their bursts. Their shares are net of it, but for a sixteenth of the grant, which counts
+        /// in any case. A debt belongs to the class: it is paid at the end of the class's queue, in the turns of the class,
+        /// or at once if no claim waits in the limiter.
         ///
         /// # What a server may see
         ///
@@ -246,13 +247,14 @@ pub(crate) struct Growth<'a, S: ClaimScope + ?Sized> {
     #[pin]
     claim: Claim<&'a S>,
     cost: &'a mut u64,
+    refundable: &'a mut u64,
 }
 
 impl<'a, S: ClaimScope + ?Sized> Growth<'a, S> {
     /// `borrow` borrows the limiter, or the class in which the grant was made, from what the grant holds.
     pub(crate) fn new(permit: &'a mut Permit<impl Deref<Target = S>>, tokens: u64) -> Self {
-        let (scope, cost) = permit.parts();
-        Self { claim: Claim::new(scope, tokens), cost }
+        let (scope, cost, refundable) = permit.parts();
+        Self { claim: Claim::new(scope, tokens), cost, refundable }
     }
 }
 
@@ -272,7 +274,9 @@ impl<S: ClaimScope + ?Sized> Future for Growth<'_, S> {
         }
         let mut more = ready!(this.claim.poll_paid(cx))?;
         // The grant takes over the tokens, also those in flight.
-        **this.cost = this.cost.saturating_add(std::mem::take(&mut more.cost));
+        let (cost, refundable) = more.take();
+        **this.cost = this.cost.saturating_add(cost);
+        **this.refundable += refundable;
         Poll::Ready(Ok(()))
     }
 }

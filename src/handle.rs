@@ -5,7 +5,7 @@
 
 use crate::core::Core;
 use crate::core::claim_scope::ClaimScope;
-use crate::core::classes::{ClassFlags, ClassId};
+use crate::core::classes::ClassId;
 use crate::error::TryAcquireError;
 use crate::observe::ClassLabel;
 use std::fmt;
@@ -199,7 +199,6 @@ impl Handle for AnyLimiter {
 pub struct Scope {
     pub(crate) limiter: Limiter,
     pub(crate) id: ClassId,
-    pub(crate) flags: Arc<ClassFlags>,
     pub(crate) name: Arc<str>,
     pub(crate) label: Arc<ClassLabel>,
     /// The parent class, which must exist as long as this one; `None` if the parent is the limiter itself.
@@ -211,10 +210,6 @@ impl UnwindSafe for Scope {}
 impl RefUnwindSafe for Scope {}
 
 impl ClaimScope for Scope {
-    fn flags(&self) -> Option<&Arc<ClassFlags>> {
-        Some(&self.flags)
-    }
-
     #[inline]
     fn core(&self) -> &Core {
         self.limiter.core()
@@ -226,8 +221,8 @@ impl ClaimScope for Scope {
     }
 
     #[inline]
-    fn claim_fast(&self, cost: u64) -> Option<u64> {
-        self.core().claim_in_class(&self.flags, cost)
+    fn claim_fast(&self, _cost: u64) -> Option<u64> {
+        None
     }
 
     #[inline]
@@ -237,7 +232,7 @@ impl ClaimScope for Scope {
 
     #[inline]
     fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
-        self.core().try_acquire_in_class(self.id, &self.flags, &self.label, cost)
+        self.core().try_acquire_in_class(self.id, &self.label, cost)
     }
 }
 

@@ -11,12 +11,15 @@ pub(crate) struct Permit<P: Deref<Target: ClaimScope>> {
     pub(crate) cost: u64,
     /// The tokens that remained, or the verdict of a dry run: see [`Verdict`].
     word: u64,
+    /// How many tokens refunds can still take off what its class was charged. Until the first change of the cost, the word
+    /// tells.
+    refundable: u64,
 }
 
 impl<P: Deref<Target: ClaimScope>> Permit<P> {
     #[inline]
     pub(crate) fn new(scope: P, cost: u64, word: u64) -> Self {
-        Self { scope, cost, word }
+        Self { scope, cost, word, refundable: 0 }
     }
 
     pub(crate) fn remaining(&self) -> u64 {
@@ -38,13 +41,31 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         &self.scope
     }
 
-    /// The limiter that the grant holds, and its cost, for a caller that adds to it.
-    pub(crate) fn parts(&mut self) -> (&P, &mut u64) {
-        (&self.scope, &mut self.cost)
+    /// The limiter that the grant holds, its cost, and what is refundable of it, for a caller that adds to them.
+    pub(crate) fn parts(&mut self) -> (&P, &mut u64, &mut u64) {
+        self.count_refundable();
+        (&self.scope, &mut self.cost, &mut self.refundable)
+    }
+
+    /// Moves the tokens of the grant to the caller: their number, and how many of them are refundable.
+    pub(crate) fn take(&mut self) -> (u64, u64) {
+        self.count_refundable();
+        (std::mem::take(&mut self.cost), self.refundable)
+    }
+
+    #[inline]
+    fn count_refundable(&mut self) {
+        if Verdict::is_charged(self.word) {
+            self.refundable = Verdict::refundable(self.word, self.cost);
+            self.word = self.remaining();
+        }
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.scope.core().resettle_in(self.scope.class(), self.cost, actual, self.word);
+        self.count_refundable();
+        let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
+        self.cost = self.scope.core().resettle_in(self.scope.class(), self.cost, actual, self.word, uncharged);
+        self.refundable -= uncharged;
     }
 
     pub(crate) fn grow(&mut self, tokens: u64) {
@@ -55,7 +76,10 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.scope.core().resettle_anyway_in(self.scope.class(), self.cost, actual, self.word);
+        self.count_refundable();
+        let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
+        self.cost = self.scope.core().resettle_anyway_in(self.scope.class(), self.cost, actual, self.word, uncharged);
+        self.refundable -= uncharged;
     }
 
     pub(crate) fn forget(mut self) {

@@ -1,27 +1,22 @@
 //! What claims and grants hold: a limiter, or a class of one.
 
 use super::Core;
-use crate::core::classes::{ClassFlags, ClassId, ROOT};
+use crate::core::classes::{ClassId, ROOT};
 use crate::error::TryAcquireError;
 use crate::observe::{ClassLabel, Observed};
 use std::fmt;
-use std::sync::Arc;
 
 /// The state that all handles of a limiter, or of a class, share, and in which their claims are made. The trait cannot
 /// be named outside of this crate. Claims and grants hold it by reference or in an `Arc`.
 pub trait ClaimScope: fmt::Debug + 'static {
-    /// The flags of the class, which can be read without the lock; `None` for the limiter itself.
-    fn flags(&self) -> Option<&Arc<ClassFlags>> {
-        None
-    }
-
     /// The limiter.
     fn core(&self) -> &Core;
 
     /// The class in which claims are made.
     fn class(&self) -> ClassId;
 
-    /// The fast path of claims: grants `cost` tokens with one atomic operation and returns how many remain.
+    /// The fast path of claims: grants `cost` tokens with one atomic operation and returns how many remain. Claims in a
+    /// class have none.
     fn claim_fast(&self, cost: u64) -> Option<u64>;
 
     /// How observers name the class in which claims are made.

@@ -1,13 +1,13 @@
 //! The life of a claim: it arrives, waits, and is granted or leaves. What its grant does afterwards is in `grants.rs`.
 
 use super::{Core, drop_quietly};
-use crate::core::classes::{ClassFlags, ClassId, ROOT};
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::ahead;
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
 use crate::error::{ConsumeError, TryAcquireError};
-use crate::observe::{ClassLabel, OBSERVED, QueueInfo, WaitRecord};
+use crate::observe::{ClassLabel, OBSERVED, QueueInfo, Verdict, WaitRecord};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -73,7 +73,7 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn try_acquire_slowly(&self, cost: u64, sample: Sample) -> Result<u64, TryAcquireError> {
-        if let Some(remaining) = self.fast_admit(cost, sample) {
+        if let Some(remaining) = self.fast_admit(ROOT, cost, sample) {
             return Ok(remaining);
         }
         let (answer, source_task_is_gone) =
@@ -91,25 +91,20 @@ impl Core {
 
     /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than
     /// [`with`](Self::with), because it does only the steps that this case needs.
-    pub(super) fn fast_admit(&self, cost: u64, sample: Sample) -> Option<u64> {
+    #[inline]
+    pub(super) fn fast_admit(&self, class: ClassId, cost: u64, sample: Sample) -> Option<u64> {
         if self.is_claimed_beyond(sample) {
             return None;
         }
-        self.state.lock().fast_admit(&self.rovers, cost, sample)
+        let mut state = self.state.lock();
+        if class == ROOT || state.is_free(class) { state.fast_admit(&self.rovers, cost, sample) } else { None }
     }
 
-    /// Grants `cost` tokens at once, in the class with these flags or in none, and returns how many remain; or changes
-    /// nothing. `None` does not mean that the tokens are not there.
-    pub(crate) fn admit_now(&self, class: Option<&ClassFlags>, cost: u64, sample: Sample) -> Option<u64> {
-        let Some(flags) = class else {
-            return self.try_claim(cost).or_else(|| self.fast_admit(cost, sample));
-        };
-        if !flags.is_fast() {
-            return None;
-        }
-        // The flags are written under the lock only, so they cannot change before the tokens are taken.
-        let mut state = self.state.lock();
-        if flags.is_fast() { state.fast_admit(&self.rovers, cost, sample) } else { None }
+    /// Grants `cost` tokens at once, in a class or in the limiter itself, and returns how many remain; or changes nothing.
+    /// `None` does not mean that the tokens are not there.
+    pub(crate) fn admit_now(&self, class: ClassId, cost: u64, sample: Sample) -> Option<u64> {
+        let claimed = if class == ROOT { self.try_claim(cost) } else { None };
+        claimed.or_else(|| self.fast_admit(class, cost, sample))
     }
 
     /// True if more is claimed than is published: a claim waits, or tokens are owed.
@@ -179,8 +174,7 @@ impl Core {
             }
         }
         if cost <= MAX_COST
-            && class == ROOT
-            && let Some(remaining) = self.fast_admit(cost, sample)
+            && let Some(remaining) = self.fast_admit(class, cost, sample)
         {
             return ControlFlow::Break(Ok(remaining));
         }
@@ -276,8 +270,8 @@ impl Core {
     pub(crate) fn cancel_part(&self, number: u64, class: ClassId, cost: u64) {
         let waker = self.leaving(|state, rovers, _| {
             let (outcome, waker) = state.remove_part(rovers, number);
-            if let Some(Outcome::Granted { .. }) = outcome {
-                state.give_back(rovers, class, cost);
+            if let Some(Outcome::Granted { remaining }) = outcome {
+                state.give_back(rovers, class, cost, Verdict::refundable(remaining, cost));
             }
             waker
         });
@@ -326,7 +320,8 @@ impl Core {
         let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
-                state.with_grant(remaining, |state| state.give_back(rovers, class, cost));
+                let uncharged = Verdict::refundable(remaining, cost);
+                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged));
             }
             left
         });

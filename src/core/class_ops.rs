@@ -2,59 +2,28 @@
 
 use super::Core;
 use crate::core::claim_scope::ClaimScope;
-use crate::core::classes::{ClassFlags, ClassId, ROOT};
+use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
-use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
+use crate::core::state::{CatchUp, Reach, SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};
 use crate::observe::ClassLabel;
 use std::sync::{Arc, Weak};
 
 impl Core {
-    /// The fast path of a class. A class under a ceiling has no fast path.
-    #[inline]
-    pub(crate) fn claim_in_class(&self, flags: &ClassFlags, cost: u64) -> Option<u64> {
-        // Nothing to claim is the most common reason to wait. Then the flags, which are in no cache if there are thousands
-        // of classes, are not read.
-        if !self.rovers.may_claim(cost) || !flags.is_fast() {
-            return None;
-        }
-        let remaining = self.try_claim(cost)?;
-        if !flags.is_fast() {
-            self.undo_claim(cost);
-            return None;
-        }
-        Some(remaining)
-    }
-
-    /// Undoes a claim of the fast path: a ceiling was set, or the class was removed, during the claim. The ceiling was not
-    /// charged.
-    #[cold]
-    fn undo_claim(&self, cost: u64) {
-        self.give_back(ROOT, cost);
-    }
-
     pub(crate) fn try_acquire_in_class(
         &self,
         class: ClassId,
-        flags: &ClassFlags,
         label: &ClassLabel,
         cost: u64,
     ) -> Result<u64, TryAcquireError> {
-        if cost <= MAX_COST
-            && let Some(remaining) = self.claim_in_class(flags, cost)
-        {
+        let sample = self.sample();
+        if let Some(remaining) = self.fast_admit(class, cost, sample) {
             return Ok(remaining);
         }
-        let sample = self.sample();
-        let (answer, source_task_is_gone) = match self.rovers.denial_of(cost, sample.tail) {
-            // A kept denial applies only to classes without a ceiling.
-            Some(denial) if flags.is_fast() && sample.now < denial.until => {
-                (Err(TryAcquireError::Denied(denial.as_of(sample.now))), false)
-            }
-            _ => self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+        let (answer, source_task_is_gone) =
+            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
                 (state.try_acquire_in_class(rovers, class, cost, sample.now), state.source_task_is_gone())
-            }),
-        };
+            });
         if let Err(error) = &answer {
             if source_task_is_gone {
                 self.replace_source_task();
@@ -71,13 +40,13 @@ impl Core {
         name: Arc<str>,
         share: &SharePlan,
         label: &Arc<ClassLabel>,
-    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
+    ) -> Result<ClassId, ConfigError> {
         self.change_classes(|state| {
-            let (class, flags) = state.add_class(parent, name, share)?;
+            let class = state.add_class(parent, name, share)?;
             if let Some(classes) = state.classes_mut() {
                 classes.set_label(class, Arc::clone(label));
             }
-            Ok((class, flags))
+            Ok(class)
         })
     }
 
@@ -89,7 +58,15 @@ impl Core {
     }
 
     pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
-        self.change_classes(|state| state.set_share(class, share))
+        self.change_classes(|state| state.set_share(class, share))?;
+        self.limit_installments();
+        Ok(())
+    }
+
+    /// A change has left classes whose largest installments are not up to date: looks at them, and releases the lock now and
+    /// then. If the clock panics, the last sample is used: the change is made.
+    pub(crate) fn limit_installments(&self) {
+        while self.has_classes && self.with_anyway(|state, _, _| state.limit_more_installments()) {}
     }
 
     /// Changes the classes. Nothing can be claimed without the lock meanwhile: a claim made afterwards sees the change.

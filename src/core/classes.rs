@@ -56,12 +56,12 @@ pub(crate) mod steps {
 }
 
 pub(crate) use conflict::FloorConflict;
-pub(crate) use entry::{ClassEntry, ClassFlags};
+pub(crate) use entry::ClassEntry;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
 pub(crate) use offer::{ClassId, NO_CLASS, ROOT};
-pub(crate) use scheduler::Scheduler;
-pub(crate) use simulation::{Installment, Simulation, Waiting};
+pub(crate) use scheduler::{NextStep, Scheduler};
+pub(crate) use simulation::{Installment, MOST_SIMULATED, Simulation, Waiting};
 pub(crate) use table::{AwaitedChild, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;

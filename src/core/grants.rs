@@ -5,6 +5,7 @@ use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, State};
 use crate::error::{Bound, ConsumeError, ReleaseError};
+use crate::observe::Verdict;
 
 impl Core {
     /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
@@ -21,9 +22,9 @@ impl Core {
         Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
     }
 
-    /// Returns a grant of `cost` tokens in a class that no caller has seen.
-    pub(crate) fn give_back(&self, class: ClassId, cost: u64) {
-        self.leaving(|state, rovers, _| state.give_back(rovers, class, cost));
+    /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
+    pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: u64) {
+        self.leaving(|state, rovers, _| state.give_back(rovers, class, cost, Verdict::refundable(word, cost)));
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -65,25 +66,37 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(ROOT, cost, actual, 0)
+        self.resettle_in(ROOT, cost, actual, 0, 0)
     }
 
-    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its
-    /// [`Verdict`](crate::observe::Verdict).
+    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its [`Verdict`]. If
+    /// `actual` is less than `cost`, the class is not charged for `uncharged` tokens any more.
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word) }
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word, uncharged) }
     }
 
     /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual, word) }
+    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
+        if actual == cost {
+            cost
+        } else {
+            self.resettle_by(self.sample_or_last(), class, cost, actual, word, uncharged)
+        }
     }
 
-    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64, word: u64) -> u64 {
+    fn resettle_by(
+        &self,
+        sample: Option<Sample>,
+        class: ClassId,
+        cost: u64,
+        actual: u64,
+        word: u64,
+        uncharged: u64,
+    ) -> u64 {
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
                 let more = state.charge_for(cost, actual);
@@ -92,7 +105,7 @@ impl Core {
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
-            state.with_grant(word, |state| state.give_back(rovers, class, cost - actual));
+            state.with_grant(word, |state| state.give_back(rovers, class, cost - actual, uncharged));
         });
         actual
     }

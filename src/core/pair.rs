@@ -6,7 +6,7 @@ use crate::core::classes::ROOT;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::locked::{Locked, lock, with_locked};
 use crate::core::outcome::Outcome;
-use crate::core::parent::{Parent, ParentLink, Ticket};
+use crate::core::parent::{ParentLink, Ticket};
 use crate::core::queue::Place;
 use crate::core::state::{CatchUp, Reach, ServeResult, State};
 use crate::core::wakes::Wakes;
@@ -129,11 +129,11 @@ impl Both<'_, '_> {
     /// Takes `cost` tokens from the parent if no claim waits there. Never under a ceiling: claims under a ceiling must
     /// go through the queue, which charges the ceiling.
     fn admit_in_parent(&mut self, cost: u64) -> bool {
-        let Parent { group, flags, .. } = &self.parent_link.parent;
+        let group = self.parent_link.parent.group;
         cost <= self.parent.state.max_cost()
-            && !self.parent.state.is_closed(*group)
+            && !self.parent.state.is_closed(group)
             && !self.parent.state.has_parked()
-            && flags.as_ref().is_none_or(|flags| flags.is_fast())
+            && (group == ROOT || self.parent.state.is_free(group))
             && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
     }
 
@@ -155,10 +155,18 @@ impl Both<'_, '_> {
         if self.parent.state.is_closed(group) {
             return Err(TryAcquireError::Closed);
         }
-        let class = self.parent_link.ticket.lock().class.unwrap_or(group);
-        let granted = match class {
-            ROOT => self.parent.state.try_acquire(parent, cost, now),
-            class => self.parent.state.try_acquire_in_class(parent, class, cost, now),
+        let state = &mut self.parent.state;
+        let granted = if !self.parent.core.has_classes {
+            state.try_acquire(parent, cost, now)
+        } else if state.queue.is_empty() {
+            state.try_acquire_in_class(parent, group, cost, now)
+        } else {
+            // The key has a turn of its own among the claims that wait.
+            let ParentLink { key, weight, .. } = self.parent_link;
+            let class = state.join_key(group, *key, weight.load(Ordering::Relaxed).max(1));
+            let granted = state.try_acquire_in_class(parent, class, cost, now);
+            state.leave_key(class);
+            granted
         };
         match granted {
             Ok(_) => Ok(self.child.state.admit(rovers, cost).expect(FITS)),

@@ -25,7 +25,7 @@
 
 use super::Core;
 use crate::clock::Time;
-use crate::core::classes::{ClassFlags, ClassId, KeyName, ROOT};
+use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::queue::Place;
 use crate::core::rovers::Rovers;
 use crate::core::state::{ChildLimiter, Sample, State};
@@ -44,27 +44,20 @@ pub(crate) struct Parent {
     pub(crate) limiter: Arc<Core>,
     /// The class in which the classes of the keys are made, if the limiter has classes.
     pub(crate) group: ClassId,
-    /// The flags of `group`, which can be read without the lock; `None` if `group` is the limiter itself.
-    pub(super) flags: Option<Arc<ClassFlags>>,
     _handle: Arc<dyn Any + Send + Sync>,
 }
 
 impl Parent {
     /// `handle` is kept to keep the class alive.
-    pub(crate) fn new(
-        limiter: Arc<Core>,
-        group: ClassId,
-        flags: Option<Arc<ClassFlags>>,
-        handle: Arc<dyn Any + Send + Sync>,
-    ) -> Self {
-        Self { limiter, group, flags, _handle: handle }
+    pub(crate) fn new(limiter: Arc<Core>, group: ClassId, handle: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { limiter, group, _handle: handle }
     }
 
     /// Takes `cost` tokens if they are available and no claim waits, for a caller that holds the lock of a shard. Any
     /// cost that `try_acquire` can take is allowed: the limit on a single claim is checked by the key.
     #[inline]
     pub(crate) fn admit_now(&self, cost: u64, sample: Sample) -> bool {
-        self.limiter.admit_now(self.flags.as_deref(), cost, sample).is_some()
+        self.limiter.admit_now(self.group, cost, sample).is_some()
     }
 
     /// The tokens that a key could get now.
@@ -118,7 +111,7 @@ impl Parent {
     /// weight.
     pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
         if actual <= cost || !self.limiter.has_classes {
-            return self.limiter.resettle_anyway_in(self.group, cost, actual, 0);
+            return self.limiter.resettle_anyway_in(self.group, cost, actual, 0, 0);
         }
         let (key, weight) = key();
         let charge = |state: &mut State, rovers: &Rovers, _| {
@@ -207,7 +200,7 @@ impl Core {
         if tokens > 0
             && let Some(parent_link) = self.parent_link()
         {
-            parent_link.parent.limiter.give_back(parent_link.parent.group, tokens);
+            parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, 0);
         }
     }
 

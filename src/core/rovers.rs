@@ -122,14 +122,6 @@ impl Rovers {
         ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
-    /// Whether `n` tokens seem to be published, by relaxed loads: cheaper than a [`try_claim`](Self::try_claim) that
-    /// fails.
-    #[inline]
-    pub(crate) fn may_claim(&self, n: u64) -> bool {
-        let published = self.supply.published.load(Ordering::Relaxed);
-        Self::fit(n, published, self.claims.tail.load(Ordering::Relaxed)).is_some()
-    }
-
     /// Claims `n` tokens if they are published, and returns where the claim ends. Never `Some` for `n == 0`.
     #[inline]
     pub(crate) fn try_claim(&self, n: u64) -> Option<u64> {

@@ -228,6 +228,15 @@ impl Supply {
         })
     }
 
+    /// An instant by which all claims up to `position` have passed, in any order, if they cost at most the smallest burst
+    /// each. While a claim waits, a quota does not have its tokens: it is not full, and mints for what waits. `None` if that
+    /// is not known.
+    pub(crate) fn passed_by(&self, position: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(self.synced.max(self.gate), |at, quota| {
+            at.checked_add(quota.reached(position).filter(|_| quota.is_gapless())?.saturating_sub(self.synced))
+        })
+    }
+
     /// The instant before which no claim that ends at `ticket` passes, if that is known where [`scheduled`](Self::scheduled)
     /// knows no instant: the end of time, if a quota mints its tokens no earlier, or what the source of the tokens knows.
     pub(crate) fn not_before(&self, ticket: u64) -> Option<u64> {

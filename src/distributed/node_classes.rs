@@ -106,8 +106,7 @@ impl State {
                 limits.insert(class, ClassLimit { number: own.number, most, may_exceed, wanted: 0.0 });
             }
         }
-        // An installment for which there are no tokens holds back no other class.
-        self.unpick_stuck(rovers);
+        self.pass_stuck(rovers);
         limits
     }
 

@@ -115,8 +115,8 @@ impl<'a, L: Handle> Member<'a, L> {
     pub(super) fn cancel(&mut self) {
         if let Some(number) = self.number.take() {
             self.core().cancel_part(number, self.scope.class(), self.cost);
-        } else if self.granted.take().is_some() {
-            self.core().give_back(self.scope.class(), self.cost);
+        } else if let Some(word) = self.granted.take() {
+            self.core().give_back(self.scope.class(), self.cost, word);
         }
         self.empty_place();
     }

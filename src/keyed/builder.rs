@@ -243,8 +243,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// ```
     pub fn parent(mut self, parent: &impl AsLimiter) -> Self {
         let scope = parent.clone().into_scope();
-        let flags = scope.flags().map(Arc::clone);
-        let parent = Parent::new(parent.limiter().clone().into_core(), scope.class(), flags, Arc::new(scope));
+        let parent = Parent::new(parent.limiter().clone().into_core(), scope.class(), Arc::new(scope));
         self.set_twice.set("parent", &mut self.parent, parent);
         self
     }

@@ -43,7 +43,7 @@ impl<H: KeyRef> Pass<H> {
 
     fn settle(&mut self, actual: u64) {
         self.cost = match &self.live {
-            Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word()),
+            Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
             None => match self.key_ref.keys() {
                 Keys::Local(map) => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),

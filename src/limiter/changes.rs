@@ -48,7 +48,9 @@ impl Limiter {
     /// ```
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
-        self.core().with(|state, rovers, _| state.set_quota(rovers, which, quota))
+        self.core().with(|state, rovers, _| state.set_quota(rovers, which, quota))?;
+        self.core().limit_installments();
+        Ok(())
     }
 
     /// Puts a quota in [dry run](crate::Builder::dry_run), or enforces it again. `which` is its index or its name.

@@ -18,15 +18,36 @@ pub(crate) enum Verdict {
 /// The bits of a word below the kind of the verdict.
 const KIND: u32 = 62;
 const VALUE: u64 = (1 << KIND) - 1;
+/// A verdict of a grant at once, whose number of tokens is below this bit, and the bit set: a class was charged for the grant.
+const CHARGED: u64 = 3 << (KIND - 1);
+const BELOW_CHARGED: u64 = (1 << (KIND - 1)) - 1;
 /// Where the reason of a refusal begins. Below it is the number of the bound.
 const REASON: u32 = 32;
 
 /// A grant has one word for the number of tokens that remain, which is below 2^62. The two bits above it tell which
-/// verdict the word holds instead; they are 0 if the limiter has no quota in dry run.
+/// verdict the word holds instead; they are 0 if the limiter has no quota in dry run. A limiter with classes has none, and
+/// a bit tells whether the class was charged for the grant.
 impl Verdict {
+    /// The word of a grant that its class was charged for.
+    #[inline]
+    pub(crate) fn charged(remaining: u64) -> u64 {
+        CHARGED | remaining.min(BELOW_CHARGED)
+    }
+
+    #[inline]
+    pub(crate) fn is_charged(word: u64) -> bool {
+        word >> (KIND - 1) == CHARGED >> (KIND - 1)
+    }
+
+    /// By how many tokens refunds of a whole grant of `cost` lower the tags of its class at most: a sixteenth stays charged,
+    /// so that grants of which all are refunded leave the other classes their shares.
+    pub(crate) fn refundable(word: u64, cost: u64) -> u64 {
+        if Self::is_charged(word) { cost - cost.div_ceil(16) } else { 0 }
+    }
+
     pub(crate) fn to_word(self) -> u64 {
         match self {
-            Self::AtOnce { remaining } => 1 << KIND | remaining.min(VALUE),
+            Self::AtOnce { remaining } => 1 << KIND | remaining.min(BELOW_CHARGED),
             Self::Waits { nanos } => 2 << KIND | nanos.map_or(VALUE, |nanos| nanos.min(VALUE - 1)),
             Self::Refused { reason, by } => 3 << KIND | (reason as u64) << REASON | by.to_number(),
         }
@@ -35,6 +56,7 @@ impl Verdict {
     pub(crate) fn of_word(word: u64) -> Option<Self> {
         let value = word & VALUE;
         match word >> KIND {
+            _ if Self::is_charged(word) => None,
             0 => None,
             1 => Some(Self::AtOnce { remaining: value }),
             2 => Some(Self::Waits { nanos: (value < VALUE).then_some(value) }),
@@ -61,7 +83,11 @@ impl Verdict {
     /// The number of tokens that remain after a grant with this word; 0 after a wait or a refusal.
     #[inline]
     pub(crate) fn remaining(word: u64) -> u64 {
-        if word >> KIND <= 1 { word & VALUE } else { 0 }
+        match word >> KIND {
+            0 => word,
+            1 => word & BELOW_CHARGED,
+            _ => 0,
+        }
     }
 
     /// Whether the simulation took no tokens for the grant with this word.
@@ -78,13 +104,18 @@ mod tests {
     fn a_word_holds_every_verdict_and_a_plain_number() {
         let bounds = [Bound::Queue, Bound::Pause, Bound::Quota(0), Bound::Quota(70_000)];
         let refused = REASONS.iter().flat_map(|reason| bounds.map(|by| Verdict::Refused { reason: *reason, by }));
-        let granted = [0, 1, 1 << 61].map(|remaining| Verdict::AtOnce { remaining });
+        let granted = [0, 1, BELOW_CHARGED].map(|remaining| Verdict::AtOnce { remaining });
         let waits = [None, Some(0), Some(7), Some(VALUE - 1)].map(|nanos| Verdict::Waits { nanos });
         for verdict in refused.chain(granted).chain(waits) {
             assert_eq!(Verdict::of_word(verdict.to_word()), Some(verdict));
             assert_eq!(Verdict::is_refused(verdict.to_word()), matches!(verdict, Verdict::Refused { .. }));
         }
-        assert_eq!(Verdict::of_word(1 << 61), None);
+        for word in [1 << 61, Verdict::charged(0), Verdict::charged(1 << 61)] {
+            assert_eq!(Verdict::of_word(word), None);
+        }
+        assert_eq!([0, 7].map(|remaining| Verdict::remaining(Verdict::charged(remaining))), [0, 7]);
+        assert_eq!([1, 16, 17].map(|cost| Verdict::refundable(Verdict::charged(5), cost)), [0, 15, 15]);
+        assert_eq!(Verdict::refundable(5, 16), 0);
         assert_eq!(Verdict::remaining(1 << 61), 1 << 61);
         assert_eq!(Verdict::remaining(Verdict::AtOnce { remaining: 5 }.to_word()), 5);
         assert_eq!(Verdict::remaining(Verdict::Waits { nanos: Some(5) }.to_word()), 0);

@@ -1,4 +1,4 @@
-//! Classes: claims of several queues against one service, and a ceiling against the fast path.
+//! Classes: claims of several queues against one service, and changes against claims.
 
 use crate::{build, drain, explore};
 use std::task::Poll;
@@ -91,30 +91,6 @@ fn removal_with_waiters_against_service() {
         }
         assert!(is_served(&mut behind), "its tokens are there");
         assert_eq!(drain(&limiter), 0);
-    });
-}
-
-/// A ceiling without tokens is set, and then a token comes: the class cannot have it, also if its claim began before the
-/// ceiling was set.
-///
-/// Plant `ceiling_is_checked_before_the_fast_claim_only`.
-#[test]
-fn ceiling_against_the_fast_path() {
-    explore(|race| {
-        let quota = Quota::manual(2).initial(0);
-        let limiter = build(Limiter::builder().quota(quota).classes().stride(2));
-        let a = class(&limiter, "a");
-        let claimant = a.clone();
-        let claim = race.actor(move || claimant.try_acquire(1).is_ok());
-        let other = limiter.clone();
-        let set = race.actor(move || {
-            a.set_share(Share::weight(1).ceiling(Quota::per_second(1).initial(0))).unwrap();
-            other.replenish(1);
-        });
-        let granted = claim.join().unwrap();
-        set.join().unwrap();
-        assert!(!granted, "the ceiling has no token");
-        assert_eq!(drain(&limiter), 1);
     });
 }
 

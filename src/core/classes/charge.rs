@@ -1,26 +1,24 @@
 //! What a service costs the classes on its path: tags, ceilings and floors.
 
 use super::limits::Limits;
+use super::node::RareNode;
 use super::offer::{ClassId, NO_CLASS, Pick, ROOT};
 use super::tags::{MAX_TAG, RESTING, StartTag, Turn};
 use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
-    /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
-    /// front claim of the leaf [lacks](Self::set_front) now.
+    /// An installment was served at `at`: charges the classes on its path. The owner then tells what the front claim of the
+    /// leaf [lacks](Self::set_front) now.
     #[inline]
-    pub(crate) fn pay(&mut self, at: u64) {
-        if let Some(pick) = self.picked.take() {
-            self.charge(pick.leaf, pick, at);
-        }
+    pub(crate) fn pay(&mut self, pick: Pick, at: u64) {
+        self.charge(pick.leaf, pick, at);
     }
 
     /// Does [`pay`](Self::pay) and [`set_front`](Self::set_front) for an installment that was all that the front claim lacked:
     /// from now on the front claim of the leaf lacks `front` tokens.
     #[inline]
-    pub(crate) fn pay_claim(&mut self, front: Option<u64>, at: u64) {
-        let Some(pick) = self.picked.take() else { return };
+    pub(crate) fn pay_claim(&mut self, pick: Pick, front: Option<u64>, at: u64) {
         let node = &mut self.nodes[pick.leaf as usize];
         let front = front.and_then(NonZeroU64::new);
         let Some(front) = front.filter(|_| node.is_plain() && pick.leaf != ROOT) else {
@@ -29,7 +27,8 @@ impl Tree {
         };
         // Most leaves are plain, and then this is a part of each grant: the node and its parent are looked up once.
         let parent = &mut self.rare[node.parent as usize];
-        let tag = { node.start.tag }.max(parent.virtual_time) + node.exact_span(pick.tokens);
+        parent.virtual_time = { node.start.tag }.max(parent.virtual_time);
+        let tag = parent.virtual_time + node.exact_span(pick.tokens);
         parent.largest = tag.max(parent.largest);
         (node.start.tag, node.front) = (tag, Some(front));
         if parent.largest > MAX_TAG {
@@ -48,18 +47,22 @@ impl Tree {
         }
     }
 
-    /// Charges a class and those around it for an installment.
+    /// Charges a class and those around it for an installment. Served by weight, it moves the virtual time at each level up
+    /// to its start tag.
     #[inline]
     fn charge(&mut self, class: ClassId, pick: Pick, at: u64) {
         let mut child = class;
         while child != ROOT {
             let node = &mut self.nodes[child as usize];
             let parent = node.parent;
+            let virtual_time = &mut self.rare[parent as usize].virtual_time;
+            if !pick.by_floor {
+                *virtual_time = { node.start.tag }.max(*virtual_time);
+            }
             if !node.is_plain() || pick.by_floor {
                 self.charge_specially(child, pick, at);
             } else {
-                let virtual_time = self.rare[parent as usize].virtual_time;
-                node.start.tag = { node.start.tag }.max(virtual_time) + node.exact_span(pick.tokens);
+                node.start.tag = *virtual_time + node.exact_span(pick.tokens);
             }
             let tag = self.nodes[child as usize].start.tag;
             let largest = &mut self.rare[parent as usize].largest;
@@ -77,8 +80,9 @@ impl Tree {
     fn charge_specially(&mut self, child: ClassId, pick: Pick, at: u64) {
         let Limits { burst, arrears, .. } = self.limits;
         let virtual_time = self.rare(self.parent(child)).virtual_time;
+        let is_debt = self.rare(pick.leaf).owes;
         let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
-        if let Some(ceiling) = &mut rare.ceiling {
+        if let Some(ceiling) = rare.ceiling.as_mut().filter(|_| !is_debt) {
             ceiling.mint(at);
             ceiling.take(pick.tokens);
         }
@@ -118,7 +122,7 @@ impl Tree {
         }
     }
 
-    /// A debt is charged to the ceilings above a class at once, and delays nothing else in the tree.
+    /// A debt is charged to the ceilings above a class at once. When it is paid, they are not charged again.
     pub(crate) fn charge_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         let mut id = leaf;
         while id != ROOT {
@@ -128,20 +132,29 @@ impl Tree {
             }
             id = self.parent(id);
         }
+        self.refresh(leaf, now);
     }
 
-    /// Tokens of a grant made in a class come back: raises the ceilings above it, and lets the classes go that these held
-    /// back and hold back no more.
-    pub(crate) fn refund_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
-        let (mut id, mut lowest) = (leaf, ROOT);
+    /// `tokens` of a grant made in a class come back: to the ceilings above it, and `uncharged` of them to its floor and to
+    /// the tags on its path, so that shares are net of refunds.
+    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64) {
+        // Refunds of keys lower no tags: the class of a key may be gone by then.
+        let uncharged = if self.node(leaf).is_key { 0 } else { uncharged };
+        let mut id = leaf;
         while id != ROOT {
-            if let Some(ceiling) = &mut self.rare_mut(id).ceiling {
+            let parent = self.parent(id);
+            let least = self.rare(parent).virtual_time;
+            let RareNode { ceiling, floor, weight, .. } = &mut self.rare[id as usize];
+            if let Some(ceiling) = ceiling {
                 ceiling.mint(now);
                 ceiling.refund(tokens);
-                lowest = if lowest == ROOT { id } else { lowest };
             }
-            id = self.parent(id);
+            if let Some(floor) = floor {
+                floor.refund(uncharged, now);
+            }
+            self.nodes[id as usize].start.refund(uncharged, weight, least);
+            id = parent;
         }
-        self.refresh(lowest, now);
+        self.refresh(leaf, now);
     }
 }

@@ -7,32 +7,8 @@ use crate::core::claim_scope::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
 use crate::observe::ClassLabel;
-use crate::sync::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-
-/// What a caller may know of its class without the lock. Written under the lock.
-#[derive(Debug, Default)]
-pub struct ClassFlags(AtomicU64);
-
-impl ClassFlags {
-    pub(super) const CEILING: u64 = 1;
-    pub(super) const REMOVED: u64 = 2;
-
-    /// Whether claims of the class may be granted without the lock: no ceiling is above them.
-    #[inline]
-    pub(crate) fn is_fast(&self) -> bool {
-        // A claim that is granted without the lock reads this again afterwards, and `published` with Acquire between
-        // the two. So either it took tokens published before the flags were written, or it sees the new flags.
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    pub(super) fn set(&self, bits: u64) {
-        if self.0.load(Ordering::Relaxed) != bits {
-            self.0.store(bits, Ordering::Relaxed);
-        }
-    }
-}
 
 /// A class, or the leaf for the claims made in a class with children: what each wait reads and writes, in few cache lines,
 /// because with thousands of classes the entry of a class is usually in no cache. The rest is in [`RareEntry`].
@@ -74,7 +50,6 @@ pub(super) struct RareEntry {
     pub(super) users: u32,
     /// The number of the joint claim of the class that had its turn and is not granted yet.
     pub(super) reserved: Option<u64>,
-    pub(super) flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
     pub(super) children: BTreeMap<ClassName, ClassId>,
     /// What classes that were dropped still owe, by name.
@@ -117,7 +92,6 @@ impl RareEntry {
             name,
             users: 0,
             reserved: None,
-            flags: Arc::default(),
             children: BTreeMap::new(),
             retained: BTreeMap::new(),
             swept: None,

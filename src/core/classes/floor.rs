@@ -127,6 +127,12 @@ impl Floor {
         let next = self.next.min(units(at)).saturating_add(self.applied.time_of(tokens));
         self.next = self.next.max(next).max(units(at).saturating_sub(arrears));
     }
+
+    /// `tokens` that the class was served come back at `now`.
+    pub(super) fn refund(&mut self, tokens: u64, now: u64) {
+        let next = self.next.saturating_sub(self.applied.time_of(tokens));
+        self.next = next.max(self.next.min(units(now)));
+    }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

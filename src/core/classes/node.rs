@@ -49,13 +49,16 @@ pub(super) struct RareNode {
     pub(super) floor: Option<Box<Floor>>,
     /// A leaf that is served after all others.
     pub(super) rests: bool,
+    /// A leaf with a debt that is paid before its front claim.
+    pub(super) owes: bool,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Kept neither for the
     /// root nor for leaves that have neither a floor nor a ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
     pub(super) offer: Option<Offer>,
     pub(super) slots: RareSlots,
 
-    /// How many children are backlogged.
+    /// How many children are backlogged, and the sum of their weights.
     pub(super) backlogged: u32,
+    pub(super) weights: u64,
     /// The children that may be served by weight, and those with a floor that is due.
     pub(super) by_tag: Tournament<Turn>,
     pub(super) by_deadline: Tournament<Deadline>,
@@ -136,9 +139,11 @@ impl RareNode {
             ceiling: None,
             floor: None,
             rests: false,
+            owes: false,
             offer: None,
             slots: RareSlots::NONE,
             backlogged: 0,
+            weights: 0,
             by_tag: Tournament::default(),
             by_deadline: Tournament::default(),
             virtual_time: 0,

@@ -5,7 +5,7 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::nanos;
-use super::node::{Node, RareNode, RareSlots};
+use super::node::{RareNode, RareSlots};
 use super::offer::{ClassId, Offer, Pick, ROOT};
 use super::tags::{RESTING, Turn};
 use super::tournament::{Entry, NOWHERE, Tournament};
@@ -13,18 +13,7 @@ use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
-    /// The leaf in service.
-    pub(crate) fn picked(&self) -> Option<Pick> {
-        self.picked
-    }
-
-    /// The claim in service has left, or the pick must be made anew for another reason.
-    pub(crate) fn unpick(&mut self) {
-        self.picked = None;
-    }
-
-    /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others. What is in
-    /// service stays so.
+    /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others.
     pub(crate) fn set_resting(&mut self, leaf: ClassId, rests: bool, now: u64) {
         // While the limiter has no class, the root is its only leaf: no other is served before it.
         if leaf == ROOT || std::mem::replace(&mut self.rare_mut(leaf).rests, rests) == rests {
@@ -36,48 +25,44 @@ impl Tree {
         }
     }
 
-    /// Whether the leaf in service rests, and `leaf` does not.
-    pub(crate) fn is_before_picked(&self, leaf: ClassId) -> bool {
-        self.picked.is_some_and(|pick| self.rare(pick.leaf).rests) && !self.rare(leaf).rests
-    }
-
-    /// The leaf in service, picked as of `now` if there is none. `None` if no claim waits or ceilings hold all back.
+    /// The leaf that is served next, as of the instant up to which the offers were [refreshed](Self::refresh_due). `None` if
+    /// no claim waits or ceilings hold all back. It binds nothing: each change below can make another leaf the next one.
     #[inline]
-    pub(crate) fn pick(&mut self, now: u64) -> Option<Pick> {
-        if self.picked.is_some() { self.picked } else { self.pick_anew(now) }
-    }
-
-    #[inline]
-    fn pick_anew(&mut self, now: u64) -> Option<Pick> {
-        if self.next_recheck() <= now {
-            self.refresh_due(now);
-        }
+    pub(crate) fn pick(&self) -> Option<Pick> {
         // Without a child, the limiter has no classes yet.
         let first = self.rare(ROOT).first_child_in_turn().unwrap_or(ROOT);
         let node = self.node(first);
-        let pick = match node.front {
-            Some(front) if node.is_bare => Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false },
+        match node.front {
+            Some(front) if node.is_bare => {
+                Some(Pick { leaf: first, tokens: node.installment(front).get(), by_floor: false })
+            }
             _ => {
                 let offer = self.rare(first).offer?;
-                Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() }
-            }
-        };
-        self.picked = Some(pick);
-        if !pick.by_floor {
-            let mut child = pick.leaf;
-            while child != ROOT {
-                let Node { parent, start, .. } = *self.node(child);
-                let virtual_time = &mut self.rare_mut(parent).virtual_time;
-                *virtual_time = start.tag.max(*virtual_time);
-                child = parent;
+                Some(Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() })
             }
         }
-        self.picked
+    }
+
+    pub(crate) fn rests(&self, leaf: ClassId) -> bool {
+        self.rare(leaf).rests
+    }
+
+    /// The next installment of a leaf, by its weight.
+    pub(crate) fn installment(&self, leaf: ClassId) -> Option<Pick> {
+        let node = self.node(leaf);
+        Some(Pick { leaf, tokens: node.installment(node.front?).get(), by_floor: false })
     }
 
     /// Computes the offers anew that have changed by `now`: floors that are due, and ceilings that let their classes go.
+    #[inline]
+    pub(crate) fn refresh_due(&mut self, now: u64) {
+        if self.next_recheck() <= now {
+            self.refresh_all_due(now);
+        }
+    }
+
     #[cold]
-    fn refresh_due(&mut self, now: u64) {
+    fn refresh_all_due(&mut self, now: u64) {
         while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
@@ -96,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
+    /// The next instant at which time alone changes an offer; `u64::MAX` if there is none.
     #[inline]
     pub(crate) fn next_recheck(&self) -> u64 {
         let at = |tournament: &Tournament<(u64, ClassId)>| tournament.first().map_or(u64::MAX, |(at, _)| *at);
@@ -108,10 +93,6 @@ impl Tree {
     pub(crate) fn set_front(&mut self, leaf: ClassId, front: Option<u64>, now: u64) {
         let front = front.and_then(NonZeroU64::new);
         let before = std::mem::replace(&mut self.node_mut(leaf).front, front);
-        if before != front && self.picked.is_some_and(|pick| pick.leaf == leaf) {
-            // The installment may be larger now than what a ceiling on its path has.
-            self.picked = None;
-        }
         match (before, front) {
             (None, None) => return,
             (None, Some(_)) => self.enter(leaf, now),
@@ -151,8 +132,10 @@ impl Tree {
             }
             node.start.raise(least);
             node.since = since;
+            let weight = self.weight(child);
             let parent_node = self.rare_mut(parent);
             parent_node.backlogged += 1;
+            parent_node.weights += weight;
             if parent_node.backlogged > 1 {
                 break;
             }
@@ -172,12 +155,13 @@ impl Tree {
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
+            let weight = self.weight(child);
             let parent_node = self.rare_mut(parent);
             parent_node.backlogged -= 1;
+            parent_node.weights -= weight;
             if parent_node.backlogged > 0 {
                 break;
             }
-            // A key that was picked and left can have moved the virtual time further: it never moves back.
             parent_node.virtual_time = parent_node.virtual_time.max(parent_node.largest);
             child = parent;
         }
@@ -263,11 +247,12 @@ impl Tree {
         Some(offer)
     }
 
-    /// The same, or `None` if the ceiling of the class holds it back.
+    /// The same, or `None` if the ceiling of the class holds it back. It holds no debt back, which it was charged already.
     fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
+        let is_debt = offer.is_some_and(|offer| self.rare(offer.leaf).owes);
         let node = &mut self.rare[id as usize];
         let mut until = None;
-        if let (Some(offer), Some(ceiling)) = (offer, &mut node.ceiling) {
+        if let (Some(offer), Some(ceiling)) = (offer, node.ceiling.as_mut().filter(|_| !is_debt)) {
             ceiling.mint(now);
             if ceiling.level() < i64::try_from(offer.tokens.get()).unwrap_or(i64::MAX) {
                 until = Some(ceiling.has(offer.tokens.get()));

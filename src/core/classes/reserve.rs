@@ -9,12 +9,11 @@ use super::scheduler::Scheduler;
 use crate::core::supply::Supply;
 
 impl Scheduler {
-    /// The front claim of the leaf in service has its turn at `now`, for the last installment. Returns what was set aside for
-    /// it. [`advance`](Self::advance) follows.
-    pub(crate) fn take_turn(&mut self, now: u64) -> u64 {
-        let Some(Pick { leaf, .. }) = self.tree.picked() else { return 0 };
-        self.tree.pay(now);
-        let paid = self.paid(leaf);
+    /// The front claim of a leaf has its turn at `now`, for the last installment, which is `pick`. Returns what was set aside
+    /// for it. [`advance`](Self::advance) follows.
+    pub(crate) fn take_turn(&mut self, pick: Pick, now: u64) -> u64 {
+        self.tree.pay(pick, now);
+        let paid = self.paid(pick.leaf);
         self.set_aside -= paid;
         self.parked += paid;
         paid
@@ -47,7 +46,7 @@ impl Scheduler {
         self.parked > 0
     }
 
-    /// `tokens` were granted in one piece, or charged, while no claim was in service.
+    /// `tokens` were granted in one piece, or charged.
     #[inline]
     pub(crate) fn note_taken(&mut self, tokens: u64, now: u64) {
         if let Some(shadow) = &mut self.shadow {

@@ -46,27 +46,15 @@ impl Leaf {
     }
 }
 
-/// What the limiter does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Serve the installment in service, at this instant. Until then the heads may rise up to `ticket`.
-    Pay { at: u64, ticket: u64 },
-    /// The installment in service has to wait for a release, or for tokens that no clock brings.
-    Wait { ticket: u64 },
-    /// Nothing is in service: look again at this instant.
-    Recheck { at: u64 },
-}
-
-impl Step {
-    /// When this step is due, `u64::MAX` if no clock can tell; and the position up to which the heads may rise until then.
-    #[inline]
-    pub(crate) fn due_and_ticket(self) -> (u64, Option<u64>) {
-        match self {
-            Self::Pay { at, ticket } => (at, Some(ticket)),
-            Self::Wait { ticket } => (u64::MAX, Some(ticket)),
-            Self::Recheck { at } => (at, None),
-        }
-    }
+/// What the limiter does next, if nothing else happens before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextStep {
+    /// When it does that; `u64::MAX` if no clock can tell.
+    pub(crate) at: u64,
+    /// What it serves next.
+    pub(crate) pick: Option<Pick>,
+    /// Whether it serves that then. If not, a floor falls due or a ceiling lets a class go: it picks again.
+    pub(crate) serves: bool,
 }
 
 /// What an installment was for.
@@ -94,6 +82,9 @@ pub(crate) struct Scheduler {
     debtors: Vec<ClassId>,
     /// Which leaves are among the `debtors`.
     is_debtor: Vec<bool>,
+    /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
+    /// not be kept for others. Tokens of other quotas can all be kept.
+    pub(crate) saves_for: Option<ClassId>,
     /// Present while something is set aside.
     pub(super) shadow: Option<Shadow>,
 }
@@ -109,6 +100,7 @@ impl Scheduler {
             owed: 0,
             debtors: Vec::new(),
             is_debtor: vec![false],
+            saves_for: None,
             shadow: None,
         }
     }
@@ -145,13 +137,12 @@ impl Scheduler {
         if leaf.is_divided() {
             self.leaves[id as usize] = leaf;
         }
-        self.tree.set_divided(id, leaf.is_divided());
+        self.tree.set_divided(id, leaf.is_divided(), leaf.owed > 0);
         self.tree.set_front(id, leaf.front(), now);
     }
 
     /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
-    /// returned too. The pick stays: a class without claims changes nothing for the others, and if each new class had the
-    /// pick made anew, a stream of them could keep a class with a large claim from ever being served.
+    /// returned too.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
         let moved = self.leaves[parent as usize];
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
@@ -184,7 +175,7 @@ impl Scheduler {
         self.tree.conflict_with(&Limits::of(known.map(|(at, known)| if at == index { quota } else { known })))
     }
 
-    /// The quotas of the limiter have changed at `now`. The pick is made anew.
+    /// The quotas of the limiter have changed at `now`.
     pub(crate) fn requote(&mut self, supply: &Supply, index: usize, now: u64) {
         if let Some(shadow) = &mut self.shadow {
             shadow.requote(supply, index, now);
@@ -220,9 +211,9 @@ impl Scheduler {
         self.owed += tokens;
     }
 
-    /// Serves a claim of `cost` tokens at once, if it would be picked now and no ceiling holds it back. `take` takes the
-    /// tokens from the limiter's quotas, if they are there. No claim is in service, and none waits in `leaf`. Returns the
-    /// pick, if it was served.
+    /// Serves a claim of `cost` tokens at once, if it is picked before all that wait and no ceiling holds it back. `take`
+    /// takes the tokens from the limiter's quotas, if they are there. No claim waits in `leaf`. Returns the pick, if it was
+    /// served.
     pub(crate) fn serve_at_once(
         &mut self,
         leaf: ClassId,
@@ -233,27 +224,34 @@ impl Scheduler {
     ) -> Option<Pick> {
         let now = supply.synced();
         self.arrive(leaf, cost, now);
-        let picked = self.tree.pick(now).filter(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
-        let served = picked.filter(|_| take());
-        if served.is_some() {
-            self.pay(supply, base);
-        } else {
-            self.tree.unpick();
+        let served = self.tree.pick().filter(|pick| (pick.leaf, pick.tokens) == (leaf, cost) && take());
+        if let Some(pick) = served {
+            self.pay(pick, supply, base);
         }
         self.advance(leaf, None, 0, now);
         served
     }
 
+    /// What is served next, unless something changes before.
+    #[inline]
+    pub(crate) fn pick(&self) -> Option<Pick> {
+        let saves_for = self.saves_for.and_then(|leaf| self.tree.installment(leaf));
+        saves_for.or_else(|| self.tree.pick())
+    }
+
     /// What happens next, as of the instant of `supply`.
     #[inline]
-    pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
+    pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> NextStep {
         steps::count();
-        let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
-        let ticket = base.wrapping_add(pick.tokens);
-        if self.is_last_installment(pick) && !self.fits(supply, base, self.cost(pick.leaf)) {
-            return Step::Wait { ticket };
-        }
-        supply.scheduled(ticket).map_or(Step::Wait { ticket }, |at| Step::Pay { at, ticket })
+        self.tree.refresh_due(supply.synced());
+        let pick = self.pick();
+        let again = self.tree.next_recheck();
+        let at = pick.and_then(|pick| {
+            let fits = !self.is_last_installment(pick) || self.fits(supply, base, self.cost(pick.leaf));
+            if fits { supply.scheduled(base.wrapping_add(pick.tokens)) } else { None }
+        });
+        let at = at.unwrap_or(u64::MAX);
+        NextStep { at: at.min(again), pick, serves: at < again }
     }
 
     /// Whether the in-flight cap has space for a grant of `cost` tokens.
@@ -265,7 +263,7 @@ impl Scheduler {
         })
     }
 
-    /// Whether the claim in service is granted with this installment.
+    /// Whether a claim is granted with this installment.
     #[inline]
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
         let is_all = self.tree.front(pick.leaf) == pick.tokens;
@@ -278,39 +276,40 @@ impl Scheduler {
         self.leaf(leaf).cost
     }
 
-    /// Serves the installment in service at the instant of `supply`, which has the tokens.
+    /// Serves an installment at the instant of `supply`, which has the tokens.
     #[inline]
-    pub(crate) fn pay(&mut self, supply: &mut Supply, base: u64) -> Paid {
-        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Installment };
+    pub(crate) fn pay(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
+        let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         if !self.tree.is_divided(id) && self.tree.front(id) == tokens {
             self.note_taken(tokens, at);
             supply.claim(tokens);
-            self.tree.pay(at);
+            self.tree.pay(pick, at);
             return Paid::Claim(id);
         }
-        self.pay_part(id, tokens, supply, base)
+        self.pay_part(pick, supply, base)
     }
 
     /// Does [`pay`](Self::pay) and [`advance`](Self::advance) for the last installment of a claim. `next` is the cost of the
     /// claim that is in front now, and `debt` the debt that was noted between the two.
     #[inline]
-    pub(crate) fn pay_claim(&mut self, next: Option<u64>, debt: u64, supply: &mut Supply, base: u64) {
-        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return };
+    pub(crate) fn pay_claim(&mut self, pick: Pick, next: Option<u64>, debt: u64, supply: &mut Supply, base: u64) {
+        let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         if debt == 0 && !self.tree.is_divided(id) {
             self.note_taken(tokens, at);
             supply.claim(tokens);
-            self.tree.pay_claim(next, at);
+            self.tree.pay_claim(pick, next, at);
             self.drop_shadow();
         } else {
-            self.pay(supply, base);
+            self.pay(pick, supply, base);
             self.advance(id, next, debt, at);
         }
     }
 
     /// Does [`pay`](Self::pay) for a part of a claim, or of a debt.
-    fn pay_part(&mut self, id: ClassId, tokens: u64, supply: &mut Supply, base: u64) -> Paid {
+    fn pay_part(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
+        let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         let leaf = self.leaf(id);
         let whole = leaf.owed > 0 || tokens == leaf.cost;
@@ -320,7 +319,7 @@ impl Scheduler {
             shadow.take(tokens, at);
         }
         supply.claim(tokens);
-        self.tree.pay(at);
+        self.tree.pay(pick, at);
         if leaf.owed > 0 {
             self.owed -= tokens;
             self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
@@ -353,17 +352,14 @@ impl Scheduler {
     /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
     /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
     pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
-        let known = self.leaf(leaf);
-        if known.owed == 0 && self.tree.picked().is_some_and(|pick| pick.leaf == leaf) {
-            self.tree.unpick();
-        }
-        if known.paid > 0 {
-            self.set_aside -= known.paid;
+        let paid = self.paid(leaf);
+        if paid > 0 {
+            self.set_aside -= paid;
             if let Some(shadow) = &mut self.shadow {
-                shadow.restore(supply, base, known.paid);
+                shadow.restore(supply, base, paid);
             }
         }
-        known.paid
+        paid
     }
 
     /// No claim waits any more: charges the rest of all debts at once. Returns their sum.
@@ -374,23 +370,21 @@ impl Scheduler {
                 self.is_debtor[id as usize] = false;
                 let leaf = self.leaf(id);
                 if leaf.owed > 0 {
-                    self.tree.charge_ceilings(id, leaf.owed, now);
                     self.set_leaf(id, Leaf { owed: 0, ..leaf }, now);
                 }
             }
-            self.tree.unpick();
             supply.claim(sum);
             self.note_taken(sum, now);
         }
         sum
     }
 
-    /// Tokens of a grant made in `leaf` come back.
-    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+    /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].
+    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64) {
         if let Some(shadow) = &mut self.shadow {
             shadow.refund(tokens, now);
         }
-        self.tree.refund_ceilings(leaf, tokens, now);
+        self.tree.refund(leaf, tokens, uncharged, now);
     }
 
     /// Tokens are added by hand.

@@ -1,14 +1,17 @@
 //! Estimates: the limiter is served ahead of time, on a copy, as if no caller did anything from now on.
 
 use super::floor::Rate;
-use super::offer::{Backlog, ClassId, NO_CLASS};
-use super::scheduler::{Paid, Scheduler, Step};
+use super::offer::{Backlog, ClassId};
+use super::scheduler::{Paid, Scheduler};
 use super::tree::Tree;
 use crate::core::supply::Supply;
 use std::collections::BTreeMap;
 
 /// How many steps of the scheduler are simulated. What is left then is estimated from the shares.
 pub(crate) const MAX_STEPS: usize = 1_024;
+
+/// The most classes that are copied for a simulation. With more of them, every estimate is made from the shares.
+pub(crate) const MOST_SIMULATED: ClassId = 1_024;
 
 /// A claim that waits: its cost, and the debt that was noted behind it.
 pub(crate) type Waiting = (u64, u64);
@@ -51,11 +54,11 @@ impl Simulation {
         let mut queues = BTreeMap::new();
         let installments = std::iter::from_fn(move || {
             let now = self.supply.synced();
-            let (pick, start) = (self.scheduler.tree.pick(now)?, self.base);
+            let (pick, start) = (self.scheduler.tree.pick()?, self.base);
             let cost = self.scheduler.cost(pick.leaf);
             let fits = !self.scheduler.is_last_installment(pick) || self.scheduler.fits(&self.supply, self.base, cost);
             self.base = self.base.wrapping_add(pick.tokens);
-            if let Paid::Claim(granted) = self.scheduler.pay(&mut self.supply, start) {
+            if let Paid::Claim(granted) = self.scheduler.pay(pick, &mut self.supply, start) {
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).peekable());
                 let (_, debt) = queue.next()?;
                 let next = queue.peek().map(|(cost, _)| *cost);
@@ -78,36 +81,38 @@ impl Simulation {
         self.scheduler.arrive(leaf, cost, self.supply.synced());
         let mut queues = BTreeMap::new();
         for _ in 0..MAX_STEPS {
-            match self.scheduler.next_step(&self.supply, self.base) {
-                Step::Pay { at, ticket } => {
-                    self.supply.mint(at, Some(ticket));
-                    let served = self.scheduler.tree.picked()?;
-                    let paid = self.scheduler.pay(&mut self.supply, self.base);
-                    self.base = ticket;
-                    backlog.all = backlog.all.saturating_sub(served.tokens);
-                    backlog.own = backlog.own.saturating_sub(if served.leaf == leaf { served.tokens } else { 0 });
-                    if let Paid::Claim(granted) = paid {
-                        let own = (granted == leaf).then_some((cost, 0));
-                        let queue = queues.entry(granted).or_insert_with(|| queue(granted).chain(own).peekable());
-                        let (_, debt) = queue.next()?;
-                        let next = queue.peek().map(|(cost, _)| *cost);
-                        if granted == leaf && next.is_none() {
-                            return Some(at);
-                        }
-                        self.scheduler.advance(granted, next, debt, at);
-                    }
+            let next = self.scheduler.next_step(&self.supply, self.base);
+            let at = Some(next.at).filter(|at| *at < u64::MAX)?;
+            let pick = next.pick.filter(|_| next.serves);
+            self.supply.mint(at, next.pick.map(|pick| self.base.wrapping_add(pick.tokens)));
+            let Some(pick) = pick else { continue };
+            let paid = self.scheduler.pay(pick, &mut self.supply, self.base);
+            self.base = self.base.wrapping_add(pick.tokens);
+            backlog.all = backlog.all.saturating_sub(pick.tokens);
+            backlog.own = backlog.own.saturating_sub(if pick.leaf == leaf { pick.tokens } else { 0 });
+            if let Paid::Claim(granted) = paid {
+                let own = (granted == leaf).then_some((cost, 0));
+                let queue = queues.entry(granted).or_insert_with(|| queue(granted).chain(own).peekable());
+                let (_, debt) = queue.next()?;
+                let next = queue.peek().map(|(cost, _)| *cost);
+                if granted == leaf && next.is_none() {
+                    return Some(at);
                 }
-                Step::Recheck { at: u64::MAX } | Step::Wait { .. } => return None,
-                Step::Recheck { at } => self.supply.mint(at, None),
+                self.scheduler.advance(granted, next, debt, at);
             }
         }
-        let wait = self.scheduler.tree.time_to_serve(leaf, backlog)?;
-        let least = self.supply.scheduled(self.base.wrapping_add(backlog.own))?;
-        Some(self.supply.synced().max(self.supply.gate()).checked_add(wait)?.max(least))
+        self.scheduler.tree.served_by_share(leaf, backlog, &self.supply, self.base)
     }
 }
 
 impl Tree {
+    /// About when `backlog.own` tokens in a leaf are served; see [`time_to_serve`](Self::time_to_serve).
+    pub(crate) fn served_by_share(&self, leaf: ClassId, backlog: Backlog, supply: &Supply, base: u64) -> Option<u64> {
+        let wait = self.time_to_serve(leaf, backlog)?;
+        let least = supply.scheduled(base.wrapping_add(backlog.own))?;
+        Some(supply.synced().max(supply.gate()).checked_add(wait)?.max(least))
+    }
+
     /// About how many nanoseconds it takes to serve `backlog.own` tokens in a leaf, if the classes that are backlogged now
     /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
     /// not above the rate of a ceiling. `None` if no clock can tell.
@@ -117,14 +122,9 @@ impl Tree {
         for id in self.path(leaf) {
             let ceiling = self.rare(id).ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
             most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
-            let (mut weights, mut child) = (0, self.rare(self.parent(id)).first_child);
-            while child != NO_CLASS {
-                if self.is_backlogged(child) {
-                    weights += self.weight(child);
-                }
-                child = self.rare(child).next;
-            }
-            share *= self.weight(id) as f64 / weights.max(1) as f64;
+            let own = self.weight(id);
+            let others = self.rare(self.parent(id)).weights - if self.is_backlogged(id) { own } else { 0 };
+            share *= own as f64 / (own + others) as f64;
         }
         let floor = self.rare(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
         let (own, all) = (backlog.own as f64, backlog.all as f64);

@@ -4,7 +4,7 @@
 //! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
 //! classes.
 
-use super::entry::{ClassEntry, ClassFlags, RareEntry, unnamed};
+use super::entry::{ClassEntry, RareEntry, unnamed};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::retained::{Forgotten, Retained};
@@ -173,19 +173,6 @@ impl Classes {
         self.rare(parent).children.contains_key(name)
     }
 
-    /// Adds a class of a name that is free. The pick is made anew.
-    pub(crate) fn add(
-        &mut self,
-        parent: ClassId,
-        name: ClassName,
-        weight: u64,
-        now: u64,
-    ) -> (ClassId, Arc<ClassFlags>) {
-        self.scheduler.tree.unpick();
-        let id = self.insert(parent, name, weight, now);
-        (id, Arc::clone(&self.rare(id).flags))
-    }
-
     /// The class of a key in `group`, for one more user of it: an existing one, or a new one.
     pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64, now: u64) -> ClassId {
         let name = ClassName::Key(key);
@@ -226,7 +213,7 @@ impl Classes {
     }
 
     /// Adds a class of a name that is free.
-    fn insert(&mut self, parent: ClassId, name: ClassName, weight: u64, now: u64) -> ClassId {
+    pub(crate) fn insert(&mut self, parent: ClassId, name: ClassName, weight: u64, now: u64) -> ClassId {
         self.free_indebted(now);
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
@@ -252,7 +239,6 @@ impl Classes {
         *self.entry_mut(id) = ClassEntry::new(id);
         *self.rare_mut(id) = rare;
         self.rare_mut(parent).children.insert(name, id);
-        self.update_flags(id);
         id
     }
 
@@ -310,9 +296,6 @@ impl Classes {
             self.rare_mut(id).ceiling_name = Name::of_path(&self.path(id));
         }
         self.entry_mut(id).max_waiting = share.max_waiting;
-        if had_ceiling.is_some() != share.ceiling.is_some() {
-            self.update_flags(id);
-        }
         if share.is_key {
             self.scheduler.tree.mark_as_key(id);
         }
@@ -342,7 +325,6 @@ impl Classes {
         }
         self.retain(parent, id, name, now);
         let rare = self.rare_mut(id);
-        rare.flags.set(ClassFlags::REMOVED);
         rare.label = None;
         let entry = self.entry_mut(id);
         (entry.is_removed, entry.scope) = (true, None);
@@ -405,16 +387,6 @@ impl Classes {
             let Some(id) = self.indebted.pop_front() else { return };
             self.entry_mut(id).is_indebted = false;
             if self.rare(id).name.is_key() { self.free_key(id, now) } else { self.free(id, now) }
-        }
-    }
-
-    /// Tells the callers in a class, and in the classes in it, whether a ceiling is above their claims.
-    fn update_flags(&self, id: ClassId) {
-        let tree = &self.scheduler.tree;
-        for id in tree.subtree(id) {
-            if !self.entry(id).is_removed {
-                self.rare(id).flags.set(if tree.is_under_ceiling(id) { ClassFlags::CEILING } else { 0 });
-            }
         }
     }
 }

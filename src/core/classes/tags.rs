@@ -97,6 +97,19 @@ impl StartTag {
         self.carried = carried;
     }
 
+    /// Undoes the charge of `tokens`, but does not move the tag below `least`, or at all if it is there.
+    pub(super) fn refund(&mut self, tokens: u64, weight: &Weight, least: Tag) {
+        if self.tag <= least {
+            return;
+        }
+        let (span, parts) = weight.span_and_carried(tokens, 0);
+        let (tag, carried) = match self.carried.checked_sub(parts) {
+            Some(carried) => (self.tag.checked_sub(span), carried),
+            None => (self.tag.checked_sub(span + 1), self.carried + weight.weight - parts),
+        };
+        *self = tag.filter(|tag| *tag >= least).map_or(Self::at(least), |tag| Self { tag, carried });
+    }
+
     /// The weight has changed, and the parts of a unit with it.
     pub(super) fn drop_carried(&mut self) {
         self.carried = 0;
@@ -160,6 +173,27 @@ mod tests {
                 "{weight:?}"
             );
             assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
+        }
+    }
+
+    #[test]
+    fn a_refund_undoes_a_charge_down_to_a_bound() {
+        for weight in [1, 3, 41, 997, 65_537, 999_983, MAX_WEIGHT] {
+            let weight = Weight::new(weight);
+            let mut start = StartTag::at(7);
+            start.charge(1_000, &weight);
+            let before = start;
+            for tokens in [1, 5, 1 << 48, 12_345] {
+                start.charge(tokens, &weight);
+            }
+            for tokens in [12_345, 1 << 48, 1, 5] {
+                start.refund(tokens, &weight, 0);
+            }
+            assert_eq!(({ start.tag }, start.carried), ({ before.tag }, before.carried), "{weight:?}");
+            start.refund(999, &weight, before.tag - 1);
+            assert_eq!({ start.tag }, before.tag - 1, "no further than the bound");
+            start.refund(1, &weight, before.tag);
+            assert_eq!({ start.tag }, before.tag - 1, "it is not moved up");
         }
     }
 

@@ -17,7 +17,7 @@ use super::ceiling::Ceiling;
 use super::floor::{Floor, Rate};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
-use super::offer::{ClassId, NO_CLASS, Pick, ROOT};
+use super::offer::{ClassId, NO_CLASS, ROOT};
 use super::steps;
 use super::tags::{MAX_TAG, StartTag, Tag, Weight};
 use super::tournament::{NOWHERE, Tournament};
@@ -36,11 +36,15 @@ pub(crate) struct Tree {
     pub(super) held: Tournament<(u64, ClassId)>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
     pub(super) upcoming: Tournament<(u64, ClassId)>,
-    /// What is in service, until it is served or the pick is made anew.
-    pub(super) picked: Option<Pick>,
     /// Counts the instants at which classes became backlogged.
     pub(super) count: u64,
+    /// The largest installments of the classes from this one on may not be up to date; see
+    /// [`limit_more_installments`](Self::limit_more_installments).
+    unlimited: ClassId,
 }
+
+/// How many classes are looked at while the lock is held.
+const LIMITED_AT_ONCE: usize = 1_024;
 
 impl Tree {
     /// Creates a tree with the root alone, which is a leaf as long as it has no children.
@@ -52,8 +56,8 @@ impl Tree {
             limits,
             held: Tournament::default(),
             upcoming: Tournament::default(),
-            picked: None,
             count: 0,
+            unlimited: ClassId::MAX,
         };
         tree.nodes[ROOT as usize].most = limits.burst;
         tree
@@ -194,7 +198,7 @@ impl Tree {
 
     /// Adds a leaf. Its tag is the virtual time of `parent`.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64) -> ClassId {
-        let (weight, most) = (Weight::new(weight), self.node(parent).most);
+        let (weight, most) = (Weight::new(weight), self.largest_installment(parent));
         let RareNode { virtual_time, first_child, .. } = *self.rare(parent);
         let node = Node { most, ..Node::new(parent, weight, virtual_time) };
         let rare = RareNode { next: first_child, ..RareNode::new(weight) };
@@ -224,14 +228,13 @@ impl Tree {
         let own = self.node_mut(own);
         (own.front, own.since, own.is_divided) = (front, since, is_divided);
         self.rare_mut(leaf).rests = std::mem::take(&mut self.rare_mut(id).rests);
+        self.rare_mut(leaf).owes = std::mem::take(&mut self.rare_mut(id).owes);
         self.note_whether_bare(leaf);
         self.note_whether_bare(id);
         if front.is_some() {
-            self.rare_mut(id).backlogged = 1;
+            let rare = self.rare_mut(id);
+            (rare.backlogged, rare.weights) = (1, 1);
             self.refresh(leaf, now);
-        }
-        if let Some(pick) = self.picked.as_mut().filter(|pick| pick.leaf == id) {
-            pick.leaf = leaf;
         }
         leaf
     }
@@ -266,9 +269,11 @@ impl Tree {
         self.node(leaf).is_divided
     }
 
+    /// What [`is_divided`](Self::is_divided) returns from now on, and whether the leaf pays a debt first.
     #[inline]
-    pub(crate) fn set_divided(&mut self, leaf: ClassId, is_divided: bool) {
+    pub(crate) fn set_divided(&mut self, leaf: ClassId, is_divided: bool, owes: bool) {
         self.node_mut(leaf).is_divided = is_divided;
+        self.rare_mut(leaf).owes = owes;
     }
 
     /// What the front claim of a leaf lacks; 0 if no claim waits.
@@ -279,7 +284,11 @@ impl Tree {
 
     /// The new weight applies from the next charge on.
     pub(crate) fn set_weight(&mut self, id: ClassId, weight: u64, now: u64) {
-        let weight = Weight::new(weight);
+        let (weight, before, parent) = (Weight::new(weight), self.weight(id), self.parent(id));
+        if id != ROOT && self.is_backlogged(id) {
+            let weights = &mut self.rare_mut(parent).weights;
+            *weights = *weights - before + weight.weight();
+        }
         let rare = self.rare_mut(id);
         rare.weight = weight;
         rare.idle_start.iter_mut().for_each(StartTag::drop_carried);
@@ -304,7 +313,7 @@ impl Tree {
         self.set_weight(id, weight, now);
     }
 
-    /// Sets the floor of a leaf; `quota` is checked and refilled by time. The pick is made anew.
+    /// Sets the floor of a leaf; `quota` is checked and refilled by time.
     ///
     /// A floor that is set again after it was taken off goes on where it was: a class gains nothing by doing so.
     pub(crate) fn set_floor(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
@@ -334,7 +343,6 @@ impl Tree {
             }
             above = self.parent(above);
         }
-        self.picked = None;
         if was_scaled || self.are_floors_scaled() {
             self.scale_floors(now);
         }
@@ -359,7 +367,7 @@ impl Tree {
         }
     }
 
-    /// Sets the ceiling of a class to a checked quota. The pick is made anew.
+    /// Sets the ceiling of a class to a checked quota.
     ///
     /// A ceiling that is set again after it was taken off has minted meanwhile, and no more.
     pub(crate) fn set_ceiling(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
@@ -381,11 +389,10 @@ impl Tree {
         self.limit_installments(id, now);
     }
 
-    /// The quotas of the limiter have changed. The pick is made anew.
+    /// The quotas of the limiter have changed.
     pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
         let (was_scaled, burst) = (self.are_floors_scaled(), self.limits.burst);
         self.limits = limits;
-        self.picked = None;
         if was_scaled || self.are_floors_scaled() {
             self.scale_floors(now);
         }
@@ -399,19 +406,41 @@ impl Tree {
         self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none() && !rare.rests;
     }
 
-    /// Computes the largest installments in a class and below it anew. The pick is made anew.
+    /// Computes the largest installments in a class and below it anew. If that are many, the
+    /// [rest](Self::limit_more_installments) is left.
     fn limit_installments(&mut self, root: ClassId, now: u64) {
-        self.picked = None;
+        self.refresh_fully(root, now);
         let mut next = Some(root);
-        while let Some(id) = next {
-            let above = if id == ROOT { self.limits.burst } else { self.node(self.node(id).parent).most };
-            let most = self.rare(id).ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
-            let node = self.node_mut(id);
-            node.most = most;
-            if node.front.is_some() || id == root {
-                self.refresh_fully(id, now);
-            }
+        for _ in 0..LIMITED_AT_ONCE {
+            let Some(id) = next else { return };
+            self.limit_installment(id, now);
             next = self.after(root, id);
+        }
+        self.unlimited = if next.is_some() { ROOT } else { self.unlimited };
+    }
+
+    /// Does what [`limit_installments`](Self::limit_installments) has left, for some classes. Until all are done, their
+    /// installments can be too small, or too large to be served. Returns false if nothing is left.
+    pub(crate) fn limit_more_installments(&mut self, now: u64) -> bool {
+        let from = self.unlimited;
+        for id in (from..self.len() as ClassId).take(LIMITED_AT_ONCE) {
+            steps::count();
+            self.limit_installment(id, now);
+            self.unlimited = id + 1;
+        }
+        self.unlimited > from
+    }
+
+    fn largest_installment(&self, id: ClassId) -> u64 {
+        let ceilings = self.path(id).filter_map(|id| self.rare(id).ceiling.as_ref());
+        ceilings.map(|ceiling| ceiling.burst()).fold(self.limits.burst, u64::min)
+    }
+
+    fn limit_installment(&mut self, id: ClassId, now: u64) {
+        let most = self.largest_installment(id);
+        let node = self.node_mut(id);
+        if std::mem::replace(&mut node.most, most) != most && node.front.is_some() {
+            self.refresh_fully(id, now);
         }
     }
 }

@@ -88,9 +88,9 @@ impl State {
     }
 
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
-    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) {
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
         self.adding_tokens(|state| state.supply.refund(tokens));
-        self.note_refund(class, tokens);
+        self.note_refund(class, tokens, uncharged);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
     }

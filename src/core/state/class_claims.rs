@@ -3,11 +3,14 @@
 
 use super::class_joint::front_cost;
 use super::{Arrival, MAX_COST, State, classes_in};
-use crate::core::classes::{Backlog, ClassEntry, ClassId, Classes, Installment, ROOT, Simulation, Waiting};
+use crate::core::classes::{
+    Backlog, ClassEntry, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting,
+};
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::observe::Verdict;
 use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
@@ -41,14 +44,23 @@ impl State {
         };
         let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
         self.classes_mut()?.count_served(class, pick);
-        Some(self.level(self.classes()?, base.wrapping_add(cost)))
+        Some(Verdict::charged(self.level(self.classes()?, base.wrapping_add(cost))))
     }
 
-    /// Whether the tokens for a claim of `cost` in a class are there, and no claim is in service or in its queue.
+    /// Whether claims of a class need no more than the limiter's own tokens while no claim waits: it was not removed, and no
+    /// ceiling is above it.
+    pub(crate) fn is_free(&self, class: ClassId) -> bool {
+        self.classes().is_some_and(|classes| {
+            let entry = classes.entry(class);
+            !entry.is_removed && !classes.scheduler.tree.is_under_ceiling(entry.leaf)
+        })
+    }
+
+    /// Whether the tokens for a claim of `cost` in a class are there, and no claim is before it in its queue.
     pub(super) fn is_open(&self, base: u64, class: ClassId, cost: u64) -> bool {
         let Some(classes) = self.classes() else { return false };
-        classes.scheduler.tree.picked().is_none()
-            && classes.scheduler.is_idle(classes.entry(class).leaf)
+        classes.scheduler.is_idle(classes.entry(class).leaf)
+            && (!self.role.has_source() || classes.scheduler.pick().is_none())
             && self.is_class_empty(class)
             && self.queue.held().is_none()
             && !self.supply.is_paused()
@@ -59,10 +71,10 @@ impl State {
     /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving
     /// what is due.
     ///
-    /// The schedule stays exact, because serving first would change nothing for the claim. Either nothing is due by
-    /// `now`, and the pick stays. Or the class has claims for which the quotas do not have the tokens by `now`, even if
-    /// they gave them to no other class: the class is backlogged at `now` in any case, and a claim behind others is not
-    /// seen by the scheduler.
+    /// The schedule stays exact, because serving first would change nothing for the claim. Either nothing is due by `now`,
+    /// and the claim is behind others of its class or needs at least as many tokens as what is served next: so it is not
+    /// due earlier. Or the class has claims for which the quotas do not have the tokens by `now`, even if they gave them to
+    /// no other class: the class is backlogged at `now` in any case, and a claim behind others is not seen by the scheduler.
     // Apart, so that a limiter without classes pays for one check.
     #[cold]
     #[inline(never)]
@@ -92,8 +104,10 @@ impl State {
         let waiting = if class == ROOT { self.waiting_tokens_in(classes, ROOT) } else { entry.queue.tokens() };
         if self.last_due > now {
             if waiting == 0 {
-                // While nothing is in service, the claim may be granted at once.
-                let Some(pick) = classes.scheduler.tree.picked() else { return false };
+                // A smaller installment may be served before what is picked now, and perhaps at once.
+                let tokens = cost.min(classes.scheduler.tree.most(entry.leaf));
+                let pick = classes.scheduler.tree.pick().filter(|pick| pick.tokens <= tokens && self.cap.is_none());
+                let Some(pick) = pick else { return false };
                 if classes.scheduler.tree.is_timed(entry.leaf) {
                     self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
                 }
@@ -154,23 +168,22 @@ impl State {
         if is_blocked || classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
             return;
         }
-        if self.role.has_source() {
-            return self.arrive_at_source(rovers, class, leaf, cost, now);
-        }
-        classes.scheduler.arrive(leaf, cost, now);
-    }
-
-    /// Tells the scheduler of a claim in a class of a distributed quota.
-    #[cold]
-    fn arrive_at_source(&mut self, rovers: &Rovers, class: ClassId, leaf: ClassId, cost: u64, now: u64) {
-        let Some(classes) = self.classes_mut() else { return };
-        if classes.scheduler.is_idle(leaf) {
+        if self.role.has_source() && classes.scheduler.is_idle(leaf) {
             classes.note_wait_begins(class, now);
         }
         classes.scheduler.arrive(leaf, cost, now);
-        // Only classes of a distributed quota rest.
-        if classes.scheduler.tree.is_before_picked(leaf) {
-            self.unpick_stuck(rovers);
+        if self.role.has_source() {
+            self.pass_resting(rovers);
+        }
+    }
+
+    /// A claim has arrived: if what is next rests, other claims come before it.
+    #[cold]
+    fn pass_resting(&mut self, rovers: &Rovers) {
+        let Some(classes) = self.classes() else { return };
+        let rests = |pick: Option<Pick>| pick.is_some_and(|pick| classes.scheduler.tree.rests(pick.leaf));
+        if rests(classes.scheduler.pick()) && !rests(classes.scheduler.tree.pick()) {
+            self.pass_stuck(rovers);
         }
     }
 
@@ -183,10 +196,10 @@ impl State {
         let noted = !is_idle && self.queue_of(class).note_debt(tokens).is_some();
         let Some(classes) = classes_in(&mut self.rare) else { return tokens };
         let leaf = classes.entry(class).leaf;
+        classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
         if is_idle {
             self.supply.claim(tokens);
             classes.scheduler.note_taken(tokens, now);
-            classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
         } else if noted {
             classes.scheduler.note_debt(tokens);
         } else {
@@ -196,7 +209,8 @@ impl State {
     }
 
     /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
-    /// on. `None` if no clock can tell. Copies the classes, and takes a bounded number of steps; see [`Simulation`].
+    /// on. `None` if no clock can tell. Copies the classes if they are few, and takes a bounded number of steps; see
+    /// [`Simulation`].
     pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         if self.queue.is_joint() {
@@ -211,7 +225,11 @@ impl State {
         let scheduler = &classes.scheduler;
         let own = self.waiting_tokens_in(classes, class) + cost - scheduler.paid(leaf);
         let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
-        Simulation::new(scheduler, &self.supply, base).grants(leaf, cost, Backlog { own, all }, queue)
+        let backlog = Backlog { own, all };
+        if classes.len() > MOST_SIMULATED {
+            return scheduler.tree.served_by_share(leaf, backlog, &self.supply, base);
+        }
+        Simulation::new(scheduler, &self.supply, base).grants(leaf, cost, backlog, queue)
     }
 
     /// The claims that wait in a leaf.
@@ -266,7 +284,7 @@ impl State {
         if let Some(why) = self.misses(rovers, cost) {
             return Err(why.into());
         }
-        Err(TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+        Err(TryAcquireError::Denied(self.deny_class(rovers, class, cost, now)))
     }
 
     /// The time that a claim of `cost` made now in a class would wait.
@@ -334,6 +352,9 @@ impl State {
         now: u64,
         allowed: Duration,
     ) -> Result<(), ConsumeError> {
+        if self.granted_by(rovers, class, cost).is_some_and(|at| self.wait(at, now) <= allowed) {
+            return Ok(());
+        }
         let at = self.predict_in_class(rovers, class, cost).or_else(|| self.not_before_in_class(rovers, class, cost));
         let Some(at) = at else { return Ok(()) };
         let estimate = self.wait(at, now);
@@ -350,6 +371,14 @@ impl State {
             return Err(ConsumeError::TooLate { estimate, allowed, by, quota_name });
         }
         Err(self.too_late(rovers, cost, estimate, allowed))
+    }
+
+    /// An instant by which a claim of `cost` made now in a class is granted, whatever the order of service is: as
+    /// [`predict_in_class`](Self::predict_in_class) for most claims with a deadline, but without a look at the other classes.
+    /// `None` if that is not known.
+    fn granted_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let is_known = self.is_free(class) && !self.queue.is_joint();
+        self.supply.passed_by(rovers.tail().wrapping_add(cost)).filter(|_| is_known)
     }
 
     /// The instant before which a claim of `cost` made now in a class cannot be granted, behind the claims before it there,

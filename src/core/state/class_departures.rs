@@ -11,25 +11,36 @@ use crate::core::wakes::{Peer, Wakes};
 use std::pin::Pin;
 use std::sync::Weak;
 
+/// How many classes of a limiter that was closed are looked at while the lock is held.
+const LOOKED_AT_AT_ONCE: usize = 1_024;
+
 impl State {
     /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
-    /// full.
+    /// full, or enough classes were looked at for one hold of the lock.
     pub(super) fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        while let Some(class) = self.next_closed() {
+        let mut looked_at = 0;
+        while let Some(class) = self.next_closed(&mut looked_at) {
             if wakes.is_full() {
                 return false;
             }
             self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
         }
+        if looked_at > LOOKED_AT_AT_ONCE {
+            return false;
+        }
         self.turn_removed_parts_away(rovers, wakes)
     }
 
     /// A class with a waiter that has to be turned away.
-    fn next_closed(&mut self) -> Option<ClassId> {
+    fn next_closed(&mut self, looked_at: &mut usize) -> Option<ClassId> {
         let is_closed = self.closed && !self.queue.is_empty();
         let classes = classes_in(&mut self.rare)?;
         while is_closed && classes.closed_before < classes.len() {
             steps::count();
+            *looked_at += 1;
+            if *looked_at > LOOKED_AT_AT_ONCE {
+                return None;
+            }
             let class = classes.closed_before;
             let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
             if queue.list_front().is_some() {
@@ -53,7 +64,7 @@ impl State {
     #[cold]
     pub(super) fn turn_cut_off_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         let Some(classes) = self.classes() else { return };
-        let in_service = classes.scheduler.tree.picked().map_or(ROOT, |pick| classes.owner(pick.leaf));
+        let in_service = classes.scheduler.pick().map_or(ROOT, |pick| classes.owner(pick.leaf));
         let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
         match class {
             Some(class) => self.turn_front_of_class_away(rovers, class, outcome, wakes),
@@ -66,7 +77,7 @@ impl State {
         self.forget_denial(rovers);
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_list_front(outcome).expect("a claim waits in the class");
-        self.withdraw_front(rovers, class, &waiter, base);
+        self.withdraw_front(class, &waiter, base);
         self.advance(class, &waiter);
         if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
             // The batch has space for one waker, and that of the place does nothing.
@@ -81,18 +92,14 @@ impl State {
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    pub(super) fn withdraw_front(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
+    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
         self.adding_tokens(|state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
             let leaf = classes.entry(class).leaf;
-            let was_in_service = classes.scheduler.tree.picked();
             let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
             state.supply.shift(gone.cost - paid);
             state.supply.raise_ceiling(paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
-            if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
-                state.supply.cut(state.front_ticket(rovers));
-            }
         });
     }
 
@@ -113,7 +120,7 @@ impl State {
             LeaveResult::Nothing => return Departed::default(),
             LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
             LeaveResult::Front(waiter) => {
-                self.withdraw_front(rovers, class, &waiter, base);
+                self.withdraw_front(class, &waiter, base);
                 match child {
                     Some(child) => self.await_child(class, child, &waiter),
                     None => self.advance(class, &waiter),

@@ -42,6 +42,7 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{PartStage, Place, Queue, Reservation};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
+use crate::observe::Verdict;
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -66,10 +67,9 @@ pub(super) enum Completes {
     Turn,
 }
 
-/// What is in service. `queue` is that of the limiter.
+/// What is served with `pick`. `queue` is that of the limiter.
 #[inline]
-pub(super) fn in_service(queue: &Queue, classes: &Classes) -> Option<InService> {
-    let pick = classes.scheduler.tree.picked()?;
+pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> InService {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);
     let completes = if classes.scheduler.is_last_installment(pick) {
@@ -82,7 +82,7 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes) -> Option<InService> 
     } else {
         Completes::Nothing
     };
-    Some(InService { pick, owner, completes })
+    InService { pick, owner, completes }
 }
 
 /// The cost of the front claim of a class, which waits in `queue`. `None` if there is none, or if it waits for the joint claim
@@ -160,7 +160,7 @@ impl State {
             FrontAction::Grant(at) => {
                 self.supply.mint(at, Some(ticket));
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-                let remaining = self.classes().map_or(0, |classes| self.level(classes, ticket));
+                let remaining = Verdict::charged(self.classes().map_or(0, |classes| self.level(classes, ticket)));
                 self.call_held(rovers, Outcome::Granted { remaining }, wakes);
             }
             FrontAction::TurnAway(outcome) => {
@@ -171,14 +171,15 @@ impl State {
         Some(Step::Left)
     }
 
-    /// The part at the front of `class`, which is in service, has its turn. The batch of wakers must have space.
-    pub(super) fn take_turn(&mut self, rovers: &Rovers, class: ClassId, base: u64, wakes: &mut Wakes) {
+    /// The part at the front of the class in service has its turn. The batch of wakers must have space.
+    pub(super) fn take_turn(&mut self, rovers: &Rovers, turn: InService, base: u64, wakes: &mut Wakes) {
+        let InService { pick, owner: class, .. } = turn;
         self.forget_denial(rovers);
         let Some(part) = self.queue_of(class).list_front().and_then(|front| front.part.as_deref()) else { return };
         let (number, is_dead) = (part.number(), part.is_dead());
         let waiter = self.queue_of(class).call_list_front(Outcome::JointEnded).expect("the part is at the front");
         if is_dead {
-            self.withdraw_front(rovers, class, &waiter, base);
+            self.withdraw_front(class, &waiter, base);
             self.advance(class, &waiter);
             if self.queue.parts().is_some_and(|parts| parts.joint_part(number).is_some()) {
                 self.turn_part_away(rovers, number, Outcome::JointEnded, wakes);
@@ -187,8 +188,7 @@ impl State {
         }
         let now = self.supply.synced();
         let Some(classes) = classes_in(&mut self.rare) else { return };
-        let Some(pick) = classes.scheduler.tree.picked() else { return };
-        let paid = classes.scheduler.take_turn(now);
+        let paid = classes.scheduler.take_turn(pick, now);
         classes.count_served(class, pick);
         classes.reserve(class, Some(number));
         self.supply.shift(waiter.cost - paid);

@@ -1,11 +1,10 @@
 //! Refusals of claims of classes: which bound holds a claim back, its name, and when to come back.
 
-use super::{Cap, State};
+use super::State;
 use crate::core::classes::ClassId;
-use crate::core::denial::Denial;
 use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
-use crate::error::{Bound, TryAcquireError};
+use crate::error::{Bound, Denied, TryAcquireError};
 use crate::name::Name;
 use std::pin::Pin;
 
@@ -16,7 +15,7 @@ impl State {
             return TryAcquireError::Closed;
         }
         let too_large = self.too_large_in_class(class, cost);
-        too_large.unwrap_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+        too_large.unwrap_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost, now)))
     }
 
     /// The error of a claim whose `cost` a class can never have at once.
@@ -30,36 +29,21 @@ impl State {
         (cost > most).then(|| self.too_large_at_once(cost, most))
     }
 
-    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class
-    /// is granted anything at once: the time to come back is when all that waits now could have been served.
-    ///
-    /// Kept if it applies to every class without a ceiling.
-    pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
+    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While claims wait that no ceiling holds
+    /// back, the time to come back is when all that waits now could have been served. It is not kept to be repeated: whether
+    /// a class is granted tokens that are there depends on its turn.
+    pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Denied {
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let (leaf, base) = (classes.entry(class).leaf, self.base(rovers));
-        let is_busy = classes.scheduler.tree.picked().is_some() || self.queue.held().is_some();
-        let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
+        let is_busy = classes.scheduler.tree.pick().is_some() || self.queue.held().is_some();
         let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
         let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
         let is_known = !self.queue.is_joint() && self.fits_in_flight(rovers, cost);
-        let at = self.supply.scheduled(end).filter(|_| is_known);
-        let at = at.map(|at| at.max(below_ceilings)).filter(|at| *at < u64::MAX);
-        let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
+        let at = self.supply.scheduled(end).filter(|_| is_known).map(|at| at.max(below_ceilings));
+        let retry_after = at.filter(|at| *at < u64::MAX).map(|at| self.wait(at, now));
         let by = self.obstacle_of_class(class, cost, end);
-        // The denial is about the claims known here, not about claims made without the lock since the sample.
-        let (tail, until) = match is_busy {
-            true => (rovers.tail(), if self.supply.claimed() == base { self.due(rovers) } else { 0 }),
-            false => (self.supply.claimed(), self.supply.next_mint()),
-        };
-        let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
         let (remaining, name) = (self.available_to_class(rovers, class), self.name_in_class(by, class, cost));
-        let released = self.cap.as_ref().map_or(0, Cap::word);
-        let denial = Denial { cost, tail, released, until, at, remaining, by, name };
-        if is_common {
-            rovers.last_denial().keep(&denial);
-            self.denied = true;
-        }
-        denial
+        Denied { retry_after, remaining, by, name }
     }
 
     /// What keeps a class from `cost` tokens that end at `end`.
@@ -67,7 +51,7 @@ impl State {
         let now = self.supply.synced();
         let Some(classes) = self.classes_mut() else { return Bound::Queue };
         let leaf = classes.entry(class).leaf;
-        let is_busy = classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf);
+        let is_busy = classes.scheduler.tree.pick().is_some() || !classes.scheduler.is_idle(leaf);
         if is_busy || self.queue.held().is_some() || !self.is_class_empty(class) {
             return Bound::Queue;
         }

@@ -58,7 +58,7 @@ impl State {
         let Some(classes) = self.classes_mut() else { return 0 };
         let leaf = classes.entry(class).leaf;
         let scheduler = &mut classes.scheduler;
-        if is_blocked || scheduler.tree.picked().is_some() || !scheduler.is_idle(leaf) {
+        if is_blocked || scheduler.tree.pick().is_some() || !scheduler.is_idle(leaf) {
             return 0;
         }
         let mut above = leaf;

@@ -16,13 +16,14 @@ use super::serving::{PassTime, Step};
 use super::shares::conflict_error;
 use super::{Reach, Role, Served, State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, Pick, ROOT, Scheduler};
+use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT, Scheduler};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::supply::Supply;
 use crate::core::wakes::Wakes;
 use crate::error::ConfigError;
+use crate::observe::Verdict;
 use std::task::Waker;
 
 /// The position at which everything taken so far ends; see the head of this file. `queue` is that of the limiter, which
@@ -144,8 +145,9 @@ impl State {
         let now = time.now;
         let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
         let base = base(&self.queue, classes, rovers);
-        let (due, ticket) = classes.scheduler.next_step(&self.supply, base).due_and_ticket();
-        let in_service = in_service(&self.queue, classes);
+        let NextStep { at: due, pick, serves } = classes.scheduler.next_step(&self.supply, base);
+        let ticket = pick.map(|pick| base.wrapping_add(pick.tokens));
+        let in_service = pick.map(|pick| in_service(&self.queue, classes, pick));
         if let Some(step) = self.step_if_cut_off(rovers, ticket, wakes) {
             return step;
         }
@@ -156,7 +158,7 @@ impl State {
                 return self.review_alarm(rovers, ticket, wakes);
             }
             if due > now || due == u64::MAX {
-                self.wait_for_step(due, ticket, now);
+                self.wait_for_step(due, pick, ticket, now);
                 return Step::Ended(Served::All);
             }
         }
@@ -166,14 +168,14 @@ impl State {
         }
         wakes.steps += 1;
         if let Some(turn) = turn {
-            self.take_turn(rovers, turn.owner, base, wakes);
+            self.take_turn(rovers, turn, base, wakes);
             return Step::Moved;
         }
-        if self.role.has_source() && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
+        if self.role.has_source() && serves && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
             return Step::Moved;
         }
         self.supply.mint(due, ticket);
-        if let Some(in_service) = in_service {
+        if let Some(in_service) = in_service.filter(|_| serves) {
             self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
             self.pay_installment(rovers, in_service, base, wakes);
             if self.role.awaits() {
@@ -199,12 +201,15 @@ impl State {
 
     /// The next step of the classes is not due by `now`.
     #[inline]
-    fn wait_for_step(&mut self, due: u64, ticket: Option<u64>, now: u64) {
+    fn wait_for_step(&mut self, due: u64, pick: Option<Pick>, ticket: Option<u64>, now: u64) {
         if let Some(classes) = self.classes_mut() {
             classes.due = due;
         }
         self.supply.mint(now, ticket);
         if self.role.has_source() {
+            if let Some(classes) = self.classes_mut() {
+                classes.scheduler.saves_for = pick.map(|pick| pick.leaf);
+            }
             ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
         }
     }
@@ -216,23 +221,24 @@ impl State {
         }
         let Some(classes) = classes_in(&mut self.rare) else { return };
         classes.count_served(owner, pick);
+        classes.scheduler.saves_for = None;
         if completes == Completes::Nothing {
-            classes.scheduler.pay(&mut self.supply, base);
+            classes.scheduler.pay(pick, &mut self.supply, base);
             return;
         }
-        let remaining = level_after(&self.supply, classes, pick, base);
+        let remaining = Verdict::charged(level_after(&self.supply, classes, pick, base));
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_list_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
         if let Some(part) = &waiter.part {
-            classes.scheduler.pay(&mut self.supply, base);
+            classes.scheduler.pay(pick, &mut self.supply, base);
             self.await_child(owner, part.claim.child(), &waiter);
         } else {
             if owner != ROOT {
                 self.count_out(waiter.cost);
             }
             self.put_next(owner, |scheduler, supply, _, next| {
-                scheduler.pay_claim(next, waiter.debt_after, supply, base)
+                scheduler.pay_claim(pick, next, waiter.debt_after, supply, base)
             });
         }
         self.forget_denial(rovers);
@@ -283,12 +289,12 @@ impl State {
         level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
-    /// Tokens of a grant made in a class came back.
-    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64) {
+    /// Tokens of a grant made in a class came back; see [`Tree::refund`](crate::core::classes::Scheduler::refund).
+    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             let leaf = classes.entry(class).leaf;
-            classes.scheduler.refund(leaf, tokens, now);
+            classes.scheduler.refund(leaf, tokens, uncharged, now);
         }
     }
 
@@ -305,6 +311,12 @@ impl State {
         let Some(classes) = self.classes() else { return Ok(()) };
         let conflict = classes.scheduler.conflict_with(&self.supply, index, quota);
         conflict.map_or(Ok(()), |(class, conflict)| Err(conflict_error(conflict, &classes.name(class))))
+    }
+
+    /// See [`Core::limit_installments`](crate::core::Core::limit_installments).
+    pub(crate) fn limit_more_installments(&mut self) -> bool {
+        let now = self.supply.synced();
+        self.classes_mut().is_some_and(|classes| classes.scheduler.tree.limit_more_installments(now))
     }
 
     /// Quota number `index` was replaced.

@@ -73,19 +73,21 @@ impl State {
         let Some(first) = self.rare().deferred.pop_front() else { return };
         match first.act {
             Act::Arrive => {}
-            Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens),
+            // A limiter with classes is never behind.
+            Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens, 0),
             Act::Release(tokens) => self.release_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
 
-    /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) {
+    /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight. The class has been
+    /// charged for `uncharged` of them, and is not any more.
+    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.refund(tokens, now);
         }
         if !self.defer(Act::Refund(class, tokens)) {
-            self.give_back_now(rovers, class, tokens);
+            self.give_back_now(rovers, class, tokens, uncharged);
         }
     }
 

@@ -67,7 +67,7 @@ impl State {
     pub(super) fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
         self.forget_denial(rovers);
         let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
-        self.withdraw_front(rovers, class, &ticket, base);
+        self.withdraw_front(class, &ticket, base);
         if let Some(part) = &ticket.part {
             self.await_child(class, part.claim.child(), &ticket);
         }

@@ -2,7 +2,7 @@
 
 use super::{State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
+use crate::core::classes::{ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
 use crate::error::ConfigError;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl State {
         parent: ClassId,
         name: Arc<str>,
         share: &SharePlan,
-    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
+    ) -> Result<ClassId, ConfigError> {
         share.check(&name)?;
         let (now, has_external) = (self.supply.synced(), self.supply.has_external());
         let Some(classes) = classes_in(&mut self.rare) else {
@@ -83,12 +83,12 @@ impl State {
         }
         let checked = classes.scheduler.tree.check(parent, NO_CLASS, NO_CLASS, share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
-        let (id, flags) = classes.add(parent, child, share.weight, now);
+        let id = classes.insert(parent, child, share.weight, now);
         classes.set_share(id, share, now);
         if has_external {
             classes.apply_own_weights(now);
         }
-        Ok((id, flags))
+        Ok(id)
     }
 
     /// Changes the share of a class. Nothing is published.
@@ -123,7 +123,6 @@ impl State {
         if classes.entry(class).is_removed {
             return;
         }
-        classes.scheduler.tree.unpick();
         let removed = classes.subtree(class);
         for class in &removed {
             classes.unlist(*class, now);

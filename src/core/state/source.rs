@@ -46,13 +46,13 @@ impl State {
         })
     }
 
-    /// The positions at which the front claim begins and ends; with classes, the installment in service.
+    /// The positions at which the front claim begins and ends; with classes, the installment that is next.
     pub(crate) fn in_service(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let Some(classes) = self.classes().filter(|_| self.queue.held().is_none()) else {
             let base = self.base(rovers);
             return self.queue.front().map(|front| (base, base.wrapping_add(front.cost)));
         };
-        let pick = classes.scheduler.tree.picked()?;
+        let pick = classes.scheduler.pick()?;
         let base = self.base(rovers);
         Some((base, base.wrapping_add(pick.tokens)))
     }
@@ -71,13 +71,11 @@ impl State {
         }
     }
 
-    /// If no tokens are promised to the installment in service, it holds back no other class: the next one is picked anew.
-    pub(crate) fn unpick_stuck(&mut self, rovers: &Rovers) {
-        let now = self.supply.synced();
+    /// If no tokens are promised to the installment that is next, it holds back no other class.
+    pub(crate) fn pass_stuck(&mut self, rovers: &Rovers) {
         let is_stuck = self.supply.source().is_some_and(|(quota, _)| self.stuck_front(rovers, quota).is_some());
         if let Some(classes) = self.classes_mut().filter(|_| is_stuck) {
-            classes.scheduler.tree.unpick();
-            _ = classes.scheduler.tree.pick(now);
+            classes.scheduler.saves_for = None;
             self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
         }
     }

@@ -171,6 +171,7 @@ where
     }
 
     fn try_live(&self, key: &K, hash: u64, live: Arc<Core>, cost: u64) -> Result<Taken, TryAcquireError> {
+        live.weigh(|| self.weight(key));
         match live.try_acquire_with_parent(cost) {
             Ok(remaining) => Ok(self.taken(key, hash, Permit::new(live, cost, remaining))),
             Err(error) => {

@@ -248,7 +248,7 @@ fn queues_on_different_clocks_hold_nothing_before_the_last_turn() {
         other.advance(5 * MS);
         timeline.until(timeline.now + 5);
     }
-    assert_eq!(timeline.log(), "a0 50, second 60, a1 110, first 120");
+    assert_eq!(timeline.log(), "second 10, a0 60, a1 110, first 120");
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_
     let b = AnyLimiter::from(b);
     let dropped = pending(a.consume(25));
     let joint = pending(join([(&b, 5), (&other, 1)]));
-    clock.advance(10 * MS);
+    clock.advance(5 * MS);
     shared.tick();
     assert!(!joint.is_woken());
     drop(dropped);

@@ -99,7 +99,7 @@ fn a_removed_class_turns_its_waiters_and_callers_away_and_keeps_no_tokens() {
     let class = outer.class("class", Share::weight(1)).expect("valid");
     let other = limiter.class("other", Share::weight(1)).expect("valid");
     let mut giant = spawn(class.consume(35));
-    let mut behind = spawn(outer.consume(1));
+    let mut behind = spawn(outer.consume(10));
     let mut elsewhere = spawn(other.consume(7));
     assert_pending!(giant.poll());
     assert_pending!(behind.poll());
@@ -276,17 +276,17 @@ fn within_follows_the_forecast_of_the_class() {
         quota_name,
     };
     assert_eq!(
-        assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()),
-        late(110, 109, Bound::Quota(0), None)
+        assert_ready_err!(spawn(b.consume(10).within(Duration::from_millis(199))).poll()),
+        late(200, 199, Bound::Quota(0), None)
     );
     let slow =
         limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
     let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
     assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling, Some("slow")));
-    let mut with_deadline = pending(b.clone().consume_owned(1).within(Duration::from_millis(110)));
-    clock.advance(Duration::from_millis(110));
+    let mut with_deadline = pending(b.clone().consume_owned(10).within(Duration::from_millis(200)));
+    clock.advance(Duration::from_millis(200));
     limiter.tick();
-    assert_eq!(assert_ready_ok!(with_deadline.poll()).cost(), 1);
+    assert_eq!(assert_ready_ok!(with_deadline.poll()).cost(), 10);
 }
 
 #[test]

@@ -178,6 +178,11 @@ impl Fixture {
         }
     }
 
+    pub(super) fn settle(&mut self, id: Id, actual: Int) {
+        let held = self.held.iter_mut().find(|(known, ..)| *known == id);
+        held.expect("the grant is held").2.settle(actual as u64);
+    }
+
     /// Serves what is due and polls the claims that were woken.
     pub(super) fn look(&mut self) {
         self.limiter.tick();

@@ -131,7 +131,7 @@ impl History {
     fn step(&mut self) {
         let now = self.now;
         let Some(&leaf) = self.random.choice(&self.leaves) else { return };
-        let op = self.random.u8(0..if self.kind.changes { 36 } else { 20 });
+        let op = self.random.u8(0..if self.kind.changes { 37 } else { 20 });
         match op {
             0..9 => {
                 let most = self.model.least_burst().min(14);
@@ -213,6 +213,16 @@ impl History {
                 self.fixture.remove(leaf);
                 if self.random.bool() {
                     self.fixture.drop_class(leaf);
+                }
+            }
+            35 if !self.fixture.held.is_empty() => {
+                let index = self.random.usize(0..self.fixture.held.len());
+                let (id, class, grant) = &mut self.fixture.held[index];
+                let (id, class) = (*id, *class);
+                if self.leaves.contains(&class) && self.claims.iter().any(|(known, _)| *known == id) {
+                    let tokens = self.random.u64(0..=grant.cost());
+                    grant.settle(grant.cost() - tokens);
+                    self.model.settle_down(now, class, id, tokens.into());
                 }
             }
             33 | 34 => {

@@ -3,6 +3,7 @@
 
 mod api;
 pub(crate) mod bucket;
+mod callers;
 mod clocks_and_wakers;
 mod counts;
 mod examples;

@@ -13,7 +13,7 @@ mod calls;
 
 use super::bucket::{Bucket, Rule};
 use super::fraction::Fraction;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 pub(crate) type Int = i128;
 /// The number of a claim, counted from 0 over the whole limiter.
@@ -88,13 +88,8 @@ pub(crate) struct Granted {
 struct Offer {
     leaf: ClassId,
     q: Int,
+    debt: bool,
     deadline: Option<Fraction>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct InService {
-    leaf: ClassId,
-    by_floor: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -110,9 +105,10 @@ pub(crate) struct Model {
     gate: Int,
     /// The instant up to which the limiter has been served.
     pub(crate) synced: Int,
-    in_service: Option<InService>,
     count: u64,
     next: Id,
+    /// Of the grants that were charged to tags: by how many tokens refunds can still lower these.
+    refundable: BTreeMap<Id, Int>,
     pub(crate) log: Vec<Granted>,
     pub(crate) installments: Vec<Served>,
     /// Tokens that cancelled divided claims and refunds gave back, with their instants.
@@ -144,9 +140,9 @@ impl Model {
             in_flight: 0,
             gate: 0,
             synced: 0,
-            in_service: None,
             count: 0,
             next: 0,
+            refundable: BTreeMap::new(),
             log: Vec::new(),
             installments: Vec::new(),
             given: Vec::new(),
@@ -172,7 +168,7 @@ impl Model {
         let (s, r) = (self.classes[parent].v, Fraction::whole(self.synced));
         self.classes.push(Class { parent, weight, floor, ceiling, s, r, ..self.blank() });
         self.classes[parent].children.push(id);
-        self.pick_again(now);
+        self.serve(now);
         id
     }
 
@@ -262,7 +258,7 @@ impl Model {
                     again = node.r.ceil();
                 }
             }
-            offer = Some(Offer { leaf: class, q, deadline });
+            offer = Some(Offer { leaf: class, q, debt: front.debt, deadline });
         } else {
             let mut offers = Vec::new();
             for &child in node.children.iter().filter(|child| self.is_backlogged(**child)) {
@@ -282,7 +278,9 @@ impl Model {
                 })
                 .map(|(_, offered)| *offered);
         }
+        // Debts are charged to ceilings when they are made.
         if let (Some(offered), Some(ceiling)) = (offer, &node.ceiling)
+            && !offered.debt
             && ceiling.level < offered.q
         {
             let enough = ceiling.when(self.synced, offered.q).unwrap_or(NEVER);
@@ -291,65 +289,39 @@ impl Model {
         (offer, again)
     }
 
-    fn choose(&mut self) -> Int {
-        let (offer, again) = self.pick(0);
-        if let Some(offer) = offer {
-            let by_floor = offer.deadline.is_some();
-            self.in_service = Some(InService { leaf: offer.leaf, by_floor });
-            if !by_floor {
-                for child in self.path(offer.leaf) {
-                    let (parent, s) = (self.classes[child].parent, self.classes[child].s);
-                    self.classes[parent].v = self.classes[parent].v.max(s);
-                }
-            }
+    /// When an installment is served, if it stays the one that is picked.
+    fn due(&self, offer: Offer) -> Int {
+        let front = &self.classes[offer.leaf].queue[0];
+        let capped = self.cap.is_some_and(|cap| self.in_flight + front.cost > cap);
+        if offer.q == front.rest() && !front.debt && capped {
+            return NEVER;
         }
-        self.cut();
-        again
+        let minted = self.quotas.iter().map(|quota| quota.when(self.synced, offer.q).unwrap_or(NEVER));
+        minted.fold(self.synced.max(self.gate), Int::max)
     }
 
-    /// The installment of the claim in service.
-    fn due_installment(&self) -> Option<Int> {
-        let leaf = self.in_service?.leaf;
-        let front = self.classes[leaf].queue.front().expect("the claim in service waits");
-        Some(self.installment(leaf, front.rest()))
-    }
-
-    fn cut(&mut self) {
-        let q = self.due_installment().unwrap_or(0);
-        self.quotas.iter_mut().for_each(|quota| quota.cut(quota.rule.burst.max(q)));
-    }
-
-    /// Serves the limiter up to `now`, each installment at its own instant.
+    /// Serves the limiter up to `now`, each installment at its own instant. The choice is made anew at each instant at
+    /// which it can change.
     pub(crate) fn serve(&mut self, now: Int) {
         let now = now.max(self.synced);
         loop {
-            let mut at = NEVER;
-            if self.in_service.is_none() {
-                at = self.choose();
-            }
-            if let (Some(service), Some(q)) = (self.in_service, self.due_installment()) {
-                let front = &self.classes[service.leaf].queue[0];
-                at = self.synced.max(self.gate);
-                for quota in &self.quotas {
-                    at = at.max(quota.when(self.synced, q).unwrap_or(NEVER));
-                }
-                let capped = self.cap.is_some_and(|cap| self.in_flight + front.cost > cap);
-                if q == front.rest() && !front.debt && capped {
-                    at = NEVER;
-                }
-            }
-            if at > now {
-                return self.mint(now);
-            }
-            self.mint(at);
-            if self.in_service.is_some() {
-                self.pay(at);
+            let (offer, again) = self.pick(0);
+            let q = offer.map_or(0, |offer| offer.q);
+            self.quotas.iter_mut().for_each(|quota| quota.cut(quota.rule.burst.max(q)));
+            let due = offer.map_or(NEVER, |offer| self.due(offer));
+            if let Some(offer) = offer.filter(|_| due <= self.synced) {
+                self.mint(self.synced, q);
+                self.pay(offer);
+            } else if due.min(again) > now {
+                return self.mint(now, q);
+            } else {
+                self.mint(due.min(again), q);
             }
         }
     }
 
-    fn mint(&mut self, to: Int) {
-        let q = self.due_installment().unwrap_or(0);
+    /// Mints up to `to`, while an installment of `q` is picked.
+    fn mint(&mut self, to: Int, q: Int) {
         for quota in &mut self.quotas {
             quota.mint(self.synced, to, quota.rule.burst.max(q));
         }
@@ -361,32 +333,35 @@ impl Model {
         self.synced = to;
     }
 
-    fn pay(&mut self, at: Int) {
-        let service = self.in_service.take().expect("a claim is in service");
-        let leaf = service.leaf;
+    fn pay(&mut self, offer: Offer) {
+        let Offer { leaf, q, debt, .. } = offer;
+        let (at, by_floor) = (self.synced, offer.deadline.is_some());
         let front = self.classes[leaf].queue[0].clone();
-        let q = self.installment(leaf, front.rest());
         let (two_bursts, span) = (2 * self.least_burst(), self.two_bursts_time());
         let whole = front.cost == q;
-        if !whole && !front.debt && self.shadows.is_empty() {
+        if !whole && !debt && self.shadows.is_empty() {
             self.shadows = self.quotas.clone();
         }
         self.quotas.iter_mut().for_each(|quota| quota.level -= q);
-        if whole || front.debt {
+        if whole || debt {
             self.shadows.iter_mut().for_each(|shadow| shadow.level -= q);
         }
         for child in self.path(leaf) {
-            let v = self.classes[self.classes[child].parent].v;
+            let parent = self.classes[child].parent;
+            if !by_floor {
+                self.classes[parent].v = self.classes[parent].v.max(self.classes[child].s);
+            }
+            let v = self.classes[parent].v;
             let class = &mut self.classes[child];
-            if let Some(ceiling) = &mut class.ceiling {
+            if let Some(ceiling) = class.ceiling.as_mut().filter(|_| !debt) {
                 ceiling.level -= q;
             }
             let start = class.s.max(v);
             class.s = start.plus(Fraction::new(q, class.weight));
-            if service.by_floor {
+            if by_floor {
                 class.s = start.max(class.s.min(v.plus(Fraction::new(two_bursts, class.weight))));
             }
-            let (s, parent) = (class.s, class.parent);
+            let s = class.s;
             self.classes[parent].largest = self.classes[parent].largest.max(s);
         }
         if let Some(floor) = self.floor(leaf) {
@@ -397,20 +372,14 @@ impl Model {
         }
         self.classes[leaf].queue[0].paid += q;
         let last = front.rest() == q;
-        self.installments.push(Served {
-            leaf,
-            id: front.id,
-            at,
-            tokens: q,
-            by_floor: service.by_floor,
-            whole,
-            last: last && !front.debt,
-        });
+        self.installments.push(Served { leaf, id: front.id, at, tokens: q, by_floor, whole, last: last && !debt });
         if last {
             self.leave(leaf, 0);
             self.merge_debts(leaf);
-            if !front.debt {
+            if !debt {
                 self.in_flight += front.cost;
+                // A sixteenth of what a grant was charged stays charged.
+                self.refundable.insert(front.id, front.cost - (front.cost + 15) / 16);
                 self.log.push(Granted { id: front.id, leaf, at, cost: front.cost });
             }
         }
@@ -434,11 +403,8 @@ impl Model {
         if !self.waits() {
             for leaf in 0..self.classes.len() {
                 while !self.classes[leaf].queue.is_empty() {
-                    if self.in_service.is_some_and(|service| service.leaf == leaf) {
-                        self.in_service = None;
-                    }
                     let rest = self.leave(leaf, 0).rest();
-                    self.owe(leaf, rest);
+                    self.quotas.iter_mut().for_each(|quota| quota.level -= rest);
                 }
             }
         }
@@ -447,7 +413,7 @@ impl Model {
         }
     }
 
-    /// Debts without a claim between them are one debt. If the debt in service grows, the pick is made anew.
+    /// Debts without a claim between them are one debt.
     fn merge_debts(&mut self, leaf: ClassId) {
         let queue = &mut self.classes[leaf].queue;
         let mut index = 1;
@@ -455,20 +421,8 @@ impl Model {
             if queue[index - 1].debt && queue[index].debt {
                 let rest = queue.remove(index).expect("in range").rest();
                 queue[index - 1].cost += rest;
-                if index == 1 && self.in_service.is_some_and(|service| service.leaf == leaf) {
-                    self.in_service = None;
-                }
             } else {
                 index += 1;
-            }
-        }
-    }
-
-    fn owe(&mut self, leaf: ClassId, tokens: Int) {
-        self.quotas.iter_mut().for_each(|quota| quota.level -= tokens);
-        for class in self.path(leaf) {
-            if let Some(ceiling) = &mut self.classes[class].ceiling {
-                ceiling.level -= tokens;
             }
         }
     }

@@ -70,7 +70,7 @@ impl Model {
         self.serve(now);
         let Some((leaf, index)) = self.find(id) else {
             if let Some(granted) = self.log.iter().copied().find(|granted| granted.id == id) {
-                self.refund(now, granted.leaf, granted.cost);
+                self.refund(now, granted.leaf, id, granted.cost);
             }
             return;
         };
@@ -81,10 +81,6 @@ impl Model {
     fn withdraw(&mut self, leaf: ClassId, index: usize) {
         let claim = self.leave(leaf, index);
         self.merge_debts(leaf);
-        if index == 0 && self.in_service.is_some_and(|service| service.leaf == leaf) {
-            self.in_service = None;
-            self.cut();
-        }
         if claim.paid > 0 {
             let mut back = 0;
             for (quota, shadow) in self.quotas.iter_mut().zip(&self.shadows) {
@@ -101,16 +97,34 @@ impl Model {
         self.tidy();
     }
 
-    /// Tokens of a grant come back unused and are not in flight any more.
-    pub(crate) fn refund(&mut self, now: Int, leaf: ClassId, tokens: Int) {
+    /// A grant is settled for `tokens` less than its cost.
+    pub(crate) fn settle_down(&mut self, now: Int, leaf: ClassId, id: Id, tokens: Int) {
+        if tokens > 0 {
+            self.refund(now, leaf, id, tokens);
+        }
+        self.log.iter_mut().filter(|granted| granted.id == id).for_each(|granted| granted.cost -= tokens);
+    }
+
+    /// Tokens of the grant `id` come back unused and are not in flight any more.
+    pub(crate) fn refund(&mut self, now: Int, leaf: ClassId, id: Id, tokens: Int) {
         self.serve(now);
         for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
             bucket.add(tokens, bucket.rule.burst);
         }
+        let refundable = self.refundable.entry(id).or_default();
+        let lowered = tokens.min(*refundable);
+        *refundable -= lowered;
         for class in self.path(leaf) {
-            if let Some(ceiling) = &mut self.classes[class].ceiling {
+            let v = self.classes[self.classes[class].parent].v;
+            let class = &mut self.classes[class];
+            if let Some(ceiling) = &mut class.ceiling {
                 ceiling.add(tokens, ceiling.rule.burst);
             }
+            class.s = class.s.minus(Fraction::new(lowered, class.weight)).max(class.s.min(v));
+        }
+        if let Some(floor) = self.floor(leaf) {
+            let (at, class) = (Fraction::whole(self.synced), &mut self.classes[leaf]);
+            class.r = class.r.minus(Fraction::whole(lowered).over(floor)).max(class.r.min(at));
         }
         self.in_flight -= tokens;
         self.given.push((self.synced, tokens));
@@ -134,11 +148,16 @@ impl Model {
     pub(crate) fn charge(&mut self, now: Int, leaf: ClassId, tokens: Int) {
         self.serve(now);
         self.in_flight += tokens;
+        for class in self.path(leaf) {
+            if let Some(ceiling) = &mut self.classes[class].ceiling {
+                ceiling.level -= tokens;
+            }
+        }
         if self.waits() {
             self.enter(leaf, Claim { id: Id::MAX, cost: tokens, paid: 0, debt: true });
             self.merge_debts(leaf);
         } else {
-            self.owe(leaf, tokens);
+            self.quotas.iter_mut().for_each(|quota| quota.level -= tokens);
         }
         self.serve(now);
     }
@@ -154,11 +173,6 @@ impl Model {
         self.gate = self.gate.max(now + span);
     }
 
-    pub(super) fn pick_again(&mut self, now: Int) {
-        self.in_service = None;
-        self.serve(now);
-    }
-
     pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
         self.serve(now);
         let at = self.synced;
@@ -167,19 +181,19 @@ impl Model {
             shadow.change(rule, at);
             shadow.cut(rule.burst);
         }
-        self.pick_again(now);
+        self.serve(now);
     }
 
     pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
         self.serve(now);
         self.replace_floor(class, floor);
-        self.pick_again(now);
+        self.serve(now);
     }
 
     pub(crate) fn set_ceiling(&mut self, now: Int, class: ClassId, ceiling: Option<Rule>) {
         self.serve(now);
         self.replace_ceiling(class, ceiling);
-        self.pick_again(now);
+        self.serve(now);
     }
 
     /// Changes the weight, and floor and ceiling if `bounds` has them. That is one event: no claim is served while only
@@ -196,7 +210,6 @@ impl Model {
         if let Some((floor, ceiling)) = bounds {
             self.replace_floor(class, floor);
             self.replace_ceiling(class, ceiling);
-            self.in_service = None;
         }
         self.serve(now);
     }
@@ -233,7 +246,7 @@ impl Model {
             self.withdraw(leaf, index);
         }
         self.classes[leaf].floor = None;
-        self.pick_again(now);
+        self.serve(now);
     }
 
     /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
