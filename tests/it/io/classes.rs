@@ -2,6 +2,7 @@
 
 use super::*;
 
+use scripted::{Drain, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, duplex, repeat, sink};
 use tokio::time::Instant;
 use tollgate::io::{PaceIoExt, PacedIo};
@@ -65,38 +66,16 @@ async fn a_chunk_is_a_16th_of_the_ceiling_if_that_is_smaller() {
     assert_eq!(writer.write(&[7; 100_000]).await.unwrap(), 1_000);
 }
 
-/// Takes three bytes at most.
-struct Sip;
-
-impl tokio::io::AsyncWrite for Sip {
-    fn poll_write(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-        buf: &[u8],
-    ) -> std::task::Poll<std::io::Result<usize>> {
-        std::task::Poll::Ready(Ok(buf.len().min(3)))
-    }
-
-    fn poll_flush(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(Ok(()))
-    }
+/// Takes three bytes at most in each call.
+fn sips() -> Drain {
+    Drain { script: std::iter::repeat_n(Step::Bytes(3), 1_001).collect(), ..Drain::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn bytes_that_are_not_taken_are_refunded() {
     let limiter = divided(16_000);
     let class = limiter.class("a", Share::weight(1)).unwrap();
-    let mut writer = Sip.pace_writes(&class);
+    let mut writer = sips().pace_writes(&class);
     assert_eq!(writer.write(&[7; 500]).await.unwrap(), 3);
     writer.shutdown().await.unwrap();
     assert_eq!(paid(&limiter), 3);
@@ -114,7 +93,7 @@ async fn a_ceiling_is_charged_for_the_bytes_that_pass() {
     let start = Instant::now();
     for _ in 0..1_000 {
         // A new connection each time, which claims a chunk of 100 bytes and gives 97 back.
-        assert_eq!(Sip.pace_writes(&class).write(&[7; 100]).await.unwrap(), 3);
+        assert_eq!(sips().pace_writes(&class).write(&[7; 100]).await.unwrap(), 3);
     }
     // 3,000 bytes: 1,600 from the burst, the others and one chunk at the rate.
     assert_eq!((Instant::now() - start, paid(&limiter)), (15 * MILLI, 3_000));

@@ -63,18 +63,15 @@ impl Values {
         }
     }
 
-    /// The refused calls of `api` by reason, without the reasons that have none.
-    pub(crate) fn refusals(&self) -> Vec<(&str, u64)> {
-        let prefix = "rate_limit_refusals_total{key=api,reason=";
-        let mut refusals: Vec<_> = self
-            .0
-            .iter()
-            .filter_map(|(series, value)| {
-                let DebugValue::Counter(calls @ 1..) = value else { return None };
-                Some((series.strip_prefix(prefix)?.strip_suffix('}')?, *calls))
-            })
-            .collect();
+    /// The refused calls of `api` by reason, without the reasons that have none: `quota 2, too_large 1`.
+    pub(crate) fn refusals(&self) -> String {
+        let of_reason = |(series, value): (&String, &DebugValue)| {
+            let DebugValue::Counter(calls @ 1..) = value else { return None };
+            let reason = series.strip_prefix("rate_limit_refusals_total{key=api,reason=")?.strip_suffix('}')?;
+            Some(format!("{reason} {calls}"))
+        };
+        let mut refusals: Vec<_> = self.0.iter().filter_map(of_reason).collect();
         refusals.sort_unstable();
-        refusals
+        refusals.join(", ")
     }
 }

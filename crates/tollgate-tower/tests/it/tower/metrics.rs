@@ -29,5 +29,5 @@ fn the_calls_of_layers_are_counted() {
     });
     let values = recorder.read();
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 3);
-    assert_eq!((values.refusals(), values.waits("allow")), (vec![("quota", 1)], vec![1_000_000]));
+    assert_eq!((values.refusals(), values.waits("allow")), ("quota 1".to_owned(), vec![1_000_000]));
 }
