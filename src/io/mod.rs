@@ -64,8 +64,8 @@
 //!
 //! The queue is strict, so a small write waits for the chunks that entered before it, one per connection, and then for its
 //! own chunk. The chunk size decides how long that is. By default it is a 16th of the smallest burst (of a quota, or of a
-//! ceiling of the class), but at most 64 KiB and at most the in-flight cap; [`chunk`](PacedIo::chunk) sets another size.
-//! The default follows changes of the quotas.
+//! ceiling of the class), but at most 64 KiB; [`chunk`](PacedIo::chunk) sets another size. Neither is above the in-flight cap or
+//! [`max_cost`](crate::Builder::max_cost). The default follows changes of the quotas.
 //!
 //! With an in-flight cap, each claim is for the bytes at hand, and nothing is kept, because kept tokens would be in flight:
 //! shares are then as large as the reads and writes, up to a chunk. A chunk that waits while the cap is lowered below it
