@@ -88,7 +88,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Adds a quota for each key. Each grant takes its cost from all quotas of its key, or from none.
     ///
     /// A key can have up to four quotas. With one or two, a key that owes tokens takes 8 or 16 bytes beside the key;
-    /// with more, some 200.
+    /// with more, some 180. So does a key with a quota whose burst takes more than about 70 years to refill.
     ///
     /// ```
     /// use tollgate::{Bound, KeyedLimiter, Quota, TryAcquireError};
@@ -128,7 +128,7 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Asks `quota_by` for the quotas of a key whenever a key that is not in memory is used. It returns a [`Quota`], an
-    /// array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
+    /// array of them, or [`Quotas`]. It is called outside of all locks. A key takes some 180 bytes. A key that owes nothing is forgotten, and
     /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
     /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
@@ -173,7 +173,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Removes the bound on the number of keys in memory: all keys that owe tokens are kept. Use it only if clients
     /// cannot choose their keys, or the keys are bounded elsewhere: a client that uses a new key for each request would
-    /// fill the memory.
+    /// fill the memory. The map takes 140 kB before its first key.
     pub fn unbounded_keys(self) -> Self {
         self.max_keys(u64::MAX)
     }

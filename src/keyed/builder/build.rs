@@ -28,10 +28,12 @@ use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The number of shards without a bound on keys, and with the default bound. It is large enough that a table of a
-/// million keys is rebuilt in small pieces, and small enough that the tables fill most of the memory pages they occupy.
-/// It is not a power of two, so that these tables do not fill up at the same counts as the tables of other maps.
+/// The number of shards with the default bound on keys. It is large enough that a table of a million keys is rebuilt in
+/// small pieces, and small enough that the tables fill most of the memory pages they occupy. It is not a power of two,
+/// so that these tables do not fill up at the same counts as the tables of other maps.
 const SHARDS: usize = 270;
+/// The number of shards without a bound on keys: four million keys are in pieces of the same size.
+const SHARDS_WITHOUT_BOUND: usize = 1_083;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
@@ -189,7 +191,8 @@ where
 /// hold far fewer keys.
 fn shards_for(max_keys: Option<u64>) -> usize {
     match max_keys {
-        None | Some(u64::MAX) => SHARDS,
+        None => SHARDS,
+        Some(u64::MAX) => SHARDS_WITHOUT_BOUND,
         Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
     }
 }
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn only_a_bound_that_was_set_decides_the_number_of_shards() {
         let of_default_size = usize::try_from(DEFAULT_MAX_KEYS / KEYS_PER_SHARD).unwrap();
-        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
+        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS, SHARDS_WITHOUT_BOUND]);
         assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
         assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
     }
