@@ -40,11 +40,8 @@ pub(crate) struct Tree {
     pub(super) count: u64,
     /// The largest installments of the classes from this one on may not be up to date; see
     /// [`limit_more_installments`](Self::limit_more_installments).
-    unlimited: ClassId,
+    pub(super) unlimited: ClassId,
 }
-
-/// How many classes are looked at while the lock is held.
-const LIMITED_AT_ONCE: usize = 1_024;
 
 impl Tree {
     /// Creates a tree with the root alone, which is a leaf as long as it has no children.
@@ -107,7 +104,7 @@ impl Tree {
     }
 
     /// The class that follows `id` in the subtree of `root`.
-    fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
+    pub(super) fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
         steps::count();
         let mut at = id;
         let mut next = self.rare(at).first_child;
@@ -404,43 +401,5 @@ impl Tree {
     pub(super) fn note_whether_bare(&mut self, id: ClassId) {
         let rare = self.rare(id);
         self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none() && !rare.rests;
-    }
-
-    /// Computes the largest installments in a class and below it anew. If that are many, the
-    /// [rest](Self::limit_more_installments) is left.
-    fn limit_installments(&mut self, root: ClassId, now: u64) {
-        self.refresh_fully(root, now);
-        let mut next = Some(root);
-        for _ in 0..LIMITED_AT_ONCE {
-            let Some(id) = next else { return };
-            self.limit_installment(id, now);
-            next = self.after(root, id);
-        }
-        self.unlimited = if next.is_some() { ROOT } else { self.unlimited };
-    }
-
-    /// Does what [`limit_installments`](Self::limit_installments) has left, for some classes. Until all are done, their
-    /// installments can be too small, or too large to be served. Returns false if nothing is left.
-    pub(crate) fn limit_more_installments(&mut self, now: u64) -> bool {
-        let from = self.unlimited;
-        for id in (from..self.len() as ClassId).take(LIMITED_AT_ONCE) {
-            steps::count();
-            self.limit_installment(id, now);
-            self.unlimited = id + 1;
-        }
-        self.unlimited > from
-    }
-
-    fn largest_installment(&self, id: ClassId) -> u64 {
-        let ceilings = self.path(id).filter_map(|id| self.rare(id).ceiling.as_ref());
-        ceilings.map(|ceiling| ceiling.burst()).fold(self.limits.burst, u64::min)
-    }
-
-    fn limit_installment(&mut self, id: ClassId, now: u64) {
-        let most = self.largest_installment(id);
-        let node = self.node_mut(id);
-        if std::mem::replace(&mut node.most, most) != most && node.front.is_some() {
-            self.refresh_fully(id, now);
-        }
     }
 }
