@@ -22,6 +22,7 @@ pub(crate) mod locked;
 pub(crate) mod outcome;
 mod pair;
 pub(crate) mod parent;
+pub(crate) mod parent_claim;
 pub(crate) mod pauses;
 pub(crate) mod queue;
 pub(crate) mod replenisher;
@@ -35,10 +36,11 @@ pub(crate) mod wakes;
 
 use crate::clock::Time;
 use crate::core::classes::KeyName;
+use crate::core::joint::{Fronts, review};
 use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
-use crate::core::wakes::wake_each;
+use crate::core::wakes::{Wakes, wake_each};
 use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
 use crate::sync::Mutex;
@@ -233,14 +235,19 @@ pub(crate) fn drop_quietly(spare: impl Sized) {
 }
 
 impl Drop for Core {
-    /// The last limiter is gone, so no claim can be waiting. Wakes the drivers, which then find that the limiter is
+    /// The last limiter is gone, so no claim can be waiting, unless its future was forgotten. Wakes the drivers, which then find that the limiter is
     /// gone, and end.
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
         let requests = state.end_source(&self.rovers);
+        let sets: Vec<_> = state.joint().into_iter().flat_map(Fronts::sets).cloned().collect();
         drop(state);
         wake_each(sleeping.into_iter().chain(requests));
+        // Joint claims that were forgotten end in the other limiters too.
+        let mut wakes = Wakes::default();
+        sets.iter().for_each(|set| review(set, &mut wakes));
+        wakes.run();
     }
 }
 

@@ -1,16 +1,15 @@
 //! One claim in several limiters at once: all or nothing.
 //!
-//! A joint claim enters all its queues while it holds all their locks, which it takes in the order of their addresses.
-//! So two joint claims have the same order in every queue they share, and no cycle of waits can form. From then on each
-//! queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
+//! A joint claim enters while all its limiters are locked, in the order of their addresses. What happens then is in
+//! `core/joint.rs`.
 
 mod locked;
 mod member;
 
 use crate::core::coop::poll_paid;
 use crate::core::drop_quietly;
-use crate::core::joint::{JointClaim, JointState, MAX_QUEUES};
-use crate::core::wakes::Peer;
+use crate::core::joint::{self, Called, Cancelled, JointSet, MAX_MEMBERS};
+use crate::core::wakes::Wakes;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
@@ -18,32 +17,41 @@ use crate::handle::{Handle, Limiter};
 use locked::LockOrder;
 use member::Member;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
-/// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
-/// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
+/// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits for
+/// all limiters at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
 /// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
 ///
-/// Later claims may pass the joint claim in one limiter while another limiter has no tokens for it yet, but they do not
-/// make it wait longer: each limiter holds back later claims early enough to have minted the joint claim's own tokens
-/// when the slowest limiter has them too. Joint claims over the same limiters are granted in the order of arrival. A
-/// limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds back later claims from
-/// the moment at which no claim is ahead of this one. Limiters on different clocks do the same. The technique is that
-/// of reservations in batch schedulers (EASY backfilling).
+/// Joint claims over the same limiters are granted in the order of arrival. Only the first of them takes part in the queues.
+/// It waits for its turn in each limiter: until no plain claim waits there that came before it. From its turn everywhere on,
+/// it waits at most for as long as the slowest of its limiters takes to mint its cost, and the same for each older joint
+/// claim that is the first over other limiters of which it needs one too, unless a pause, a cap, a changed quota or a
+/// clock of its own holds one of the limiters back. Before its turn it reserves nothing: later claims pass in a limiter where
+/// it would have had its turn, and can make it wait longer.
+///
+/// Later claims may pass the joint claim in one limiter while another limiter has no tokens for it yet: each limiter holds
+/// back later claims early enough to have minted the joint claim's own tokens when the slowest limiter has them too. A limiter
+/// with a manual or a distributed quota, or with an in-flight cap that is used up, holds back later claims from the turn of
+/// the joint claim on. Limiters on different clocks do the same. The technique is that of reservations in batch schedulers
+/// (EASY backfilling).
 ///
 /// A [`Class`](crate::Class) can take the place of a limiter; for arrays of both there is [`AnyLimiter`](crate::AnyLimiter).
-/// There the claim first waits in the queue of its class and in turn with the other classes, and the class is charged at
-/// this turn. A class has one joint claim at a time that had its turn and is not granted; the next one, and the claims
-/// behind that, wait for it. Two classes of one limiter are [`Repeated`](JoinError::Repeated).
+/// There the claim waits in the queue of its class and in turn with the other classes, and the class is charged at this
+/// turn. A joint claim waits for its turn while an older one of its class has had its turn and is not granted, and so do the
+/// claims behind it. Two classes of one limiter are [`Repeated`](JoinError::Repeated).
+///
+/// The claim ends if one of its limiters is closed or its class removed.
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
@@ -166,11 +174,21 @@ pub struct Join<'a, const N: usize, T = [Grant<'a>; N], L: Handle = Limiter> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a, L>; N]>,
     allowed: Allowed,
-    /// Present once the claim waits in the queues.
-    joint: Option<Arc<JointClaim>>,
+    /// Present while the claim waits.
+    waiting: Option<Waiting>,
     /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
     deadline: Option<Pin<Box<Deadline>>>,
     result: PhantomData<fn() -> T>,
+}
+
+/// A joint claim that waits.
+#[derive(Debug)]
+struct Waiting {
+    set: Arc<JointSet>,
+    /// The number of the claim in the set.
+    number: u64,
+    /// For each member of the set the index of its limiter in the caller's array.
+    indices: Vec<usize>,
 }
 
 fn in_dry_run<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
@@ -190,9 +208,9 @@ fn repeated<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
 
 impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     pub(crate) fn new(claims: [(&'a L, u64); N]) -> Self {
-        const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
+        const { assert!(N <= MAX_MEMBERS, "a joint claim is over at most 32 limiters") };
         let members = Some(claims.map(Member::new));
-        Self { members, allowed: Allowed::ANY, joint: None, deadline: None, result: PhantomData }
+        Self { members, allowed: Allowed::ANY, waiting: None, deadline: None, result: PhantomData }
     }
 
     /// Limits the wait to `allowed`. Call it before the first poll.
@@ -219,35 +237,58 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     }
 
     fn poll_until_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
-        if let answer @ Poll::Ready(_) = self.poll_members(cx) {
+        if let answer @ Poll::Ready(_) = self.poll_claim(cx) {
             return answer;
         }
-        let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
-        let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
+        let (Some(deadline), Some(members)) = (&mut self.deadline, &self.members) else { return Poll::Pending };
+        let Some(clock) = members.first() else { return Poll::Pending };
         let waited = ready!(deadline.as_mut().poll(&clock.core().time, cx));
-        let limiter = joint.slowest();
-        // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
-        if joint.kill() == JointState::Committed {
-            return Poll::Pending;
-        }
-        let slowest = self.members.iter().flatten().nth(limiter).unwrap_or(clock);
-        Poll::Ready(Err(JoinError::Refused { limiter, error: slowest.timed_out(waited) }))
-    }
-
-    fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
-        if self.joint.is_none() {
-            return self.arrive(cx.waker());
-        }
-        let members = self.members.as_mut().expect("polled after it was ready");
-        let mut waiting = false;
-        for (limiter, member) in members.iter_mut().enumerate() {
-            match member.poll(cx.waker()) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
-                Poll::Pending => waiting = true,
+        let Some(waiting) = self.waiting.take() else { return Poll::Pending };
+        match waiting.leave() {
+            // It was granted, or refused, at this very moment.
+            Cancelled::Called(called) => Poll::Ready(self.answer(&waiting, called)),
+            Cancelled::Waiting(dues) => {
+                // Of the limiters that would have been ready last, the first.
+                let last = dues.into_iter().zip(&waiting.indices).max_by_key(|(due, index)| (*due, Reverse(**index)));
+                let limiter = last.map_or(0, |(_, index)| *index);
+                let error =
+                    self.members.as_ref().map_or(ConsumeError::Closed, |members| members[limiter].timed_out(waited));
+                Poll::Ready(Err(JoinError::Refused { limiter, error }))
             }
         }
-        if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
+        let Some(waiting) = &self.waiting else { return self.arrive(cx.waker()) };
+        let (called, spare) = waiting.set.poll(waiting.number, cx.waker().clone());
+        drop_quietly(spare);
+        if let Some(called) = called
+            && let Some(waiting) = self.waiting.take()
+        {
+            return Poll::Ready(self.answer(&waiting, called));
+        }
+        let mut members = self.members.iter().flatten().enumerate().filter(|(_, member)| member.cost > 0);
+        match members.find(|(_, member)| member.core().is_left_alone()) {
+            Some((limiter, _)) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Notes the outcome of the claim.
+    fn answer(&mut self, waiting: &Waiting, called: Called) -> Result<(), JoinError> {
+        match called {
+            Called::Granted(remaining) => {
+                let Some(members) = &mut self.members else { return Ok(()) };
+                for (index, remaining) in waiting.indices.iter().zip(remaining) {
+                    members[*index].granted = Some(remaining);
+                }
+                Ok(())
+            }
+            Called::Refused { member, outcome } => {
+                let error = outcome.into_result().err().unwrap_or(ConsumeError::Closed);
+                Err(JoinError::Refused { limiter: waiting.indices[member], error })
+            }
+        }
     }
 
     /// The first poll: takes all costs, or enters all queues.
@@ -262,23 +303,19 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         if let Some(limiter) = among_classes(members) {
             return Poll::Ready(Err(JoinError::DistributedClasses { limiter }));
         }
-        // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
-        let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
-        // Drop each waker separately: two panics while one vector is dropped would abort the process.
-        let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
+        // Clone the waker before taking the locks: `Waker::clone` is user code and may panic.
+        let mut waker = Some(waker.clone());
         let hosts = members.each_ref().map(|member| member.core().host());
         let allowed = self.allowed.nanos();
         let entered = LockOrder::of(members).lock(|queues| {
             if !queues.check(members, &hosts, allowed)? {
                 return Ok(None);
             }
-            let joint = state(members);
-            queues.wait(members, &joint, &mut wakers);
-            Ok(Some(joint))
+            Ok(waker.take().map(|waker| queues.wait(members, waker)))
         });
-        drop_each(wakers);
+        drop_quietly(waker);
         match entered {
-            Ok(Some(joint)) => self.joint = Some(joint),
+            Ok(Some(waiting)) => self.waiting = Some(waiting),
             Ok(None) => return Poll::Ready(Ok(())),
             Err((limiter, error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
         }
@@ -301,13 +338,12 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     }
 
     fn cancel(&mut self) {
-        // End the joint claim first, so that no queue grants its part while the claim leaves the others.
-        if let Some(joint) = self.joint.take() {
-            joint.kill();
+        if let Some(waiting) = self.waiting.take()
+            && let Cancelled::Called(called) = waiting.leave()
+        {
+            _ = self.answer(&waiting, called);
         }
-        for member in self.members.iter_mut().flatten() {
-            member.cancel();
-        }
+        self.members.iter_mut().flatten().for_each(Member::give_back);
     }
 
     /// Ends the wait records, after the claim has left all queues. The limiter that refused reports the refusal; the
@@ -329,12 +365,14 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     }
 }
 
-fn state<L: Handle>(members: &[Member<'_, L>]) -> Arc<JointClaim> {
-    let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
-    let one_clock = members.windows(2).all(|pair| pair[0].core().time.is_one_with(&pair[1].core().time));
-    let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core().weak() }).collect();
-    let has_turns = members.iter().any(|member| member.core().has_classes);
-    Arc::new(JointClaim::new(peers, idle, one_clock, has_turns))
+impl Waiting {
+    /// The claim leaves all limiters, unless it has an outcome.
+    fn leave(&self) -> Cancelled {
+        let mut wakes = Wakes::default();
+        let cancelled = joint::cancel_in(&self.set, self.number, &mut wakes);
+        wakes.run();
+        cancelled
+    }
 }
 
 /// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter

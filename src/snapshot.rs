@@ -165,7 +165,7 @@ impl Snapshot {
                 })
                 .collect(),
             waiting_tasks: state.queue.len(),
-            waiting_tokens: state.queue.waiting_tokens(),
+            waiting_tokens: state.waiting_tokens(),
             in_flight,
             max_in_flight,
             granted: state.granted(rovers),

@@ -253,29 +253,11 @@ impl Core {
         Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
     }
 
-    /// The same for part `number` of a joint claim.
-    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> Polled {
-        let waker = waker.clone();
+    /// Whether no driver serves this queue for a caller on the current runtime, and none can be hired.
+    pub(crate) fn is_left_alone(&self) -> bool {
         let host = self.host();
-        let mut state = self.state.lock();
-        let (outcome, spare) = state.queue.poll_part(number, waker);
-        let unserved = self.is_unserved(&state, &host);
-        drop(state);
-        drop_quietly(spare);
-        Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
-    }
-
-    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens in `class` that
-    /// the caller has not seen.
-    pub(crate) fn cancel_part(&self, number: u64, class: ClassId, cost: u64) {
-        let waker = self.leaving(|state, rovers, _| {
-            let (outcome, waker) = state.remove_part(rovers, number);
-            if let Some(Outcome::Granted { remaining }) = outcome {
-                state.give_back(rovers, class, cost, Verdict::refundable(remaining, cost));
-            }
-            waker
-        });
-        drop_quietly(waker);
+        let unserved = self.is_unserved(&self.state.lock(), &host);
+        unserved && !host.is_some_and(|host| self.serve_here(&host))
     }
 
     /// `place` waits. Hires a driver if `place` is `unserved`: it is the first waiter on this runtime, or it was polled

@@ -3,11 +3,11 @@
 use super::{Core, Drive, drop_quietly};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::{Driver, Kind, NextLook};
-use crate::core::joint::JointClaim;
+use crate::core::joint::{Fronts, JointSet};
 use crate::core::state::{Sample, ServeResult, State};
-use crate::core::wakes::{Hired, Peer, TiedClaim, Wakes, wake_each};
+use crate::core::wakes::{Hired, Peer, Wakes, wake_each};
 use crate::sync::MutexGuard;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle;
 
@@ -99,15 +99,9 @@ impl Core {
         if let Some(parent) = self.parent() {
             return vec![Arc::<Self>::clone(parent)];
         }
-        let state = self.state.lock();
-        if !state.queue.is_joint() {
-            return Vec::new();
-        }
-        let joints: Vec<Arc<JointClaim>> =
-            state.queue.parts().iter().flat_map(|parts| parts.claims()).cloned().collect();
-        drop(state);
-        let members = joints.iter().flat_map(|joint| joint.members()).filter_map(Weak::upgrade);
-        members.filter(|peer| !std::ptr::addr_eq(&**peer, self)).collect()
+        let sets: Vec<Arc<JointSet>> = self.state.lock().joint().into_iter().flat_map(Fronts::sets).cloned().collect();
+        let members = sets.iter().flat_map(|set| &set.members).filter_map(|member| member.core.upgrade());
+        members.filter(|peer| !std::ptr::eq(&**peer, self)).map(|peer| -> Arc<dyn Peer> { peer }).collect()
     }
 
     /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
@@ -178,7 +172,7 @@ impl Core {
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
                 if state.is_unfinished() {
-                    // A joint claim left the queue: its queues receive updates before this queue is served further.
+                    // A joint set is reviewed before this queue is served further.
                     drop(state);
                     wakes.run();
                     sample = self.sample_or_last().unwrap_or(sample);
@@ -233,27 +227,6 @@ impl Core {
 }
 
 impl Peer for Core {
-    fn receive_update(&self, claim: u64, at: u64, wakes: &mut Wakes) {
-        let sample = self.sample_or_last();
-        let mut state = self.state.lock();
-        let mut sample = sample.unwrap_or_else(|| state.last_sample());
-        let Some(mut at) = state.update_instant(claim, at, sample.now) else { return };
-        let is_current = at == sample.now;
-        while state.receive_update(&self.rovers, claim, at, sample.now, wakes) == ServeResult::Again {
-            if let Some(child) = state.awaited_child() {
-                drop(state);
-                wakes.ask(&child);
-                state = self.state.lock();
-            }
-            (state, sample) = self.again(state, sample, wakes);
-            if is_current {
-                at = at.max(sample.now);
-            }
-        }
-        drop(state);
-        wakes.wake_all();
-    }
-
     fn serve_into(&self, wakes: &mut Wakes) {
         self.serve_into(wakes);
     }

@@ -13,6 +13,7 @@
 //! dropped after it is released.
 
 use super::Core;
+use crate::core::joint::review;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
 use crate::core::wakes::Wakes;
@@ -43,25 +44,13 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     align: impl Fn(&mut [Locked<'a>; N]),
     act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
 ) -> R {
-    act_on(lock(cores, samples), wakes, reach, catch_up, align, act)
-}
-
-/// Does [`with_locked`] with queues that are locked already, but not served yet.
-#[inline]
-fn act_on<'a, const N: usize, R>(
-    mut queues: [Locked<'a>; N],
-    wakes: &mut Wakes,
-    reach: Reach,
-    catch_up: CatchUp,
-    align: impl Fn(&mut [Locked<'a>; N]),
-    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
-) -> R {
-    let cores = queues.each_ref().map(|queue| queue.core);
+    let mut queues = lock(cores, samples);
     align(&mut queues);
     // A parent is served before its child.
     while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
         let is_full = wakes.is_full();
         let awaited = queues.each_mut().map(|queue| queue.state.awaited_child());
+        let reviews = queues.each_ref().map(|queue| queue.state.due_review());
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
         // After a ticket, wakers are collected until the batch is full: otherwise a waker that calls this limiter would
@@ -70,6 +59,7 @@ fn act_on<'a, const N: usize, R>(
             wakes.wake_all();
         }
         awaited.into_iter().flatten().for_each(|child| wakes.ask(&child));
+        reviews.into_iter().flatten().for_each(|set| review(&set, wakes));
         queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
         align(&mut queues);
         if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {
@@ -107,7 +97,7 @@ pub(super) fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; 
 
 impl<'a> Locked<'a> {
     #[inline]
-    fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
+    pub(super) fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
         state.assert_kept(&core.rovers);
         Self { core, sample, state, is_behind: false, rest: None }
     }
@@ -207,14 +197,7 @@ impl Core {
     pub(crate) fn tick(&self) {
         let sample = self.sample();
         let mut wakes = Wakes::default();
-        let state = self.state.lock();
-        if state.queue.parts().is_some() {
-            // No action at the present time follows, so joint claims that are served late are granted as of their own
-            // instants.
-            self.serve_locked(state, sample, false, &mut wakes);
-        } else {
-            act_on([Locked::new(self, sample, state)], &mut wakes, Reach::Held, CatchUp::Batch, |_| (), |_, _| ());
-        }
+        with_locked(&mut wakes, [self], [Some(sample)], Reach::Held, CatchUp::Batch, |_| (), |_, _| ());
         wakes.run();
     }
 
@@ -261,10 +244,11 @@ impl Core {
         wakes.wake_all();
     }
 
-    /// Whether drivers can serve the rest of the queue. With a manual clock, and with classes, every caller serves all of
-    /// it: the scheduler knows no claims that have not arrived yet.
+    /// Whether drivers can serve the rest of the queue. With a manual clock, classes or joint claims, every caller serves all of
+    /// it: the scheduler, and the fronts of joint sets, know no claims that have not arrived yet.
     fn can_hand_over(&self, state: &State) -> bool {
-        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty() && state.classes().is_none()
+        let is_plain = state.classes().is_none() && !state.queue.has_joint();
+        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty() && is_plain
     }
 
     /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the

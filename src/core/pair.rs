@@ -3,10 +3,10 @@
 
 use super::Core;
 use crate::core::classes::ROOT;
-use crate::core::joint::{JointClaim, JointPart};
 use crate::core::locked::{Locked, lock, with_locked};
 use crate::core::outcome::Outcome;
 use crate::core::parent::{ParentLink, Ticket};
+use crate::core::parent_claim::ParentClaim;
 use crate::core::queue::Place;
 use crate::core::state::{CatchUp, Reach, ServeResult, State};
 use crate::core::wakes::Wakes;
@@ -253,8 +253,8 @@ impl Both<'_, '_> {
             if self.parent.core.has_classes { self.child.state.supply.synced() } else { self.child.sample.now };
         let entered_parent =
             if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
-        let joint = JointClaim::of_parent_ticket(self.child.core.weak(), self.parent_link.one_clock);
-        let (part, ticket_part) = JointPart::with_parent_ticket(joint, entered as i128, entered_parent);
+        let (child, one_clock) = (self.child.core.weak(), self.parent_link.one_clock);
+        let (part, ticket_part) = ParentClaim::with_ticket(child, one_clock, entered as i128, entered_parent);
         let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
         let mut ticket = self.parent_link.ticket.lock();
         let Ticket { place, class } = &mut *ticket;

@@ -3,8 +3,8 @@
 //! Only the front waiter of the child's queue also waits in the parent's queue, and only once the child has its tokens
 //! ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a queue with a
 //! front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent ticket is one
-//! part of a `JointClaim`, and the front waiter holds the other part: the parent alone decides. Whatever removes the
-//! claim first, a cancelled future or a quota that was lowered, kills the joint claim.
+//! part of a `ParentClaim`, and the front waiter holds the other part: the parent alone decides. Whatever removes the
+//! claim first, a cancelled future or a quota that was lowered, kills that claim.
 //!
 //! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
 //! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the

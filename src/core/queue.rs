@@ -4,9 +4,8 @@
 //! granted but before it saw the grant. Its node in the queue, the [`Place`], lives inside its future. So the queue
 //! must never keep a link to a place that no longer exists.
 //!
-//! The waiters in the queue are the list of these nodes, in the order of service, behind the part of a joint claim that
-//! is *held* in front of them, if there is one. Other parts of joint claims wait *aside*: they are not in the queue,
-//! and later claims pass them, but they are kept and counted here too; see `queue/parts.rs`.
+//! The waiters in the queue are the list of these nodes, in the order of service. Joint claims are not among them: see
+//! `core/joint.rs`. They are only counted here.
 //!
 //! `pin-list` ensures this without any `unsafe` code in this crate. A place is pinned. It is linked and read only under
 //! the lock that owns the [`Queue`]. And it aborts the process if it is dropped while it is still linked or still holds
@@ -22,13 +21,8 @@
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
-mod joint;
-mod parts;
-
-pub(crate) use parts::{AT_ONCE, PartStage, Parts, Reservation};
-
-use crate::core::joint::JointPart;
 use crate::core::outcome::Outcome;
+use crate::core::parent_claim::ParentPart;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -43,15 +37,8 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
     pub(crate) debt_after: u64,
-    /// Connects the claim to its parts in other queues, if it waits in several.
-    pub(crate) part: Option<Box<JointPart>>,
-}
-
-impl Waiter {
-    /// True if other queues take part in deciding when this claim is granted.
-    pub(crate) fn is_joint(&self) -> bool {
-        self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
-    }
+    /// Connects the claim to its part in the queue of its child, or of its parent, if it waits in both.
+    pub(crate) part: Option<Box<ParentPart>>,
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
@@ -82,7 +69,7 @@ pub(crate) enum LeaveResult {
     Nothing,
     /// It had been called out, and its outcome had not been taken.
     Called(Outcome),
-    /// It waited at the front of the list. The caller has to account for its debt too.
+    /// It waited at the front. The caller has to account for its debt too.
     Front(Waiter),
     /// It waited further back. Its debt was added to that of the waiter before it.
     Behind(Waiter),
@@ -99,14 +86,16 @@ pub(crate) struct Queue {
     max_waiting: u32,
     /// An upper bound for the cost of any waiter in the queue, in tokens.
     largest: u64,
-    /// The parts of joint claims, if there are any.
-    parts: Option<Box<Parts>>,
+    /// How many joint claims wait. They count in `len`.
+    joint: u32,
+    /// How many of them are not in the queue of a class. The others count as claims there.
+    aside: u32,
 }
 
 impl Queue {
     pub(crate) fn new() -> Self {
         let list = PinList::new(pin_list::id::Checked::new());
-        Self { list, tokens: 0, len: 0, max_waiting: u32::MAX, largest: 0, parts: None }
+        Self { list, tokens: 0, len: 0, max_waiting: u32::MAX, largest: 0, joint: 0, aside: 0 }
     }
 
     /// Limits how many waiters may wait.
@@ -124,32 +113,27 @@ impl Queue {
         self.len >= self.max_waiting
     }
 
-    /// How many claims wait, in the queue or aside.
+    /// How many claims wait, joint claims too.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether a claim waits, in the queue or aside.
+    /// Whether a claim waits, or a joint claim.
     #[inline]
     pub(crate) fn has_claims(&self) -> bool {
         self.len > 0
     }
 
-    /// True if no claim waits in the queue. Parts of joint claims may wait aside.
+    /// Whether a joint claim waits.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == self.parts.as_ref().map_or(0, |parts| parts.waiting - u32::from(parts.held.is_some()))
+    pub(crate) fn has_joint(&self) -> bool {
+        self.joint > 0
     }
 
-    /// True if no claim waits in the queue, and no part of a joint claim that waits aside must be looked at by `now`.
+    /// True if no claim waits in the queue, or in that of a class. Joint claims may wait beside it.
     #[inline]
-    pub(crate) fn is_idle(&self, now: u64) -> bool {
-        match &self.parts {
-            None => self.len == 0,
-            Some(parts) => {
-                self.is_empty() && parts.first_late().is_none() && parts.first_alarm().is_none_or(|(at, _)| at > now)
-            }
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == self.aside
     }
 
     /// The sum of the costs in the queue.
@@ -157,42 +141,22 @@ impl Queue {
         self.tokens
     }
 
-    /// The sum of the costs of all that wait, in the queue or aside.
-    pub(crate) fn waiting_tokens(&self) -> u64 {
-        let all = u128::from(self.tokens) + self.parts.as_ref().map_or(0, |parts| parts.tokens);
-        u64::try_from(all).unwrap_or(u64::MAX)
-    }
-
     /// An upper bound for the cost of each waiter: the largest claim since the queue was last empty.
     pub(crate) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// True if a waiter here also waits for another queue, so that this queue alone cannot tell when it moves.
-    pub(crate) fn is_joint(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.count() > 0) || self.front().is_some_and(Waiter::is_joint)
-    }
-
     #[inline]
     pub(crate) fn front(&self) -> Option<&Waiter> {
-        match self.held() {
-            Some(held) => Some(&held.waiter),
-            None => self.list_front(),
-        }
-    }
-
-    /// The front of the list: the front waiter, unless a part of a joint claim is held in front of it.
-    #[inline]
-    pub(crate) fn list_front(&self) -> Option<&Waiter> {
         self.list.cursor_front().protected()
     }
 
     /// The waiters in the queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.held().map(|held| &held.waiter).into_iter().chain(self.iter_from(0))
+        self.iter_from(0)
     }
 
-    /// The waiters with this number or a higher one, without a held part of a joint claim. The search starts at the end.
+    /// The waiters with this number or a higher one. The search starts at the end.
     pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = &Waiter> {
         let mut cursor = self.list.cursor_ghost();
         if number > 0 {
@@ -215,7 +179,7 @@ impl Queue {
     }
 
     /// Records that the front waiter also waits for another queue from now on.
-    pub(crate) fn set_front_part(&mut self, part: Box<JointPart>) {
+    pub(crate) fn set_front_part(&mut self, part: Box<ParentPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = Some(part);
         }
@@ -233,20 +197,6 @@ impl Queue {
     // Inlined always: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
-        if let Some(held) = self.take_held() {
-            if let Some(parts) = &mut self.parts {
-                parts.waiting -= 1;
-                parts.move_to(held.number, PartStage::Called(outcome));
-            }
-            self.len -= 1;
-            return Some(held.waiter);
-        }
-        self.call_list_front(outcome)
-    }
-
-    /// Does [`call_front`](Self::call_front) for the [front of the list](Self::list_front).
-    #[inline(always)]
-    pub(crate) fn call_list_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.count_out(waiter.cost);
         Some(waiter)
@@ -305,6 +255,32 @@ impl Queue {
         Some(waiter)
     }
 
+    /// A joint claim begins to wait.
+    pub(crate) fn count_joint_in(&mut self) {
+        self.len += 1;
+        self.joint += 1;
+        self.aside += 1;
+    }
+
+    /// A joint claim, which is aside, does not wait any more.
+    pub(crate) fn count_joint_out(&mut self) {
+        self.len -= 1;
+        self.joint -= 1;
+        self.aside -= 1;
+    }
+
+    /// A joint claim of `cost` tokens enters the queue of a class of this queue's limiter.
+    pub(crate) fn count_from_aside(&mut self, cost: u64) {
+        self.aside -= 1;
+        self.tokens += cost;
+    }
+
+    /// The same claim leaves that queue.
+    pub(crate) fn count_aside(&mut self, cost: u64) {
+        self.aside += 1;
+        self.tokens -= cost;
+    }
+
     /// Counts a claim that waits in the queue of a class of this queue's limiter.
     pub(crate) fn count_in(&mut self, cost: u64) {
         self.len += 1;
@@ -334,8 +310,6 @@ impl Queue {
             wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
             cursor.move_next();
         }
-        let parts = self.parts.iter_mut().flat_map(|parts| parts.wakers_mut());
-        wakers.extend(parts.map(|waker| std::mem::replace(waker, Waker::noop().clone())));
         wakers
     }
 

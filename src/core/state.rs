@@ -3,7 +3,7 @@
 //! The operations are in the files below `state/`: serving the queue in `serving.rs` and `front.rs`, claims that arrive
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
-//! `joint.rs` and `alarms.rs`, external tokens in `source.rs`, the link between a parent and its children in
+//! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the link between a parent and its children in
 //! `parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in
 //! `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in
 //! `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
@@ -12,7 +12,6 @@
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
-mod alarms;
 mod ceiling;
 mod changes;
 mod claims;
@@ -27,6 +26,7 @@ mod dry_run;
 mod forecast;
 mod front;
 mod joint;
+mod joint_review;
 mod keys;
 mod parent;
 mod pausing;
@@ -42,18 +42,18 @@ pub(crate) use claims::Arrival;
 #[cfg(feature = "metrics")]
 pub(crate) use class_view::ClassTotals;
 pub(crate) use parent::ChildLimiter;
-pub(crate) use serving::{CatchUp, Reach, ServeResult};
+pub(crate) use serving::{CatchUp, Reach, ServeResult, Served};
 pub(crate) use shares::SharePlan;
 
 use deferred::DeferredCall;
 use forecast::Forecast;
-use serving::Served;
 
 use crate::core::classes::{ClassId, Classes};
 use crate::core::drivers::Drivers;
 use crate::core::dry_run::DryRun;
+use crate::core::joint::Fronts;
 use crate::core::pauses::Pauses;
-use crate::core::queue::{Queue, Waiter};
+use crate::core::queue::Queue;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
@@ -182,6 +182,8 @@ pub(crate) struct Rare {
     dry_run: Option<Box<DryRun>>,
     /// The largest cost that the user allows, if the role says that there is one. Fixed at construction.
     max_cost: u64,
+    /// Present while a joint claim waits; see `core/joint.rs`.
+    joint: Option<Box<Fronts>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<DeferredCall>,
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
@@ -290,17 +292,13 @@ impl State {
         rovers.tail().wrapping_sub(self.queue.tokens()).wrapping_sub(self.supply.debts())
     }
 
-    /// The waiter for which tokens above the burst may be saved. With classes this is only the held part of a joint
-    /// claim, because no installment is larger than the burst.
-    #[inline]
-    fn front(&self) -> Option<&Waiter> {
-        if self.role.has_classes() { self.queue.held().map(|held| &held.waiter) } else { self.queue.front() }
-    }
-
-    /// The position at which the [front claim](Self::front) ends.
+    /// The position at which the claim ends for which tokens above the burst may be saved: the joint claim that holds this
+    /// limiter, or else the front claim. With classes only a joint claim, because no installment is larger than the burst.
     #[inline]
     pub(crate) fn front_ticket(&self, rovers: &Rovers) -> Option<u64> {
-        self.front().map(|front| self.base(rovers).wrapping_add(front.cost))
+        let front = self.queue.front().filter(|_| !self.role.has_classes()).map(|front| front.cost);
+        let cost = self.held().map(|held| held.cost).or(front)?;
+        Some(self.base(rovers).wrapping_add(cost))
     }
 
     /// The number of a claim that enters now.
@@ -311,17 +309,19 @@ impl State {
         number
     }
 
-    /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
-    /// aside. `u64::MAX` if no clock can tell.
+    /// The instant at which the queue must be served, for its front waiter or for a joint claim. `u64::MAX` if no clock can tell.
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
         if self.role.has_classes() {
             return self.class_due(rovers);
         }
+        if self.queue.has_joint() {
+            return self.due_with_joint(rovers);
+        }
         let due = self.front_ticket(rovers).and_then(|ticket| self.supply.due(ticket));
-        // A claim that is due and still in the queue is held back by another queue, which will notify this queue.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.next_alarm().unwrap_or(u64::MAX))
+        // A claim that is due and still in the queue is held back by the parent, which will notify this queue.
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.

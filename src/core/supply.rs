@@ -190,11 +190,43 @@ impl Supply {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
-    /// The instant, not before `synced`, at which a claim of `cost` passes if it comes to the front of a queue that
-    /// begins at `start` now. `debt` of the tokens that are missing there are debts that the claim does not wait for.
-    pub(crate) fn due_in_front(&self, start: u64, cost: u64, debt: u64) -> Option<u64> {
-        let end = start.wrapping_add(cost);
-        if self.is_capped_below(end) { None } else { self.scheduled(end.wrapping_sub(debt)) }
+    /// The instant, not before `synced`, at which a front claim of `cost` that begins at `base` passes. It does not wait for
+    /// `debt` of the tokens that are missing there.
+    pub(crate) fn due_with_credit(&self, base: u64, cost: u64, debt: u64) -> Option<u64> {
+        let end = base.wrapping_add(cost);
+        if debt == 0 {
+            return self.due(end);
+        }
+        if self.is_capped_below(end) {
+            return None;
+        }
+        let minted = self.quotas.iter().try_fold(self.synced, |at, quota| {
+            let end = end.wrapping_sub(Self::credit(quota, base, debt));
+            Some(at.max(quota.passes(end, Self::bound(self.claimed, quota.burst, None))?))
+        });
+        Some(minted?.max(self.gate))
+    }
+
+    /// How much of a debt is missing in a quota for the claims that end at `base`.
+    fn credit(quota: &Schedule, base: u64, debt: u64) -> u64 {
+        debt.min(ahead(base, quota.head).max(0) as u64)
+    }
+
+    /// Each quota lends what it lacks of a `debt` for the claims that end at `base`. Returns how much.
+    pub(crate) fn lend(&mut self, base: u64, debt: u64) -> Box<[u64]> {
+        let lend = |quota: &mut Schedule| {
+            let lent = Self::credit(quota, base, debt);
+            quota.head = quota.head.wrapping_add(lent);
+            lent
+        };
+        self.quotas.iter_mut().map(lend).collect()
+    }
+
+    /// Takes back what each quota has lent.
+    pub(crate) fn take_back(&mut self, lent: &[u64]) {
+        for (quota, lent) in self.quotas.iter_mut().zip(lent) {
+            quota.head = quota.head.wrapping_sub(*lent);
+        }
     }
 
     /// How many tokens are missing, in one quota at least, for the claims that end at `position`.
@@ -305,18 +337,6 @@ impl Supply {
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
         self.claimed = self.claimed.wrapping_add(n);
-    }
-
-    /// Moves every head, the ceiling and the claims known to be granted back by `n`, to make space for a claim in front
-    /// of the queue. All levels stay.
-    pub(crate) fn lower(&mut self, n: u64) {
-        self.shift(n.wrapping_neg());
-    }
-
-    /// Moves `n` tokens of debts that had been charged behind a claim that has come to the front.
-    pub(crate) fn put_debt_behind(&mut self, n: u64) {
-        self.claimed = self.claimed.wrapping_sub(n);
-        self.debts += n;
     }
 
     /// Burns the tokens above the bound.

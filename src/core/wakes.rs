@@ -1,5 +1,7 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
+use crate::core::joint::{JointSet, review};
+use crate::core::parent_claim::ParentClaim;
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,10 +13,6 @@ use tokio::runtime::Handle;
 /// The interface of a limiter for the queues that are *tied* to its queue: queues in which the same joint claim waits,
 /// and the queues of a parent and its children. Called while no lock is held.
 pub(crate) trait Peer: Send + Sync {
-    /// Handles an update about a claim that also waits in this queue, as of `at` nanoseconds after the claim entered: it
-    /// was granted or turned away, or another queue will be ready at another instant. Looks at the claim, and serves the
-    /// queue no further than that instant.
-    fn receive_update(&self, claim: u64, at: u64, wakes: &mut Wakes);
     /// Serves this queue, and collects in `wakes` the work for other queues.
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
@@ -32,13 +30,6 @@ pub(crate) trait Peer: Send + Sync {
     fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
 }
 
-/// A claim in several queues.
-pub(crate) trait TiedClaim: Send + Sync {
-    fn number(&self) -> u64;
-    /// The queues that must receive updates about it.
-    fn members(&self) -> &[Weak<dyn Peer>];
-}
-
 /// The result of [`Peer::hire`].
 pub(crate) enum Hired {
     Now,
@@ -54,7 +45,7 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
-/// How many parts of joint claims one caller looks at, or steps of a scheduler it takes, while it holds the lock.
+/// How many joint claims one caller looks at, or steps of a scheduler it takes, while it holds the lock.
 const STEPS_PER_LOCK: usize = BATCH;
 
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
@@ -63,7 +54,7 @@ pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
     /// Work for other queues. Nearly every call has none, and a box is then one word to set and to check.
     for_peers: Option<Box<ForPeers>>,
-    /// How many parts of joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
+    /// How many joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
     pub(crate) steps: usize,
     /// The last decision of another queue that the caller has learned of. The caller has read the time since then.
     pub(crate) last_decision: LastDecision,
@@ -72,28 +63,28 @@ pub(crate) struct Wakes {
 /// Work for the queues that are tied to the one that was locked.
 #[derive(Default)]
 struct ForPeers {
-    /// Claims about which their queues must [receive an update](Peer::receive_update), with its instant.
-    updates: VecDeque<(Arc<dyn TiedClaim>, u64)>,
-    /// Queues to be served once all updates are delivered. Not before, because a queue that was served past the instant
-    /// of an update cannot go back to that instant.
+    /// Joint sets to be reviewed.
+    reviews: VecDeque<Arc<JointSet>>,
+    /// Children with a claim about which the parent has decided.
+    decisions: VecDeque<Arc<ParentClaim>>,
+    /// Queues to be served once all that is done.
     unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<dyn Peer>>,
 }
 
-/// The last decision about a claim in several queues that one caller has learned of, before it last read the time: the
-/// claim, and the bit of the queue in which the caller saw that it is decided.
+/// The last decision about a claim with a parent ticket that one caller has learned of, before it last read the time: the
+/// claim, and whether the caller saw in the parent that it is decided.
 #[derive(Default)]
-pub(crate) struct LastDecision(Option<(Arc<dyn TiedClaim>, u64)>);
+pub(crate) struct LastDecision(Option<(Arc<ParentClaim>, bool)>);
 
 impl LastDecision {
     /// Records this decision. Returns true if it differs from the last one recorded.
-    pub(crate) fn is_new<C: TiedClaim + 'static>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
-        let is_known = self.0.as_ref().is_some_and(|(known, known_bit)| {
-            std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(claim)) && *known_bit == bit
-        });
+    pub(crate) fn is_new(&mut self, claim: &Arc<ParentClaim>, in_parent: bool) -> bool {
+        let known = self.0.as_ref();
+        let is_known = known.is_some_and(|(known, known_in)| Arc::ptr_eq(known, claim) && *known_in == in_parent);
         if !is_known {
-            self.0 = Some((Arc::clone(claim) as _, bit));
+            self.0 = Some((Arc::clone(claim), in_parent));
         }
         !is_known
     }
@@ -111,22 +102,27 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    /// True if the caller must release the lock before it looks at another part of a joint claim, or takes another step of
+    /// True if the caller must release the lock before it looks at another joint claim, or takes another step of
     /// a scheduler: no space for its waker is left, or it has done enough of them.
     pub(crate) fn must_pause(&self) -> bool {
         self.is_full() || self.steps >= STEPS_PER_LOCK
     }
 
-    pub(crate) fn push_update(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
-        let updates = &mut self.for_peers().updates;
-        match updates.back_mut() {
-            Some((last, last_at)) if Arc::ptr_eq(last, &claim) => *last_at = at.max(*last_at),
-            _ => updates.push_back((claim, at)),
+    /// The parent has decided about a claim: the child must look.
+    pub(crate) fn push_decision(&mut self, claim: Arc<ParentClaim>) {
+        self.for_peers().decisions.push_back(claim);
+    }
+
+    /// A joint set must be reviewed.
+    pub(crate) fn push_review(&mut self, set: Arc<JointSet>) {
+        let reviews = &mut self.for_peers().reviews;
+        if reviews.back().is_none_or(|last| !Arc::ptr_eq(last, &set)) {
+            reviews.push_back(set);
         }
     }
 
-    /// One call can send updates to thousands of queues, so only a few entries are searched. A queue that is served twice
-    /// costs no more than the update did.
+    /// One call can have thousands of queues served, so only a few entries are searched. A queue that is served twice costs
+    /// little.
     pub(crate) fn push_unserved(&mut self, core: Arc<dyn Peer>) {
         const SEARCHED: usize = 8;
         let unserved = &mut self.for_peers().unserved;
@@ -164,14 +160,14 @@ impl Wakes {
     #[cold]
     fn run_peers(&mut self) {
         while let Some(work) = &mut self.for_peers {
-            if let Some((claim, at)) = work.updates.pop_front() {
-                for (index, peer) in claim.members().iter().enumerate() {
-                    if let Some(peer) = peer.upgrade() {
-                        // The queue reads the time after this.
-                        self.last_decision = LastDecision(Some((Arc::clone(&claim), 1 << index)));
-                        peer.receive_update(claim.number(), at, self);
-                        self.push_unserved(peer);
-                    }
+            if let Some(set) = work.reviews.pop_front() {
+                review(&set, self);
+            } else if let Some(claim) = work.decisions.pop_front() {
+                if let Some(child) = claim.child().upgrade() {
+                    // The child reads the time after this.
+                    self.last_decision = LastDecision(Some((claim, false)));
+                    child.serve_into(self);
+                    child.let_go();
                 }
             } else if let Some(peer) = work.unserved.pop_front() {
                 peer.serve_into(self);

@@ -128,8 +128,8 @@ impl State {
         }
         let (mut start, mut want) = (self.base(rovers), 0_u64);
         let mut cover = self.cover(quota);
-        for waiter in self.queue.iter() {
-            let ticket = start.wrapping_add(waiter.cost);
+        for (cost, debt_after) in self.claims_and_debts() {
+            let ticket = start.wrapping_add(cost);
             let need = cover.lacks(start, ticket);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
@@ -139,7 +139,7 @@ impl State {
                 want += need;
                 cover.at = ticket;
             }
-            start = ticket.wrapping_add(waiter.debt_after);
+            start = ticket.wrapping_add(debt_after);
         }
         // The rest of the lack is debts.
         want.max(lack.min(share.max(1)))
@@ -153,12 +153,12 @@ impl State {
         }
         let mut cover = self.cover(quota);
         let mut start = self.base(rovers);
-        for waiter in self.queue.iter() {
-            let ticket = start.wrapping_add(waiter.cost);
+        for (cost, debt_after) in self.claims_and_debts() {
+            let ticket = start.wrapping_add(cost);
             if cover.lacks(start, ticket) > 0 {
                 break;
             }
-            start = ticket.wrapping_add(waiter.debt_after);
+            start = ticket.wrapping_add(debt_after);
         }
         cover.counts_on
     }

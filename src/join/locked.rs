@@ -1,12 +1,13 @@
 //! The queues of a joint claim while all of them are locked.
 
+use super::Waiting;
 use super::member::Member;
 use crate::core::Core;
-use crate::core::joint::{JointClaim, JointPart};
+use crate::core::joint::{self, JointSet, Part};
 use crate::core::locked::{Locked, with_locked};
 use crate::core::state::{CatchUp, Reach};
-use crate::core::wakes::{TiedClaim, Wakes};
-use crate::error::{ConsumeError, TryAcquireError};
+use crate::core::wakes::Wakes;
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::handle::Handle;
 use crate::observe::QueueInfo;
 use std::sync::Arc;
@@ -109,9 +110,11 @@ impl<'a> LockedQueues<'_, 'a> {
         Err((index, error))
     }
 
-    /// Takes every cost if all are available.
+    /// Takes every cost if all are available, and no claim waits over the same limiters.
     pub(super) fn grant_all<L: Handle>(&mut self, members: &mut [Member<'a, L>]) -> bool {
-        if !self.iter_mut().all(|(index, queue)| can_admit(queue, &members[index])) {
+        if self.waiting_set(members).is_some()
+            || !self.iter_mut().all(|(index, queue)| can_admit(queue, &members[index]))
+        {
             return false;
         }
         for (index, Locked { core, state, .. }) in self.iter_mut() {
@@ -128,36 +131,58 @@ impl<'a> LockedQueues<'_, 'a> {
         true
     }
 
-    /// Enters every queue in which the cost is above 0.
-    pub(super) fn wait<L: Handle>(
-        &mut self,
-        members: &mut [Member<'a, L>],
-        joint: &Arc<JointClaim>,
-        wakers: &mut Vec<Waker>,
-    ) {
-        // Use one reading of the clock for all queues: a thread that is delayed between two readings would make the
-        // queues disagree. Use the reading of the limiter that was built first: if the clock steps back, its time is
-        // the last to fall below zero.
-        let oldest = self.queues.iter().max_by_key(|queue| queue.sample.now);
-        let Some((reference, entered)) = oldest.map(|queue| (queue.core, queue.sample.now)) else { return };
+    /// The limiters in which the cost is above 0, in the order of their locks: their indices in the caller's array.
+    fn waiting<L: Handle>(&self, members: &[Member<'a, L>]) -> Vec<usize> {
+        self.indices.iter().copied().filter(|index| members[*index].cost > 0).collect()
+    }
+
+    /// The set of these limiters, if a claim waits there.
+    fn waiting_set<L: Handle>(&mut self, members: &[Member<'a, L>]) -> Option<Arc<JointSet>> {
+        let waiting = self.waiting(members);
+        let first = *waiting.first()?;
+        let (_, queue) = self.iter_mut().find(|(index, _)| *index == first)?;
+        let sets = &queue.state.joint()?.sets;
+        if sets.is_empty() {
+            return None;
+        }
+        let address = |index: &usize| (std::ptr::from_ref(members[*index].core()).addr(), members[*index].class());
+        sets.get(&waiting.iter().map(address).collect::<Box<[_]>>()).cloned()
+    }
+
+    /// Enters the queue of the limiters in which the cost is above 0.
+    pub(super) fn wait<L: Handle>(&mut self, members: &mut [Member<'a, L>], waker: Waker) -> Waiting {
+        let indices = self.waiting(members);
+        let known = self.waiting_set(members);
+        let mut parts: Vec<Part> = Vec::with_capacity(indices.len());
         for (index, Locked { core, state, sample, .. }) in self.iter_mut() {
             let member = &mut members[index];
             // One queue alone cannot tell how long the wait takes.
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available_in(&core.rovers, member.class()));
-            } else if let Some(waker) = wakers.pop() {
-                let entered = core.time.translate(&reference.time, entered);
-                let part = Box::new(JointPart::new(Arc::clone(joint), index, entered));
-                member.number = Some(joint.number());
-                if state.has_classes() {
-                    let (class, cost) = (member.class(), member.cost);
-                    state.enter_part_in_class(&core.rovers, class, cost, waker, part, member.place());
-                } else {
-                    state.enter_part(member.cost, waker, part);
-                }
+            } else {
+                parts.push(state.count_joint(member.class(), member.cost));
             }
         }
+        let set = known.clone().unwrap_or_else(|| {
+            let cores: Vec<&Core> = indices.iter().map(|index| members[*index].core()).collect();
+            let entry = |(core, index): (&&Core, &usize)| joint::Member::new(core, members[*index].class(), cores[0]);
+            let entries = cores.iter().zip(&indices).map(entry).collect();
+            Arc::new(JointSet::new(entries, cores.windows(2).all(|pair| pair[0].time.is_one_with(&pair[1].time))))
+        });
+        let number = set.push(waker, parts.clone().into());
+        if known.is_none() {
+            let fronts = self.iter_mut().filter(|(index, _)| indices.contains(index)).zip(parts);
+            for (place, ((index, Locked { core, state, .. }), part)) in fronts.enumerate() {
+                if place == 0
+                    && let Some(fronts) = state.joint_mut()
+                {
+                    fronts.sets.insert(set.key(), Arc::clone(&set));
+                }
+                state.add_front(&core.rovers, &set, members[index].class(), part);
+            }
+        }
+        Waiting { set, number, indices }
     }
 
     /// Returns the refusing limiter with the longest wait. Limiters that never grant come first, then those with an
@@ -185,7 +210,9 @@ impl<'a> LockedQueues<'_, 'a> {
                 }
             }
         }
-        worst.map(|(_, index, error)| (index, error))
+        // Nothing but an older claim over the same limiters is in the way.
+        let behind = || Some((*self.waiting(members).first()?, Denied::new(None, 0, Bound::Queue).into()));
+        worst.map(|(_, index, error)| (index, error)).or_else(behind)
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Locked<'a>)> {

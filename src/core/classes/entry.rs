@@ -7,7 +7,7 @@ use crate::core::claim_scope::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
 use crate::observe::ClassLabel;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 /// A class, or the leaf for the claims made in a class with children: what each wait reads and writes, in few cache lines,
@@ -26,8 +26,10 @@ pub(crate) struct ClassEntry {
     pub(crate) served: u64,
     pub(crate) max_waiting: usize,
     pub(crate) is_removed: bool,
-    /// Whether there is a joint claim that had its turn: [`RareEntry::reserved`].
-    pub(crate) is_reserved: bool,
+    /// Whether joint claims wait in the class.
+    pub(crate) has_joint: bool,
+    /// Whether the front claim that the scheduler knows is a joint one.
+    pub(crate) offers_joint: bool,
     /// Keys of keyed limiters have classes in this one.
     pub(crate) has_keys: bool,
     /// The class of a key: it is among the `indebted`.
@@ -48,8 +50,12 @@ pub(super) struct RareEntry {
     pub(super) name: ClassName,
     /// The class of a key: how many links to the parent use it.
     pub(super) users: u32,
-    /// The number of the joint claim of the class that had its turn and is not granted yet.
-    pub(super) reserved: Option<u64>,
+    /// The fronts of joint sets that wait in the class for their turn: their costs, by number.
+    pub(super) joint: BTreeMap<u64, u64>,
+    /// The number of the one that is the front claim that the scheduler knows, if it is one.
+    pub(super) offered: Option<u64>,
+    /// The numbers of those that had their turn and are not granted yet.
+    pub(super) turned: BTreeSet<u64>,
     /// The classes in this one by name. A class that was removed is not among them.
     pub(super) children: BTreeMap<ClassName, ClassId>,
     /// What classes that were dropped still owe, by name.
@@ -77,7 +83,8 @@ impl ClassEntry {
             served: 0,
             max_waiting: usize::MAX,
             is_removed: false,
-            is_reserved: false,
+            has_joint: false,
+            offers_joint: false,
             has_keys: false,
             is_indebted: false,
             scope: None,
@@ -91,7 +98,9 @@ impl RareEntry {
             by_floor: 0,
             name,
             users: 0,
-            reserved: None,
+            joint: BTreeMap::new(),
+            offered: None,
+            turned: BTreeSet::new(),
             children: BTreeMap::new(),
             retained: BTreeMap::new(),
             swept: None,

@@ -206,6 +206,14 @@ impl Scheduler {
         self.set_leaf(leaf, Leaf { owed: known.owed + tokens, ..known }, now);
     }
 
+    /// A debt of `tokens` was noted behind a claim that has left: it joins the leaf.
+    pub(crate) fn carry_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+        if tokens > 0 {
+            self.owed -= tokens;
+            self.add_debt(leaf, tokens, now);
+        }
+    }
+
     /// A debt of `tokens` was noted behind a claim in the queue.
     pub(crate) fn note_debt(&mut self, tokens: u64) {
         self.owed += tokens;

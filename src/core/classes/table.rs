@@ -52,8 +52,6 @@ pub(crate) struct Classes {
     forgotten: Forgotten,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
-    /// Joint claims that had their turn in a class that was removed since, and are not turned away yet.
-    pub(crate) closing_parts: Vec<u64>,
     /// The limiter was closed, and the queues of the classes before this one are empty.
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
@@ -72,7 +70,6 @@ impl Classes {
             retained: 0,
             forgotten: Forgotten::default(),
             closing: Vec::new(),
-            closing_parts: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
             awaited: None,
@@ -107,14 +104,46 @@ impl Classes {
         self.rare(id).by_floor
     }
 
-    /// The number of the joint claim of a class that had its turn and is not granted yet.
-    pub(crate) fn reserved(&self, id: ClassId) -> Option<u64> {
-        if self.entry(id).is_reserved { self.rare(id).reserved } else { None }
+    /// The number and the cost of the first front of a joint set that waits in a class for its turn.
+    pub(crate) fn first_joint(&self, id: ClassId) -> Option<(u64, u64)> {
+        self.rare(id).joint.first_key_value().map(|(number, cost)| (*number, *cost))
     }
 
-    pub(crate) fn reserve(&mut self, id: ClassId, number: Option<u64>) {
-        self.entry_mut(id).is_reserved = number.is_some();
-        self.rare_mut(id).reserved = number;
+    /// Whether an older front than number `number` had its turn in a class and is not granted yet.
+    pub(crate) fn is_turn_taken_before(&self, id: ClassId, number: u64) -> bool {
+        self.rare(id).turned.first().is_some_and(|first| *first < number)
+    }
+
+    pub(crate) fn add_joint(&mut self, id: ClassId, number: u64, cost: u64) {
+        self.rare_mut(id).joint.insert(number, cost);
+    }
+
+    /// Sets which front of a joint set is the front claim of a class that the scheduler knows.
+    #[inline]
+    pub(crate) fn offer_joint(&mut self, id: ClassId, number: Option<u64>) {
+        let entry = self.entry_mut(id);
+        if entry.offers_joint || number.is_some() {
+            entry.offers_joint = number.is_some();
+            self.rare_mut(id).offered = number;
+        }
+    }
+
+    /// The front of a joint set that is the front claim of a class that the scheduler knows, and its cost.
+    pub(crate) fn offered_joint(&self, id: ClassId) -> Option<(u64, u64)> {
+        let (rare, number) = (self.rare(id), self.rare(id).offered?);
+        Some((number, *rare.joint.get(&number)?))
+    }
+
+    pub(crate) fn take_joint_turn(&mut self, id: ClassId, number: u64) {
+        let rare = self.rare_mut(id);
+        rare.joint.remove(&number);
+        rare.turned.insert(number);
+    }
+
+    pub(crate) fn remove_joint(&mut self, id: ClassId, number: u64) {
+        let rare = self.rare_mut(id);
+        rare.joint.remove(&number);
+        rare.turned.remove(&number);
     }
 
     pub(crate) fn len(&self) -> ClassId {
@@ -369,7 +398,7 @@ impl Classes {
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
         // Its queue is empty, unless a joint claim was forgotten: then the claims in it may still have their turns.
-        let is_empty = self.entry(id).queue.is_empty() && !self.entry(id).is_reserved;
+        let is_empty = self.entry(id).queue.is_empty() && !self.entry(id).has_joint;
         if is_bare && is_empty && self.scheduler.is_idle(leaf) {
             if leaf != id {
                 self.scheduler.tree.remove(leaf);

@@ -10,9 +10,8 @@ pub(crate) struct Cap {
     pub(crate) tokens: u64,
     /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,
-    /// True while releases take the lock, which is whenever a claim waits, in the queue or aside. Parts that wait aside
-    /// count because a part for which the cap has no space is held at the front until its claim is granted, and the queue
-    /// must make this decision by the present state of the cap.
+    /// True while releases take the lock, which is whenever a claim waits, joint claims too: for one for which the cap has
+    /// no space, the limiter is held until its grant, and this is decided by the present state of the cap.
     pub(crate) watching: bool,
 }
 

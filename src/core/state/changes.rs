@@ -2,8 +2,8 @@
 
 use super::{MAX_COST, State};
 use crate::core::classes::ClassId;
-use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
+use crate::core::parent_claim::PairState;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::error::{Bound, ConfigError};
@@ -32,7 +32,8 @@ impl State {
     /// claims behind it, which could not have had them before now.
     pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed
-            || self.queue.is_joint()
+            || self.queue.has_joint()
+            || self.role.has_parent() && self.queue.front().is_some_and(|front| front.part.is_some())
             || self.classes().is_some()
             || self.role.has_dry_run()
             || self.last_due <= now.max(self.supply.synced())
@@ -57,22 +58,25 @@ impl State {
         if self.classes().is_some() {
             return self.depart_class(rovers, place, class);
         }
-        match self.queue.leave(place) {
-            LeaveResult::Nothing => Departed::default(),
-            LeaveResult::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
-            LeaveResult::Front(waiter) if !self.queue.note_debt_behind_held(waiter.debt_after) => {
-                self.leave_dry_run(waiter.number);
-                let parent = self.recall_ticket(&waiter);
-                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-                self.supply.drop_front(waiter.cost, waiter.debt_after);
-                Departed { outcome: None, waker: Some(waiter.waker), parent }
-            }
-            LeaveResult::Front(waiter) | LeaveResult::Behind(waiter) => {
-                self.leave_dry_run(waiter.number);
-                self.pass_behind_front(&waiter);
-                Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
-            }
+        let (waiter, is_front) = match self.queue.leave(place) {
+            LeaveResult::Nothing => return Departed::default(),
+            LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
+            LeaveResult::Front(waiter) => (waiter, true),
+            LeaveResult::Behind(waiter) => (waiter, false),
+        };
+        self.leave_dry_run(waiter.number);
+        let is_held = self.held().is_some();
+        if is_front && !is_held {
+            let parent = self.recall_ticket(&waiter);
+            self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+            self.supply.drop_front(waiter.cost, waiter.debt_after);
+            return Departed { outcome: None, waker: Some(waiter.waker), parent };
         }
+        if let Some(fronts) = self.joint_mut().filter(|_| is_front) {
+            fronts.debt += waiter.debt_after;
+        }
+        self.pass_behind_front(&waiter);
+        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
     }
 
     /// Recalls the parent ticket of a claim that leaves from the front. Returns how many tokens the parent had granted
@@ -81,7 +85,7 @@ impl State {
         match &waiter.part {
             Some(part) if self.role.has_parent() => {
                 self.recall_parent_ticket();
-                if part.claim.kill() == JointState::Committed { waiter.cost } else { 0 }
+                if part.claim.kill() == PairState::Committed { waiter.cost } else { 0 }
             }
             _ => 0,
         }
@@ -89,7 +93,7 @@ impl State {
 
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
-        self.adding_tokens(|state| state.supply.refund(tokens));
+        self.adding_tokens(rovers, |state| state.supply.refund(tokens));
         self.note_refund(class, tokens, uncharged);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
@@ -108,17 +112,18 @@ impl State {
             dry_run.charge(tokens, now);
         }
         rovers.claim(tokens);
-        if let Some(parts) = self.queue.parts_mut() {
-            parts.charged = parts.charged.wrapping_add(tokens);
+        if let Some(fronts) = self.joint_mut() {
+            fronts.charged = fronts.charged.wrapping_add(tokens);
         }
-        if self.queue.is_empty() {
+        if self.is_clear() {
             self.supply.claim(tokens);
-        } else {
-            self.supply.owe(tokens);
-            match self.queue.note_debt(tokens) {
-                Some(last) => self.note_debt_in_forecast(last, tokens),
-                None => _ = self.queue.note_debt_behind_held(tokens),
-            }
+            return tokens;
+        }
+        self.supply.owe(tokens);
+        if let Some(last) = self.queue.note_debt(tokens) {
+            self.note_debt_in_forecast(last, tokens);
+        } else if let Some(fronts) = self.joint_mut() {
+            fronts.debt += tokens;
         }
         tokens
     }
@@ -126,9 +131,9 @@ impl State {
     /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter
     /// with the number `end` or a higher one has not arrived yet.
     pub(super) fn replenish_now(&mut self, rovers: &Rovers, tokens: u64, end: Option<u64>) {
-        let has_come = self.front().is_some_and(|front| end.is_none_or(|end| front.number < end));
-        let front = if has_come { self.front_ticket(rovers) } else { None };
-        self.adding_tokens(|state| state.supply.replenish(tokens, front));
+        let has_come = self.queue.front().is_none_or(|front| end.is_none_or(|end| front.number < end));
+        let front = if has_come || self.held().is_some() { self.front_ticket(rovers) } else { None };
+        self.adding_tokens(rovers, |state| state.supply.replenish(tokens, front));
         self.note_replenish(tokens);
     }
 
@@ -138,6 +143,7 @@ impl State {
             dry_run.close(now);
         }
         self.closed = true;
+        self.review_all_fronts();
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
@@ -156,7 +162,7 @@ impl State {
             }
         }
         self.supply.set_quota(index, quota, self.front_ticket(rovers));
-        self.make_alarms_due();
+        self.review_all_fronts();
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
@@ -178,7 +184,7 @@ impl State {
         self.retract(rovers);
         self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket(rovers));
         self.supply.step_from_origin();
-        self.make_alarms_due();
+        self.review_all_fronts();
         self.replace_quotas_in_dry_run(quotas);
         self.stride.shorten(self.supply.least_burst() / 64);
     }
@@ -188,6 +194,7 @@ impl State {
         let cap = self.cap.as_mut().ok_or(ConfigError::NotCapped)?;
         self.supply.change_cap(cap.tokens, tokens);
         cap.tokens = tokens;
+        self.review_all_fronts();
         Ok(())
     }
 }

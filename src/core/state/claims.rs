@@ -3,7 +3,7 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
-use crate::core::joint::JointPart;
+use crate::core::parent_claim::ParentPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -30,7 +30,7 @@ impl State {
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if !self.queue.is_empty() || self.supply.is_paused() {
+        if !self.is_clear() || self.supply.is_paused() {
             return None;
         }
         let limit = self.supply.limit();
@@ -41,9 +41,10 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        // A part of a joint claim that is due comes to the front first.
+        // A joint claim that is due comes first.
         if self.closed
-            || !self.queue.is_idle(sample.now)
+            || !self.queue.is_empty()
+            || self.queue.has_joint() && self.has_due_front(sample.now)
             || !self.role.is_plain()
                 && (self.role.has_parent()
                     || self.role.awaits()
@@ -144,7 +145,7 @@ impl State {
 
     fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
         // The denial is about the claims known here, not about claims made without the lock since the sample.
-        let (tail, by, until) = if !self.queue.is_empty() {
+        let (tail, by, until) = if !self.is_clear() {
             let knows_all = self.supply.claimed() == self.base(rovers);
             (rovers.tail(), Bound::Queue, if knows_all { self.due(rovers) } else { 0 })
         } else {
@@ -240,7 +241,7 @@ impl State {
         place: Pin<&mut Place>,
         cost: u64,
         waker: Waker,
-        part: Option<Box<JointPart>>,
+        part: Option<Box<ParentPart>>,
     ) {
         rovers.claim(cost);
         let number = self.take_number();

@@ -1,12 +1,12 @@
 //! Claims of classes: granted, denied, or entered into the queue of their class; and their estimated waits. See
 //! `state/classes.rs`.
 
-use super::class_joint::front_cost;
+use super::class_joint::next_front;
 use super::{Arrival, MAX_COST, State, classes_in};
 use crate::core::classes::{
     Backlog, ClassEntry, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting,
 };
-use crate::core::joint::JointPart;
+use crate::core::parent_claim::ParentPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -21,7 +21,7 @@ impl State {
     pub(crate) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         let leaf = classes.entry(class).leaf;
-        let is_idle = self.queue.is_empty();
+        let is_idle = self.is_clear();
         if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
             let remaining = self.admit(rovers, cost)?;
             let now = self.supply.synced();
@@ -62,7 +62,7 @@ impl State {
         classes.scheduler.is_idle(classes.entry(class).leaf)
             && (!self.role.has_source() || classes.scheduler.pick().is_none())
             && self.is_class_empty(class)
-            && self.queue.held().is_none()
+            && self.held().is_none()
             && !self.supply.is_paused()
             && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
             && classes.scheduler.fits(&self.supply, base, cost)
@@ -93,7 +93,7 @@ impl State {
         // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left. The task of
         // a source must learn of each waiter, and a dry run of each claim.
         let is_late = !classes.closing.is_empty() || self.is_unfinished();
-        if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.parts().is_some() {
+        if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.has_joint() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, entry, true).is_ok();
@@ -136,9 +136,9 @@ impl State {
         class: ClassId,
         cost: u64,
         waker: Waker,
-        part: Option<Box<JointPart>>,
+        part: Option<Box<ParentPart>>,
     ) {
-        if self.queue.is_empty() {
+        if self.is_clear() {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
@@ -154,16 +154,15 @@ impl State {
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry_mut(class);
         let leaf = entry.leaf;
-        let is_blocked = if class == ROOT {
+        let has_joint = entry.has_joint;
+        if class == ROOT {
             self.queue.push(place, waiter);
-            entry.is_reserved && front_cost(&self.queue, entry).is_none()
         } else {
             entry.queue.push(place, waiter);
             self.queue.count_in(cost);
-            let is_blocked = entry.is_reserved && front_cost(&entry.queue, entry).is_none();
             classes.waiting += cost;
-            is_blocked
-        };
+        }
+        let is_blocked = has_joint && next_front(&self.queue, classes, class).is_none();
         // With the answer that the class has been waiting for, `go_on` follows.
         if is_blocked || classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
             return;
@@ -192,7 +191,7 @@ impl State {
     pub(crate) fn charge_class(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
-        let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
+        let (is_idle, now) = (self.is_clear(), self.supply.synced());
         let noted = !is_idle && self.queue_of(class).note_debt(tokens).is_some();
         let Some(classes) = classes_in(&mut self.rare) else { return tokens };
         let leaf = classes.entry(class).leaf;
@@ -213,7 +212,7 @@ impl State {
     /// [`Simulation`].
     pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
-        if self.queue.is_joint() {
+        if self.queue.has_joint() {
             return None;
         }
         let (leaf, base) = (classes.entry(class).leaf, self.base(rovers));
@@ -339,7 +338,7 @@ impl State {
 
     #[inline]
     fn check_queue_of(&self, class: ClassId, entry: &ClassEntry, driven: bool) -> Result<(), ConsumeError> {
-        let waiting = if entry.is_reserved { self.waiting_in(class).0 } else { entry.queue.len() };
+        let waiting = if entry.has_joint { self.waiting_in(class).0 } else { entry.queue.len() };
         if waiting >= entry.max_waiting { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
     }
 
@@ -377,7 +376,7 @@ impl State {
     /// [`predict_in_class`](Self::predict_in_class) for most claims with a deadline, but without a look at the other classes.
     /// `None` if that is not known.
     fn granted_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        let is_known = self.is_free(class) && !self.queue.is_joint();
+        let is_known = self.is_free(class) && !self.queue.has_joint();
         self.supply.passed_by(rovers.tail().wrapping_add(cost)).filter(|_| is_known)
     }
 

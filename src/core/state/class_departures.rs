@@ -25,10 +25,7 @@ impl State {
             }
             self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
         }
-        if looked_at > LOOKED_AT_AT_ONCE {
-            return false;
-        }
-        self.turn_removed_parts_away(rovers, wakes)
+        looked_at <= LOOKED_AT_AT_ONCE
     }
 
     /// A class with a waiter that has to be turned away.
@@ -43,7 +40,7 @@ impl State {
             }
             let class = classes.closed_before;
             let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
-            if queue.list_front().is_some() {
+            if queue.front().is_some() {
                 return Some(class);
             }
             classes.closed_before += 1;
@@ -76,24 +73,22 @@ impl State {
     fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let base = self.base(rovers);
-        let waiter = self.queue_of(class).call_list_front(outcome).expect("a claim waits in the class");
-        self.withdraw_front(class, &waiter, base);
-        self.advance(class, &waiter);
-        if let Some(part) = waiter.part.as_ref().filter(|part| !part.is_parent_ticket()) {
-            // The batch has space for one waker, and that of the place does nothing.
-            return self.turn_part_away(rovers, part.number(), outcome, wakes);
+        let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
+        if !self.leave_beside_joint(class, &waiter) {
+            self.withdraw_front(rovers, class, &waiter, base);
+            self.advance(class, &waiter);
         }
         if let Some(part) = waiter.part {
             part.claim.kill_as(outcome);
-            wakes.push_update(part.claim.clone(), part.since_entered(self.supply.synced()));
+            wakes.push_decision(part.claim);
         }
         wakes.push(waiter.waker);
     }
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
     /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    pub(super) fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
-        self.adding_tokens(|state| {
+    pub(super) fn withdraw_front(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
+        self.adding_tokens(rovers, |state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
             let leaf = classes.entry(class).leaf;
             let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
@@ -101,6 +96,27 @@ impl State {
             state.supply.raise_ceiling(paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
         });
+    }
+
+    /// A claim that the scheduler does not know leaves the queue of its class: everything moves past its positions.
+    fn leave_behind_front(&mut self, class: ClassId, cost: u64) {
+        if class != ROOT {
+            self.count_out(cost);
+        }
+        self.supply.shift(cost);
+        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
+    }
+
+    /// The first claim in the queue of a class leaves. If the scheduler knows a joint claim as the front claim of the class,
+    /// this does all that follows, and returns true.
+    fn leave_beside_joint(&mut self, class: ClassId, gone: &Waiter) -> bool {
+        let Some(classes) = classes_in(&mut self.rare).filter(|classes| classes.entry(class).offers_joint) else {
+            return false;
+        };
+        let (leaf, now) = (classes.entry(class).leaf, self.supply.synced());
+        classes.scheduler.carry_debt(leaf, gone.debt_after, now);
+        self.leave_behind_front(class, gone.cost);
+        true
     }
 
     /// Empties the place of a future that is done with it, in any state.
@@ -119,20 +135,17 @@ impl State {
         let waiter = match self.queue_of(class).leave(place) {
             LeaveResult::Nothing => return Departed::default(),
             LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
-            LeaveResult::Front(waiter) => {
-                self.withdraw_front(class, &waiter, base);
+            LeaveResult::Front(waiter) if !self.leave_beside_joint(class, &waiter) => {
+                self.withdraw_front(rovers, class, &waiter, base);
                 match child {
                     Some(child) => self.await_child(class, child, &waiter),
                     None => self.advance(class, &waiter),
                 }
                 waiter
             }
+            LeaveResult::Front(waiter) => waiter,
             LeaveResult::Behind(waiter) => {
-                if class != ROOT {
-                    self.count_out(waiter.cost);
-                }
-                self.supply.shift(waiter.cost);
-                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+                self.leave_behind_front(class, waiter.cost);
                 waiter
             }
         };

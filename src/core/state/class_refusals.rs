@@ -35,10 +35,10 @@ impl State {
     pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Denied {
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let (leaf, base) = (classes.entry(class).leaf, self.base(rovers));
-        let is_busy = classes.scheduler.tree.pick().is_some() || self.queue.held().is_some();
+        let is_busy = classes.scheduler.tree.pick().is_some() || self.held().is_some();
         let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
         let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
-        let is_known = !self.queue.is_joint() && self.fits_in_flight(rovers, cost);
+        let is_known = !self.queue.has_joint() && self.fits_in_flight(rovers, cost);
         let at = self.supply.scheduled(end).filter(|_| is_known).map(|at| at.max(below_ceilings));
         let retry_after = at.filter(|at| *at < u64::MAX).map(|at| self.wait(at, now));
         let by = self.obstacle_of_class(class, cost, end);
@@ -52,7 +52,7 @@ impl State {
         let Some(classes) = self.classes_mut() else { return Bound::Queue };
         let leaf = classes.entry(class).leaf;
         let is_busy = classes.scheduler.tree.pick().is_some() || !classes.scheduler.is_idle(leaf);
-        if is_busy || self.queue.held().is_some() || !self.is_class_empty(class) {
+        if is_busy || self.held().is_some() || !self.is_class_empty(class) {
             return Bound::Queue;
         }
         let Some(classes) = self.classes_mut() else { return Bound::Queue };

@@ -29,13 +29,13 @@ impl State {
         totals.collect()
     }
 
-    /// How many claims wait in a class that is not the root, and their tokens; also a joint claim that had its turn.
+    /// How many claims wait in a class that is not the root, and their tokens; also joint claims.
     pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u64) {
         let Some(classes) = self.classes() else { return (0, 0) };
         let entry = classes.entry(class);
         let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());
-        let reserved = classes.reserved(class).and_then(|number| self.queue.parts()?.part(number));
-        reserved.map_or((waiting, tokens), |part| (waiting + 1, tokens + part.whole_cost()))
+        let (joint, joint_tokens) = self.joint().map_or((0, 0), |fronts| fronts.waiting_in(class));
+        (waiting + joint, u64::try_from(u128::from(tokens) + joint_tokens).unwrap_or(u64::MAX))
     }
 
     /// The number of tokens that `try_acquire` in a class could get now.
@@ -44,7 +44,7 @@ impl State {
             return 0;
         }
         let now = self.supply.synced();
-        let level = if self.queue.is_empty() { self.available(rovers) } else { self.level_beside_held(rovers, class) };
+        let level = if self.is_clear() { self.available(rovers) } else { self.level_beside_held(rovers, class) };
         let Some(classes) = self.classes_mut() else { return level };
         let leaf = classes.entry(class).leaf;
         level.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
@@ -54,7 +54,7 @@ impl State {
     /// these ceilings is above the class. If one is, it may be the turn of the other claim.
     fn level_beside_held(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
         let now = self.supply.synced();
-        let is_blocked = self.supply.is_paused() || self.queue.held().is_some() || !self.is_class_empty(class);
+        let is_blocked = self.supply.is_paused() || self.held().is_some() || !self.is_class_empty(class);
         let Some(classes) = self.classes_mut() else { return 0 };
         let leaf = classes.entry(class).leaf;
         let scheduler = &mut classes.scheduler;

@@ -11,12 +11,14 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::{Completes, InService, front_cost, in_service};
+use super::class_joint::{Completes, InService, in_service, next_front};
+use super::serving::Served;
 use super::serving::{PassTime, Step};
 use super::shares::conflict_error;
-use super::{Reach, Role, Served, State, classes_in};
+use super::{Role, State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT, Scheduler};
+use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
@@ -79,6 +81,7 @@ impl State {
         for class in 1..self.classes().map_or(0, Classes::len) {
             wakers.extend(self.queue_of(class).take_wakers());
         }
+        wakers.extend(self.joint().into_iter().flat_map(Fronts::sets).flat_map(|set| set.take_wakers()));
         wakers
     }
 
@@ -101,13 +104,10 @@ impl State {
     #[cold]
     #[inline(never)]
     pub(super) fn class_due(&self, rovers: &Rovers) -> u64 {
-        let alarm = self.next_alarm().unwrap_or(u64::MAX);
-        if self.queue.held().is_some() {
-            let due = self.held_due(rovers).filter(|at| *at > self.supply.synced());
-            return due.unwrap_or(u64::MAX).min(alarm);
+        if self.queue.has_joint() {
+            return self.due_with_joint(rovers);
         }
-        let due = self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due);
-        due.min(alarm)
+        self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due)
     }
 
     /// The queue in which the claims of a class wait.
@@ -123,44 +123,39 @@ impl State {
     }
 
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
-    pub(super) fn serve_classes(&mut self, rovers: &Rovers, time: PassTime, reach: Reach, wakes: &mut Wakes) -> Served {
+    pub(super) fn serve_classes(&mut self, rovers: &Rovers, time: PassTime, wakes: &mut Wakes) -> Served {
         if self.awaited_child().is_some() {
             return Served::Stopped;
         }
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
-        self.serve_steps(time, reach, |state, time| state.serve_class(rovers, time, reach, wakes))
+        self.serve_steps(time, |state, time| state.serve_class(rovers, time.now, wakes))
     }
 
-    /// Moves a part of a joint claim that can move, or else takes the next step of the scheduler, if it is due: serves an
-    /// installment, gives a part its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
+    /// Does what joint claims do next, or else takes the next step of the scheduler, if it is due: serves an installment, gives
+    /// a joint claim its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
     #[inline(always)]
-    fn serve_class(&mut self, rovers: &Rovers, time: PassTime, reach: Reach, wakes: &mut Wakes) -> Step {
-        if self.queue.parts().is_some()
-            && let Some(step) = self.serve_parts(rovers, time, reach, wakes)
-        {
-            return step;
-        }
-        let now = time.now;
+    fn serve_class(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Step {
         let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
         let base = base(&self.queue, classes, rovers);
         let NextStep { at: due, pick, serves } = classes.scheduler.next_step(&self.supply, base);
         let ticket = pick.map(|pick| base.wrapping_add(pick.tokens));
         let in_service = pick.map(|pick| in_service(&self.queue, classes, pick));
+        let turn = in_service.filter(|served| served.completes == Completes::Turn);
+        if self.queue.has_joint() {
+            // A turn needs no tokens.
+            let next = if turn.is_some() { Some(self.supply.synced()) } else { Some(due) };
+            if let Some(step) = self.serve_fronts(rovers, next, now) {
+                return step;
+            }
+        }
         if let Some(step) = self.step_if_cut_off(rovers, ticket, wakes) {
             return step;
         }
-        // The part of a claim that was given up may be gone already while its place is still in the queue.
-        let turn = in_service.filter(|served| served.completes == Completes::Turn);
-        if turn.is_none() {
-            if self.next_alarm().is_some_and(|alarm| alarm <= now && alarm < due) {
-                return self.review_alarm(rovers, ticket, wakes);
-            }
-            if due > now || due == u64::MAX {
-                self.wait_for_step(due, pick, ticket, now);
-                return Step::Ended(Served::All);
-            }
+        if turn.is_none() && (due > now || due == u64::MAX) {
+            self.wait_for_step(due, pick, ticket, now);
+            return Step::Ended(Served::All);
         }
         // Most steps wake no waiter: they serve a part of a large claim.
         if wakes.must_pause() {
@@ -168,7 +163,7 @@ impl State {
         }
         wakes.steps += 1;
         if let Some(turn) = turn {
-            self.take_turn(rovers, turn, base, wakes);
+            self.take_turn(turn);
             return Step::Moved;
         }
         if self.role.has_source() && serves && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
@@ -228,7 +223,7 @@ impl State {
         }
         let remaining = Verdict::charged(level_after(&self.supply, classes, pick, base));
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
-        let waiter = queue.call_list_front(Outcome::Granted { remaining });
+        let waiter = queue.call_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
         if let Some(part) = &waiter.part {
             classes.scheduler.pay(pick, &mut self.supply, base);
@@ -272,8 +267,9 @@ impl State {
     #[inline]
     fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, ClassId, Option<u64>)) {
         let Some(classes) = classes_in(&mut self.rare) else { return };
-        let entry = classes.entry(class);
-        let (leaf, next) = (entry.leaf, front_cost(if class == ROOT { &self.queue } else { &entry.queue }, entry));
+        let next = next_front(&self.queue, classes, class);
+        classes.offer_joint(class, next.and_then(|(_, joint)| joint));
+        let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
         if next.is_none() && self.role.has_source() {
             classes.note_wait_ends(class, self.supply.synced());
         }

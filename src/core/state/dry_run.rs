@@ -187,7 +187,7 @@ impl State {
             "distributed"
         } else if has_children || self.role.has_parent() {
             "parent"
-        } else if self.queue.is_joint() {
+        } else if self.queue.has_joint() {
             "join"
         } else {
             return Ok(());

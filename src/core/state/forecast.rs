@@ -61,7 +61,7 @@ impl State {
         if self.classes().is_some() {
             return self.predict_in_class(rovers, ROOT, cost);
         }
-        if self.queue.is_joint() || self.role.has_parent() && !self.queue.is_empty() {
+        if self.queue.has_joint() || self.role.has_parent() && !self.queue.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);

@@ -3,8 +3,8 @@
 use super::{Role, State};
 use crate::core::Core;
 use crate::core::classes::{AwaitedChild, ClassId, KeyName, ROOT};
-use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
+use crate::core::parent_claim::PairState;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Peer;
@@ -18,7 +18,7 @@ impl State {
         let at = self.supply.synced();
         let front = self.queue_of(class).front();
         let part = front.and_then(|front| front.part.as_ref());
-        part.is_none_or(|part| part.set_ready(at) == JointState::Committed)
+        part.is_none_or(|part| part.set_ready(at) == PairState::Committed)
     }
 
     /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
@@ -66,8 +66,8 @@ impl State {
     /// Turns away the parent ticket of a claim that has left the child's queue.
     pub(super) fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
         self.forget_denial(rovers);
-        let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
-        self.withdraw_front(class, &ticket, base);
+        let ticket = self.queue_of(class).call_front(Outcome::TicketEnded).expect("the ticket is at the front");
+        self.withdraw_front(rovers, class, &ticket, base);
         if let Some(part) = &ticket.part {
             self.await_child(class, part.claim.child(), &ticket);
         }

@@ -69,11 +69,11 @@ impl State {
         delay: Duration,
     ) -> Option<Duration> {
         if self.role.has_classes() {
-            let is_known = self.queue.is_empty() && !self.queue.is_joint() && cost <= self.most_claimable(rovers);
+            let is_known = self.queue.is_empty() && !self.queue.has_joint() && cost <= self.most_claimable(rovers);
             let at = if is_known { self.served_by(rovers, group, cost)? } else { return None };
             return Some(self.wait(at, now).max(delay));
         }
-        if cost == 0 || delay.is_zero() || self.queue.is_joint() {
+        if cost == 0 || delay.is_zero() || self.queue.has_joint() {
             return self.estimate(rovers, cost, now).map(|wait| wait.max(delay));
         }
         self.estimate(rovers, cost, now)?;

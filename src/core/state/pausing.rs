@@ -43,13 +43,12 @@ impl State {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.set_gate(gate, now);
         }
-        if !self.supply.set_gate(gate) {
-            return;
-        }
-        // What was planned for the end of the pause is due earlier: the requests of a source, and the parts that wait aside.
-        if let Some(source) = self.supply.source_mut() {
+        self.review_all_fronts();
+        // The requests of a source that were planned for the end of the pause are due earlier.
+        if self.supply.set_gate(gate)
+            && let Some(source) = self.supply.source_mut()
+        {
             source.wake_task();
         }
-        self.make_alarms_due();
     }
 }

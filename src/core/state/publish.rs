@@ -14,9 +14,9 @@ impl State {
         }
         let limit = self.supply.limit();
         let waiting_from = if self.role.has_classes() {
-            (!self.queue.is_empty() || self.has_parked()).then(|| self.class_base(rovers))
+            (!self.is_clear() || self.has_parked()).then(|| self.class_base(rovers))
         } else {
-            (!self.queue.is_empty()).then(|| self.base(rovers))
+            (!self.is_clear()).then(|| self.base(rovers))
         };
         let until = match waiting_from {
             Some(start) => start,

@@ -28,11 +28,13 @@ impl State {
         let (granted, now) = (self.base(rovers), supply.synced());
         // Debts behind the waiters are not charged yet.
         let debts = self.classes().map_or(supply.debts(), |classes| classes.scheduler.owed());
-        let level = |schedule: &Schedule| {
+        let lent = self.joint().map_or(&[] as &[u64], |fronts| &fronts.lent.0);
+        let level = |(index, schedule): (usize, &Schedule)| {
             let level = schedule.saved(granted, now);
-            SavedLevel { tokens: level.tokens.saturating_sub_unsigned(debts), ..level }
+            let debts = debts + lent.get(index).copied().unwrap_or(0);
+            (schedule.quota, SavedLevel { tokens: level.tokens.saturating_sub_unsigned(debts), ..level })
         };
-        let quotas = supply.quotas().iter().map(|schedule| (schedule.quota, level(schedule)));
+        let quotas = supply.quotas().iter().enumerate().map(level);
         Some(Saved { quotas: quotas.collect(), paused_for: self.pauses().own.saturating_sub(now) })
     }
 }

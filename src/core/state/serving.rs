@@ -22,25 +22,20 @@ pub(crate) enum ServeResult {
     /// Either there is no space for more wakers; or another queue has decided about the front claim, at an instant that
     /// the earlier reading of the time may not have reached.
     Again,
-    /// A joint claim has left this queue. Its queues must receive an update before this queue is served further. The
-    /// update is in the caller's [`Wakes`], and this queue is served again after it. Or a child has to
+    /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
     /// [answer](crate::core::Core::answer_parent) first.
     Stopped,
 }
 
-/// How far a queue is served if its front claim is ready here and another queue holds it back.
+/// How far a queue is served if its front claim is ready here and the parent holds it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Up to now, like every other queue. For callers that act on the state.
     Now,
     /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
-    /// end of the queue.
+    /// end of the queue, and for [`State::finish`], after any action.
     Held,
-    /// Like [`Held`](Self::Held), and not past the instant at which a joint claim is decided and leaves this queue. Its
-    /// queues must receive the update first, because the updates that they send in turn are as of that instant. For
-    /// [`State::finish`], after any action, and for updates.
-    Decision,
 }
 
 /// How far a caller serves a queue that is behind, where a driver could do it instead.
@@ -54,10 +49,10 @@ pub(crate) enum CatchUp {
 }
 
 /// How far [`State::serve`] came.
-pub(super) enum Served {
+pub(crate) enum Served {
     /// The queue is served up to the given instant.
     All,
-    /// Another queue holds the front claim, and nothing was minted past the instant at which the claim became ready
+    /// The parent holds the front claim back, and nothing was minted past the instant at which the claim became ready
     /// here.
     Held,
     /// See [`ServeResult::Again`].
@@ -70,8 +65,6 @@ pub(super) enum Served {
 pub(super) enum Step {
     /// Something changed: the next step decides anew.
     Moved,
-    /// The joint claim that was held in front has left, granted or turned away.
-    Left,
     Ended(Served),
 }
 
@@ -80,10 +73,11 @@ impl State {
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
             let time = PassTime { now: deferred.at, read: now };
-            if let Served::Again = self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
-                return self.leave_unfinished(rovers);
+            match self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
+                Served::Again => return self.leave_unfinished(rovers),
+                Served::Stopped => return ServeResult::Stopped,
+                Served::Held | Served::All => self.do_deferred(rovers),
             }
-            self.do_deferred(rovers);
         }
         loop {
             match self.serve(rovers, PassTime { now, read: now }, reach, None, wakes) {
@@ -102,7 +96,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.awaits();
-        if self.queue.parts().is_none() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
+        if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             if !self.wake_source(rovers, wakes) {
@@ -115,12 +109,14 @@ impl State {
             return self.set_alarms(rovers, now, wakes);
         }
         self.last_served = now;
-        match self.settle(rovers, now, Reach::Decision, wakes) {
+        match self.settle(rovers, now, Reach::Held, wakes) {
             ServeResult::Again => return ServeResult::Again,
             // The rest follows when this queue is served again.
             ServeResult::Stopped => {
                 if let Some(child) = self.awaited_child() {
                     wakes.push_parent_poll(child);
+                } else if let Some(set) = self.due_review() {
+                    wakes.push_review(set);
                 }
                 self.leave_unfinished(rovers);
                 return ServeResult::Done;
@@ -167,16 +163,16 @@ impl State {
         wakes: &mut Wakes,
     ) -> Served {
         // One check here, instead of one at each place below.
-        if self.queue.parts().is_some() || !self.role.is_plain() {
+        if self.queue.has_joint() || !self.role.is_plain() {
             if self.role.has_classes() {
-                return self.serve_classes(rovers, time, reach, wakes);
+                return self.serve_classes(rovers, time, wakes);
             }
             return self.serve_as::<false>(rovers, time, reach, end, wakes);
         }
         self.serve_as::<true>(rovers, time, reach, end, wakes)
     }
 
-    /// Does [`serve`](Self::serve). With `PLAIN`, no part of a joint claim waits here, and there are neither a parent
+    /// Does [`serve`](Self::serve). With `PLAIN`, no joint claim waits here, and there are neither a parent
     /// nor external tokens. Nothing that is done here changes that.
     fn serve_as<const PLAIN: bool>(
         &mut self,
@@ -186,7 +182,7 @@ impl State {
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        self.serve_steps(time, reach, |state, time| state.serve_front::<PLAIN>(rovers, time, reach, end, wakes))
+        self.serve_steps(time, |state, time| state.serve_front::<PLAIN>(rovers, time, reach, end, wakes))
     }
 
     /// Takes steps until one of them ends the pass.
@@ -194,32 +190,27 @@ impl State {
     pub(super) fn serve_steps(
         &mut self,
         mut time: PassTime,
-        reach: Reach,
         mut step: impl FnMut(&mut Self, PassTime) -> Step,
     ) -> Served {
-        let mut is_stopped = false;
         loop {
             time.now = time.now.max(self.supply.synced());
-            match step(self, time) {
-                Step::Left if reach == Reach::Decision => (time.now, is_stopped) = (self.supply.synced(), true),
-                Step::Moved | Step::Left => {}
-                Step::Ended(Served::All | Served::Held) if is_stopped => return Served::Stopped,
-                Step::Ended(served) => return served,
+            if let Step::Ended(served) = step(self, time) {
+                return served;
             }
         }
     }
 
-    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left it.
-    /// The caller read `now` from the clock. Calls made by `at` while the queue was behind take effect on the way.
+    /// Serves the queue up to `at`. The caller read `now` from the clock. Calls made by `at` while the queue was behind take
+    /// effect on the way.
     pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Served {
         while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
             let time = PassTime { now: deferred.at, read: now };
-            if let Served::Again = self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
-                return Served::Again;
+            match self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
+                Served::All | Served::Held => self.do_deferred(rovers),
+                stopped => return stopped,
             }
-            self.do_deferred(rovers);
         }
         let end = self.next_deferred().map(|deferred| deferred.from);
-        self.serve(rovers, PassTime { now: at, read: now }, Reach::Decision, end, wakes)
+        self.serve(rovers, PassTime { now: at, read: now }, Reach::Now, end, wakes)
     }
 }

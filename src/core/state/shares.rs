@@ -128,7 +128,7 @@ impl State {
             classes.unlist(*class, now);
             classes.closing.push(*class);
         }
-        self.close_parts_in(&removed);
+        self.review_fronts_of(&removed);
     }
 
     /// Keys of a keyed limiter will have classes in `group`.
@@ -154,6 +154,8 @@ impl State {
         if let Some(classes) = self.classes_mut() {
             classes.free(class, now);
         }
+        // Joint claims of the class that were forgotten end.
+        self.review_fronts_of(&[class]);
     }
 }
 

@@ -41,19 +41,19 @@ impl State {
     #[cold]
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
-            source.is_low(rovers.tail())
+            source.is_low(self.claims(rovers))
                 || self.stuck_front(rovers, quota).is_some_and(|claim| !source.knows_stuck(claim))
         })
     }
 
-    /// The positions at which the front claim begins and ends; with classes, the installment that is next.
+    /// The positions at which the front claim or the joint claim that holds this limiter begins and ends; otherwise, with
+    /// classes, the installment that is next.
     pub(crate) fn in_service(&self, rovers: &Rovers) -> Option<(u64, u64)> {
-        let Some(classes) = self.classes().filter(|_| self.queue.held().is_none()) else {
-            let base = self.base(rovers);
-            return self.queue.front().map(|front| (base, base.wrapping_add(front.cost)));
+        let base = self.base(rovers);
+        let Some(classes) = self.classes().filter(|_| self.held().is_none()) else {
+            return self.front_ticket(rovers).map(|end| (base, end));
         };
         let pick = classes.scheduler.pick()?;
-        let base = self.base(rovers);
         Some((base, base.wrapping_add(pick.tokens)))
     }
 
@@ -64,8 +64,8 @@ impl State {
         if self.supply.passes_external(quota, end).is_some() {
             return None;
         }
-        match self.queue.held() {
-            Some(held) => Some(!held.number),
+        match self.joint().and_then(|fronts| fronts.held) {
+            Some(number) => Some(number),
             None if self.role.has_classes() => Some(end),
             None => self.queue.front().map(|front| front.number),
         }

@@ -26,10 +26,17 @@ impl State {
 
     /// The number of tokens that `try_acquire` could get now.
     pub(crate) fn available(&self, rovers: &Rovers) -> u64 {
-        if self.closed || self.supply.is_paused() || !self.queue.is_empty() {
+        if self.closed || self.supply.is_paused() || !self.is_clear() {
             return 0;
         }
         ahead(self.supply.limit(), rovers.tail()).max(0) as u64
+    }
+
+    /// The sum of the costs of all claims that wait, joint claims too.
+    pub(crate) fn waiting_tokens(&self) -> u64 {
+        let Some(fronts) = self.joint() else { return self.queue.tokens() };
+        let all = u128::from(self.queue.tokens()) - u128::from(fronts.in_classes) + fronts.tokens();
+        u64::try_from(all).unwrap_or(u64::MAX)
     }
 
     /// The number of tokens by which claims exceed the tokens available.

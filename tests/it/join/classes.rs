@@ -34,9 +34,10 @@ fn a_turn_is_charged_and_claims_of_all_classes_pass() {
     assert_eq!(timeline.log(), log);
 }
 
-/// One joint claim of a class stands aside at a time. What is behind the second one waits for the first.
+/// The second joint claim over the same limiters comes into the queue of its class when the first is granted. What is behind
+/// it there passes until then.
 #[test]
-fn the_second_joint_claim_of_a_class_waits_for_the_first() {
+fn the_second_joint_claim_of_a_set_waits_for_the_first_outside_of_the_class() {
     let Setup { requests, a, b, mut timeline, .. } = setup();
     timeline.joint("first", [(any(&requests), 1), (any_class(&a), 1)]);
     timeline.plain("between", &a, 1);
@@ -44,7 +45,7 @@ fn the_second_joint_claim_of_a_class_waits_for_the_first() {
     timeline.plain("behind", &a, 1);
     timeline.many("b", &b, 3, 1);
     timeline.until(250);
-    assert_eq!(timeline.log(), "between 10, b0 20, b1 30, b2 40, first 100, behind 100, second 200");
+    assert_eq!(timeline.log(), "between 10, b0 20, behind 30, b1 40, b2 50, first 100, second 200");
     assert_eq!(a.snapshot().waiting_tasks, 0);
 }
 

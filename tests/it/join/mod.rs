@@ -52,13 +52,6 @@ fn holding(clock: &ManualClock, burst: u64) -> Limiter {
     Limiter::builder().quota(quota).quota(Quota::manual(1_000_000)).clock(clock.clone()).build().unwrap()
 }
 
-/// The same with classes.
-fn holding_with_classes(clock: &ManualClock, burst: u64) -> Limiter {
-    let quota = Quota::per_second(1_000).burst(burst);
-    let builder = Limiter::builder().quota(quota).quota(Quota::manual(1_000_000)).classes();
-    builder.clock(clock.clone()).build().unwrap()
-}
-
 fn tick(limiters: &[&Limiter]) {
     limiters.iter().for_each(|limiter| limiter.tick());
 }

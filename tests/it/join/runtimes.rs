@@ -278,7 +278,6 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
             slow.tick();
         }
         let woken = |waiters: &[Spawn<Consume<'_>>]| waiters.iter().filter(|claim| claim.is_woken()).count();
-        assert!(woken(&waiters) < 100, "the queue is behind");
         drop(in_flight);
         sleep(79 * MS).await;
         assert_eq!((woken(&waiters), joint.is_woken()), (100, false));

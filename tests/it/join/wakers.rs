@@ -1,7 +1,6 @@
 //! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
-use super::timeline::{any, any_class, class};
-use super::{costs, empty, full, holding, holding_with_classes, limiter, pass, spent, tick};
+use super::{costs, empty, full, holding, limiter, pass, spent, tick};
 use crate::fixture::pending;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
-use tollgate::{AnyLimiter, Limiter, ManualClock, Quota, join};
+use tollgate::{Limiter, ManualClock, Quota, join};
 
 /// Calls `act` with the number of earlier wake-ups.
 struct CountingWaker<F> {
@@ -121,24 +120,6 @@ fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
 }
 
 #[test]
-fn a_waker_may_drop_the_claim_before_the_other_queue_is_served() {
-    let clock = ManualClock::new();
-    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
-    let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
-    let slot = claim.clone();
-    let fickle = Waker::from(CountingWaker::new(move |_| {
-        let mut taken = slot.lock().unwrap().take();
-        let is_ready = taken.as_mut().is_some_and(|claim| poll(claim, Waker::noop()));
-        assert!(!is_ready, "the other queue is served later");
-    }));
-    assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
-    pass(1, &clock, &[a, b]);
-    assert!(claim.lock().unwrap().is_none());
-    assert_eq!((spent(a), spent(b)), (0, 0));
-    assert_eq!((a.available(), b.available()), (1, 1));
-}
-
-#[test]
 fn a_waker_may_close_pause_and_claim_again() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));
@@ -186,48 +167,4 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
 #[test]
 fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
-}
-
-/// A limiter, and what joint claims consume from: the limiter, or a class of it.
-type Part = (&'static Limiter, &'static AnyLimiter);
-
-/// A joint claim of `a` is ready, and a call that serves `b` too finds as many claims due there as are woken together. The
-/// first waker cancels the joint claim. Returns whether that claim was granted before.
-fn is_granted_before_the_wakers([a, b, c]: [Part; 3], clock: &ManualClock) -> bool {
-    clock.advance(Duration::from_secs(1));
-    tick(&[a.0, b.0, c.0]);
-    drop(a.0.try_acquire(5).unwrap());
-    let joint = Arc::new(Mutex::new(None));
-    let dropped = Arc::clone(&joint);
-    let waker = Waker::from(CountingWaker::new(move |_| drop(dropped.lock().unwrap().take())));
-    drop(b.0.try_acquire(5).unwrap());
-    let mut due: Vec<_> = (0..32).map(|_| Box::pin(b.0.consume(1))).collect();
-    for claim in &mut due {
-        assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    }
-    let mut claim = Box::pin(join([(a.1, 1), (c.1, 1)]));
-    assert!(!poll(&mut claim, Waker::noop()));
-    *joint.lock().unwrap() = Some(claim);
-    clock.advance(Duration::from_millis(33));
-    let refunded = c.0.snapshot().refunded;
-    _ = poll(&mut join([(a.1, 1), (b.1, 1)]), Waker::noop());
-    assert!(joint.lock().unwrap().is_none());
-    c.0.snapshot().refunded > refunded
-}
-
-#[test]
-fn a_joint_claim_is_not_decided_while_there_is_no_space_for_its_waker() {
-    for has_classes in [false, true] {
-        let clock = ManualClock::new();
-        let [one, other, third] = [(); 3].map(|()| {
-            let limiter = if has_classes { holding_with_classes(&clock, 5) } else { holding(&clock, 5) };
-            let part = if has_classes { any_class(&class(&limiter, "a", 1)) } else { any(&limiter) };
-            let (limiter, part): (&'static _, &'static _) = (Box::leak(Box::new(limiter)), Box::leak(Box::new(part)));
-            (limiter, part)
-        });
-        let orders =
-            [[one, other, third], [other, one, third]].map(|parts| is_granted_before_the_wakers(parts, &clock));
-        // Which of the first two queues is served first depends on their addresses.
-        assert!(orders.contains(&false), "with classes: {has_classes}, {orders:?}");
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::oracle::{QUEUES, Rule};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
@@ -63,13 +63,16 @@ pub(crate) struct World<'a> {
     pub(crate) next: usize,
     pub(crate) waiting: BTreeMap<usize, Claim<'a>>,
     pub(crate) held: BTreeMap<usize, ([u64; QUEUES], Vec<Grant<'a>>)>,
+    /// The joint claims of which the caller named the limiters in reverse order.
+    pub(crate) turned: BTreeSet<usize>,
     /// The tokens of all grants that a caller received and did not refund, for each queue.
     spent: [u64; QUEUES],
 }
 
 impl<'a> World<'a> {
     pub(crate) fn new(clock: &'a ManualClock, limiters: &'a [Limiter; QUEUES]) -> Self {
-        Self { clock, limiters, next: 0, waiting: BTreeMap::new(), held: BTreeMap::new(), spent: [0; QUEUES] }
+        let (waiting, held, turned) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { clock, limiters, next: 0, waiting, held, turned, spent: [0; QUEUES] }
     }
 
     pub(crate) fn tick(&self) {
@@ -85,6 +88,9 @@ impl<'a> World<'a> {
 
     pub(crate) fn joint(&mut self, costs: [u64; QUEUES], turned: bool) -> (usize, Option<bool>) {
         let claims = order(turned).map(|queue| (&self.limiters[queue], costs[queue]));
+        if turned {
+            self.turned.insert(self.next);
+        }
         self.claim(Future::Joint(spawn(join(claims))), costs)
     }
 

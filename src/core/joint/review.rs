@@ -1,0 +1,397 @@
+//! The review of a set under the locks of all its members; see `core/joint.rs`.
+
+use super::set::{Called, JointSet, Part, SetQueue};
+use crate::core::locked::Locked;
+use crate::core::outcome::Outcome;
+use crate::core::state::{Reach, ServeResult, Served};
+use crate::core::wakes::{Peer, Wakes};
+use crate::core::{Core, drop_quietly};
+use crate::sync::MutexGuard;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+/// How a review ended.
+enum Reviewed {
+    Done,
+    /// The locks must be released and the collected wakers woken; then the set is reviewed again.
+    Again,
+    /// A child of a member has to answer first.
+    Awaits(Weak<dyn Peer>),
+    /// Another set has to be reviewed first.
+    After(Arc<JointSet>),
+}
+
+/// The result of [`cancel_in`].
+pub(crate) enum Cancelled {
+    /// It had been called out.
+    Called(Called),
+    /// It waited. When each member, in the order of the set, could have granted the front of the set, in nanoseconds of
+    /// the first member's time: [`i128::MAX`] if that is unknown.
+    Waiting(Vec<i128>),
+}
+
+/// Reviews a set, and those that have to be reviewed before it.
+pub(crate) fn review(set: &Arc<JointSet>, wakes: &mut Wakes) {
+    let mut sets = vec![Arc::clone(set)];
+    while let Some(set) = sets.last().cloned() {
+        let is_last = sets.len() == 1;
+        match with_locked(&set, wakes, |members, wakes| members.review(is_last, wakes)) {
+            Reviewed::Done => {
+                sets.pop();
+                if !is_last {
+                    set.members
+                        .iter()
+                        .filter_map(|member| member.core.upgrade())
+                        .for_each(|core| wakes.push_unserved(core));
+                }
+            }
+            Reviewed::Again => wakes.wake_all(),
+            Reviewed::Awaits(child) => wakes.ask(&child),
+            Reviewed::After(other) => {
+                sets.retain(|set| !Arc::ptr_eq(set, &other));
+                sets.push(other);
+            }
+        }
+    }
+    wakes.wake_all();
+}
+
+/// Claim `number` of a set is dropped: it leaves all members, unless it has an outcome.
+pub(crate) fn cancel_in(set: &Arc<JointSet>, number: u64, wakes: &mut Wakes) -> Cancelled {
+    loop {
+        let cancelled = with_locked(set, wakes, |members, wakes| members.cancel(number, wakes));
+        match cancelled {
+            Ok((cancelled, waker)) => {
+                drop_quietly(waker);
+                // The members are served again: what the front leaves is for others.
+                review(set, wakes);
+                set.members
+                    .iter()
+                    .filter_map(|member| member.core.upgrade())
+                    .for_each(|core| wakes.push_unserved(core));
+                return cancelled;
+            }
+            Err(Reviewed::After(other)) => review(&other, wakes),
+            Err(Reviewed::Awaits(child)) => wakes.ask(&child),
+            Err(Reviewed::Again | Reviewed::Done) => wakes.wake_all(),
+        }
+    }
+}
+
+/// Runs `act` on the members of a set, locked in the order of their addresses.
+fn with_locked<R>(set: &Arc<JointSet>, wakes: &mut Wakes, act: impl FnOnce(&mut Members<'_>, &mut Wakes) -> R) -> R {
+    // A reference to each member that exists, and its index.
+    let cores: Vec<(usize, Arc<Core>)> =
+        set.members.iter().enumerate().filter_map(|(index, member)| Some((index, member.core.upgrade()?))).collect();
+    let samples: Vec<_> = cores.iter().map(|(_, core)| core.sample_or_last()).collect();
+    let locked = cores.iter().zip(samples).map(|((index, core), sample)| {
+        let state = core.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        (*index, Locked::new(core, sample, state))
+    });
+    let locked: Vec<_> = locked.collect();
+    let mut members = Members { set, members: locked, queue: set.lock() };
+    members.read_one_clock();
+    let result = act(&mut members, wakes);
+    members.leave();
+    result
+}
+
+/// The members of a set while all of them are locked.
+struct Members<'a> {
+    set: &'a Arc<JointSet>,
+    /// Those that still exist, with their indices.
+    members: Vec<(usize, Locked<'a>)>,
+    queue: MutexGuard<'a, SetQueue>,
+}
+
+/// What a review finds about the front in one member.
+struct Found {
+    /// When the member could grant it, in common time; `None` if no clock can tell.
+    due: Option<i128>,
+    /// Whether another front is before it there.
+    is_blocked: bool,
+}
+
+impl Members<'_> {
+    /// All readings of one clock have passed, so the latest of them has passed in all members.
+    fn read_one_clock(&mut self) {
+        if !self.set.one_clock {
+            return;
+        }
+        let now = |it: &Locked<'_>| it.sample.now.max(it.state.supply.synced());
+        let common = self.members.iter().map(|(index, it)| self.set.members[*index].common(now(it))).max();
+        for (index, locked) in &mut self.members {
+            locked.sample.now = self.set.members[*index].local(common.unwrap_or(0)).max(now(locked));
+        }
+    }
+
+    /// Before the locks are released.
+    fn leave(&mut self) {
+        for (_, locked) in &mut self.members {
+            if let Some(fronts) = locked.state.joint_mut() {
+                fronts.reviewed = None;
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.members.len() == self.set.members.len()
+    }
+
+    /// Reviews the set at each instant at which that is due by now, and serves its members up to now; or, if it is not the
+    /// `last` set, only once: another set is reviewed then, and none of the members may be served past that.
+    fn review(&mut self, is_last: bool, wakes: &mut Wakes) -> Reviewed {
+        let result = self.review_all(is_last, wakes);
+        if !is_last || !matches!(result, Reviewed::Done) {
+            return self.interrupt(result);
+        }
+        self.leave();
+        for (_, locked) in &mut self.members {
+            if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == ServeResult::Again {
+                return Reviewed::Again;
+            }
+        }
+        Reviewed::Done
+    }
+
+    fn review_all(&mut self, is_last: bool, wakes: &mut Wakes) -> Reviewed {
+        let mut is_reviewed = false;
+        while !self.queue.is_empty() && (is_last || !is_reviewed) {
+            if wakes.must_pause() {
+                return Reviewed::Again;
+            }
+            wakes.steps += 1;
+            is_reviewed = true;
+            if let Some((member, outcome)) = self.refusal() {
+                self.turn_front_away(member, outcome, wakes);
+                continue;
+            }
+            let Some(at) = self.next_review() else { break };
+            if let Some(other) = self.serve_up_to(&at, wakes) {
+                return other;
+            }
+            self.decide(wakes);
+        }
+        Reviewed::Done
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.queue.front_parts().map(<[Part]>::to_vec).unwrap_or_default()
+    }
+
+    /// The member that does not exist any more, or is closed, or gets no tokens for the front.
+    fn refusal(&self) -> Option<(usize, Outcome)> {
+        if !self.is_complete() {
+            let is_gone = |index: &usize| self.members.iter().all(|(known, _)| known != index);
+            return (0..self.set.members.len()).find(is_gone).map(|index| (index, Outcome::Closed));
+        }
+        let parts = self.queue.front_parts()?;
+        self.members.iter().find_map(|(index, Locked { core, state, .. })| {
+            let class = self.set.members[*index].class;
+            let outcome = if state.is_closed(class) {
+                Some(Outcome::Closed)
+            } else {
+                state.refuses_front(&core.rovers, parts[*index].number)
+            };
+            Some((*index, outcome?))
+        })
+    }
+
+    /// The front has an outcome: takes it out of all members, and lets the next claim be the front.
+    fn call_front(&mut self, called: Called, wakes: &mut Wakes) {
+        let Some((waker, parts)) = self.queue.call_front(called) else { return };
+        wakes.push(waker);
+        self.count_out(&parts);
+        self.enter_front();
+    }
+
+    fn count_out(&mut self, parts: &[Part]) {
+        for (index, locked) in &mut self.members {
+            locked.state.count_joint_out(self.set.members[*index].class, parts[*index].cost);
+        }
+        if self.queue.is_empty()
+            && let Some(fronts) = self.members.first_mut().and_then(|(_, first)| first.state.joint_mut())
+        {
+            fronts.sets.remove(&self.set.key());
+        }
+    }
+
+    fn enter_front(&mut self) {
+        let parts = self.parts();
+        for (index, Locked { core, state, .. }) in self.members.iter_mut().filter(|_| !parts.is_empty()) {
+            state.add_front(&core.rovers, self.set, self.set.members[*index].class, parts[*index]);
+        }
+    }
+
+    fn turn_front_away(&mut self, member: usize, outcome: Outcome, wakes: &mut Wakes) {
+        let parts = self.parts();
+        for (index, Locked { core, state, .. }) in &mut self.members {
+            state.remove_front(&core.rovers, parts[*index].number);
+        }
+        self.call_front(Called::Refused { member, outcome }, wakes);
+    }
+
+    /// For each member the instant up to which it is served for the next review; `None` if none is due by now.
+    fn next_review(&self) -> Option<Vec<u64>> {
+        let parts = self.queue.front_parts()?;
+        let fronts = |(index, it): &'_ (usize, Locked<'_>)| {
+            let fronts = it.state.joint()?;
+            let number = parts[*index].number;
+            Some((fronts.is_urgent(number), fronts.get(number)?.joint_due))
+        };
+        let is_urgent = self.members.iter().filter_map(fronts).any(|(is_urgent, _)| is_urgent);
+        if !self.set.one_clock {
+            return is_urgent.then(|| self.members.iter().map(|(_, it)| it.sample.now).collect());
+        }
+        let member = |index: &usize| &self.set.members[*index];
+        let synced = self.members.iter().map(|(index, it)| member(index).common(it.state.supply.synced())).max()?;
+        let at = if is_urgent {
+            synced
+        } else {
+            let (index, first) = self.members.first()?;
+            member(index).common(first.state.joint()?.get(parts[*index].number)?.joint_due?).max(synced)
+        };
+        let is_due = |(index, it): &(usize, Locked<'_>)| member(index).local(at) <= it.sample.now;
+        let instants = self.members.iter().map(|(index, _)| member(index).local(at)).collect();
+        self.members.iter().all(is_due).then_some(instants)
+    }
+
+    /// Serves all members up to an instant. Returns what has to happen before that.
+    fn serve_up_to(&mut self, instants: &[u64], wakes: &mut Wakes) -> Option<Reviewed> {
+        let parts = self.parts();
+        for ((index, Locked { core, state, sample, .. }), at) in self.members.iter_mut().zip(instants) {
+            let number = parts[*index].number;
+            match state.serve_for_review(&core.rovers, number, *at, sample.now, wakes) {
+                Served::All | Served::Held => {}
+                Served::Again => return Some(Reviewed::Again),
+                Served::Stopped => {
+                    return Some(match (state.awaited_child(), state.due_review()) {
+                        (Some(child), _) => Reviewed::Awaits(child),
+                        (None, Some(other)) => Reviewed::After(other),
+                        (None, None) => Reviewed::Again,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// Decides about the front at the instant up to which all members are served.
+    fn decide(&mut self, wakes: &mut Wakes) {
+        let parts = self.parts();
+        let number = |index: &usize| parts[*index].number;
+        let mut has_turns = true;
+        for (index, Locked { state, .. }) in &mut self.members {
+            if let Some(fronts) = state.joint_mut() {
+                fronts.clear_urgent(number(index));
+                has_turns &= fronts.get(number(index)).is_some_and(|front| front.has_turn);
+            }
+        }
+        if !has_turns {
+            return;
+        }
+        let found: Vec<Found> = self.members.iter().map(|(index, it)| self.find(*index, it, number(index))).collect();
+        let dues = || found.iter().map(|found| found.due);
+        let at = self.members.iter().map(|(index, it)| self.set.members[*index].common(it.state.supply.synced())).max();
+        let joint_due = dues().try_fold(at.unwrap_or(0), |latest, due| Some(latest.max(due?)));
+        let is_due = |(found, (index, it)): (&Found, &(usize, Locked<'_>))| {
+            let synced = self.set.members[*index].common(it.state.supply.synced());
+            !found.is_blocked && found.due.is_some_and(|due| due <= synced)
+        };
+        if found.iter().zip(&self.members).all(is_due) {
+            return self.grant(&parts, wakes);
+        }
+        // What another front blocks is looked at again when that one leaves.
+        let is_past = joint_due <= at;
+        let joint_due = joint_due.filter(|_| self.set.one_clock && !is_past);
+        for ((index, Locked { core, state, .. }), found) in self.members.iter_mut().zip(&found) {
+            let member = &self.set.members[*index];
+            let due = found.due.map(|due| member.local(due));
+            let joint_due = joint_due.map(|due| member.local(due));
+            state.plan_front(&core.rovers, parts[*index].number, due, joint_due, found.is_blocked, self.set.one_clock);
+        }
+    }
+
+    fn find(&self, index: usize, Locked { core, state, .. }: &Locked<'_>, number: u64) -> Found {
+        let (due, is_blocked) = state.find_front(&core.rovers, number);
+        Found { due: due.map(|due| self.set.members[index].common(due)), is_blocked }
+    }
+
+    fn grant(&mut self, parts: &[Part], wakes: &mut Wakes) {
+        if wakes.is_full() {
+            return self.set_urgent(parts);
+        }
+        // Tokens of a source that could not be kept any longer are gone.
+        for (index, Locked { core, state, .. }) in &mut self.members {
+            if !state.hold_front(&core.rovers, parts[*index].number) {
+                return self.set_urgent(parts);
+            }
+        }
+        let remaining = self.members.iter_mut().map(|(index, Locked { core, state, sample, .. })| {
+            state.grant_front_of_set(&core.rovers, parts[*index].number, sample.now)
+        });
+        let remaining = remaining.collect();
+        self.call_front(Called::Granted(remaining), wakes);
+    }
+
+    fn set_urgent(&mut self, parts: &[Part]) {
+        for (index, locked) in &mut self.members {
+            if let Some(fronts) = locked.state.joint_mut() {
+                fronts.set_urgent(parts[*index].number);
+            }
+        }
+    }
+
+    /// Claim `number` leaves. Returns its waker.
+    fn cancel(&mut self, number: u64, wakes: &mut Wakes) -> Result<(Cancelled, Option<Waker>), Reviewed> {
+        if let Some(called) = self.queue.take_called(number) {
+            return Ok((Cancelled::Called(called), None));
+        }
+        let is_front = self.queue.front() == Some(number);
+        if is_front {
+            // The front may be due by now, and what is minted until now was held for it.
+            for (_, Locked { core, state, sample, .. }) in &mut self.members {
+                match state.settle(&core.rovers, sample.now, Reach::Now, wakes) {
+                    ServeResult::Done => {}
+                    ServeResult::Again => return Err(self.interrupt(Reviewed::Again)),
+                    ServeResult::Stopped => {
+                        let before = match (state.awaited_child(), state.due_review()) {
+                            (Some(child), _) => Reviewed::Awaits(child),
+                            (None, Some(other)) => Reviewed::After(other),
+                            (None, None) => Reviewed::Again,
+                        };
+                        return Err(self.interrupt(before));
+                    }
+                }
+            }
+        }
+        let unknown = i128::MAX;
+        let parts = self.parts();
+        let dues = self.members.iter().map(|(index, it)| {
+            let front = it.state.joint().and_then(|fronts| fronts.get(parts.get(*index)?.number));
+            let due = front.filter(|front| front.has_turn).and_then(|front| front.due);
+            due.map_or(unknown, |due| self.set.members[*index].common(due))
+        });
+        let dues = dues.collect();
+        if is_front {
+            for (index, Locked { core, state, .. }) in &mut self.members {
+                state.remove_front(&core.rovers, parts[*index].number);
+            }
+        }
+        let waker = self.queue.remove(number).map(|(waker, parts)| {
+            self.count_out(&parts);
+            waker
+        });
+        if is_front {
+            self.enter_front();
+            self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
+        }
+        Ok((Cancelled::Waiting(dues), waker))
+    }
+
+    fn interrupt(&mut self, before: Reviewed) -> Reviewed {
+        self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
+        before
+    }
+}
