@@ -4,8 +4,8 @@
 //!
 //! * loom 0.7.2 misses races when a model is the main thread and one other that begins with a load. So the main thread
 //!   only sets up, joins and checks; every actor is spawned, and begins with a read-modify-write.
-//! * Each queue has a lock of its own, and the other queue sees a commit only after it happened. So most errors need
-//!   two preemptions, one in each queue. Where that is too many executions, preemptions are bounded.
+//! * Each limiter has a lock of its own, and a review takes those of all members. Where that is too many executions,
+//!   preemptions are bounded.
 //! * Wakers are not loom's: whether a claim was woken is checked after all actors have ended.
 
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
@@ -181,6 +181,7 @@ fn close_against_commit() {
             let limiters = limiters::<2>(1);
             let mut claim = waiting(&limiters);
             race.run([on(&limiters[closing], Limiter::close), on(&limiters[1], |limiter| limiter.replenish(1))]);
+            assert!(claim.is_woken(), "granted or refused");
             // Before the claim is polled: the open queue moves on without it.
             let open = &limiters[1 - closing];
             let (spent, waiting) = (spent(open), open.snapshot().waiting_tasks);
@@ -290,8 +291,8 @@ fn releases_of_two_caps_at_once() {
         limiters.iter().for_each(|limiter| limiter.try_acquire(1).unwrap().forget());
         let mut claim = waiting(&limiters);
         race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.release(1).unwrap())));
-        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().in_flight), [Some(1), Some(1)]);
         assert_eq!(answer(&mut claim), Some(Ok(())));
+        assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().in_flight), [Some(1), Some(1)]);
     });
 }
 
@@ -430,7 +431,7 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
 /// The same, but at 3 ms the claim is dropped. A thread that sees this with an old reading serves the claims behind it
 /// as of no earlier time.
 ///
-/// Plant `joint_refusal_uses_an_old_clock_reading`.
+/// Plant `cancelled_front_leaves_in_the_past`.
 #[test]
 fn an_old_reading_against_cancel() {
     explore(3, |race| {

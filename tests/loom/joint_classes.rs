@@ -68,7 +68,7 @@ fn cancel_of_a_ready_part_against_its_commit() {
 /// A class is removed while a joint claim that is ready there gets its last token in the other limiter: the claim is granted
 /// in both, or turned away in both, and no token is lost.
 ///
-/// Plant `held_part_that_goes_aside_keeps_its_positions`.
+/// Plant `review_is_left_out`.
 #[test]
 fn removal_against_a_commit() {
     explore_bounded(Some(3), |race| {

@@ -25,29 +25,6 @@ fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
     })
 }
 
-/// The slow queue becomes ready while another caller takes the token of the fast queue, in which the claim is aside: the
-/// token goes to one of them, and the other one has the next token.
-#[test]
-fn a_claim_that_passes_against_the_last_token() {
-    explore(2, |race| {
-        let clock = ManualClock::new();
-        let limiters = limiters(&clock, [1, 0]);
-        let mut joint = waiting(&limiters);
-        let taker = limiters[0].clone();
-        let take = Box::new(move || {
-            if let Ok(grant) = taker.try_acquire(1) {
-                grant.forget();
-            }
-        });
-        race.run([on(&limiters[1], |limiter| limiter.replenish(1)), take]);
-        assert_eq!(spent(&limiters[0]), 1, "a burst of 1");
-        clock.advance(MS);
-        limiters.iter().for_each(Limiter::tick);
-        assert_eq!(answer(&mut joint), Some(Ok(())));
-        assert!(spent(&limiters[0]) <= 2 && spent(&limiters[1]) == 2);
-    });
-}
-
 /// The claim is dropped while it is aside in one queue and held in the other one, which becomes ready.
 #[test]
 fn cancel_aside_against_commit() {
@@ -115,26 +92,6 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
         race.run([on(&limiters[0], |limiter| limiter.release(1).unwrap()), on(&limiters[1], Limiter::tick)]);
         limiters[1].tick();
         assert_eq!(answer(&mut joint), Some(Ok(())));
-    });
-}
-
-/// Two claims that name the limiters in opposite orders become ready by serving the two queues.
-#[test]
-fn two_claims_in_opposite_orders() {
-    explore(2, |race| {
-        let clock = ManualClock::new();
-        let limiters = limiters(&clock, [1, 2]);
-        limiters.iter().for_each(|limiter| limiter.try_acquire(1).unwrap().forget());
-        let turned = [limiters[1].clone(), limiters[0].clone()];
-        let mut claims = [waiting(&limiters), waiting(&turned)];
-        clock.advance(2 * MS);
-        race.run(limiters.each_ref().map(|limiter| on(limiter, Limiter::tick)));
-        assert_eq!(answer(&mut claims[0]), Some(Ok(())));
-        for _ in 0..2 {
-            clock.advance(MS);
-            limiters.iter().for_each(Limiter::tick);
-        }
-        assert_eq!(answer(&mut claims[1]), Some(Ok(())));
     });
 }
 
