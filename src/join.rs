@@ -36,8 +36,9 @@ use tokio::runtime::Handle as Runtime;
 /// Joint claims over the same limiters are granted in the order of arrival. Only the first of them takes part in the queues.
 /// It waits for its turn in each limiter: until no plain claim waits there that came before it. From its turn everywhere on,
 /// it waits at most for as long as the slowest of its limiters takes to mint its cost, and the same for each older joint
-/// claim that is the first over other limiters of which it needs one too, unless a pause, a cap, a changed quota or a
-/// clock of its own holds one of the limiters back. Before its turn it reserves nothing: later claims pass in a limiter where
+/// claim that is the first over other limiters of which it needs one too. (If that one has its turn later, the claim may
+/// have to begin again, and waits for its own cost once more.) A pause, a cap, a changed quota or a clock of its own that
+/// holds one of the limiters back comes on top. Before its turn it reserves nothing: later claims pass in a limiter where
 /// it would have had its turn, and can make it wait longer.
 ///
 /// Later claims may pass the joint claim in one limiter while another limiter has no tokens for it yet: each limiter holds

@@ -55,7 +55,8 @@
 //! * *No starvation, and the bound.* Take the oldest front that has its turn everywhere. Nothing is before it in any member.
 //!   Each member has its tokens after the time that it takes to mint the cost into an empty bucket. So a front is granted
 //!   after its turn everywhere within the mint time of its own cost and of those of the older fronts that it shares members
-//!   with, if no pause, cap or change of quota comes between.
+//!   with, if no pause, cap or change of quota comes between. For each older front that has its turn later, add the mint time
+//!   of its own cost once more: it is cut what it had saved for itself until then.
 
 mod fronts;
 mod review;

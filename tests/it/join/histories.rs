@@ -314,7 +314,7 @@ struct Waits {
 }
 
 /// From its turn everywhere on, a joint claim waits no longer than its limiters take to mint its cost and those of the older
-/// fronts with which it shares limiters.
+/// fronts with which it shares limiters, and its own once more for each of those that has its turn later.
 fn keep_the_bound(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let rules = rules.map(|rule| Rule { cap: None, ..rule });
@@ -351,11 +351,28 @@ fn keep_the_bound(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError
     };
     for (number, turned) in &waits.turns {
         let older = waits.turns.keys().filter(|older| *older < number && waits.granted[older] >= *turned);
-        let most = older.map(|older| mint(&claims[older].0)).sum::<u64>() + mint(&claims[number].0);
+        let own = mint(&claims[number].0);
+        let of_older = |older| mint(&claims[older].0) + if waits.turns[older] > *turned { own } else { 0 };
+        let most = older.map(of_older).sum::<u64>() + own;
         let waited = waits.granted[number] - turned;
         prop_assert!(waited <= most, "claim {} waited for {} after its turn, at most {}", number, waited, most);
     }
     Ok(())
+}
+
+/// The set of the older claim has its turn later than the younger one, which has saved nearly all tokens by then.
+#[test]
+fn an_older_front_that_has_its_turn_later_costs_the_younger_one_its_own_mint_time_again() {
+    let rule = |amount, period| Rule { amount, period, burst: 1, initial: 0, cap: None };
+    let ops = [
+        Op::Turned([3, 0, 0]),
+        Op::Plain(0, 3),
+        Op::Plain(2, 1),
+        Op::Plain(2, 4),
+        Op::Join([2, 0, 2]),
+        Op::Join([2, 0, 0]),
+    ];
+    keep_the_bound([rule(1, 5), rule(1, 1), rule(2, 13)], &ops).unwrap();
 }
 
 impl Waits {
