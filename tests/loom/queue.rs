@@ -192,7 +192,7 @@ fn consume_against_refund() {
 
 /// A claim enters the queue while another thread settles for more: the debt delays it only if the debt came first.
 ///
-/// Plant `debt_is_charged_to_waiters`: the debt lowers the heads, also for claims that wait already.
+/// Plant `debt_is_charged_to_waiters`: the debt is charged at once, also to claims that wait already.
 #[test]
 fn consume_against_settling_for_more() {
     explore(|race| {
