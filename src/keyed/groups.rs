@@ -182,11 +182,13 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     #[inline]
+    #[cfg(any(test, feature = "distributed"))]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&E> {
         self.at(self.index_of(hash, is_it)?)
     }
 
     #[inline]
+    #[cfg(any(test, feature = "distributed"))]
     pub(super) fn find_mut(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
         let index = self.index_of(hash, is_it)?;
         self.at_mut(index)
@@ -276,6 +278,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     /// Removes all entries for which `is_it` returns true, and passes them to `to`.
+    #[cfg(any(test, feature = "distributed"))]
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
         for index in self.indices() {
             if self.at_mut(index).is_some_and(&mut is_it)
