@@ -235,8 +235,8 @@ pub(crate) fn drop_quietly(spare: impl Sized) {
 }
 
 impl Drop for Core {
-    /// The last limiter is gone, so no claim can be waiting, unless its future was forgotten. Wakes the drivers, which then find that the limiter is
-    /// gone, and end.
+    /// The last limiter is gone, so no claim can be waiting, unless its future was forgotten. Wakes the drivers, which then
+    /// find that the limiter is gone, and end.
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();

@@ -69,7 +69,7 @@ impl Core {
         self.resettle_in(ROOT, cost, actual, 0, 0)
     }
 
-    /// The same for a grant made in a class. `word` is the grant's number of remaining tokens or its [`Verdict`]. If
+    /// Changes the cost of a grant made in a class. `word` is the grant's number of remaining tokens or its [`Verdict`]. If
     /// `actual` is less than `cost`, the class is not charged for `uncharged` tokens any more.
     ///
     /// # Panics

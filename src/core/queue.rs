@@ -32,7 +32,7 @@ use std::task::Waker;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) waker: Waker,
-    /// Counts the claims that entered a queue of this limiter, in the order in which they arrived.
+    /// The arrival number of the claim: a limiter numbers its claims, in all classes, in the order in which they arrive.
     pub(crate) number: u64,
     pub(crate) cost: u64,
     /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
@@ -275,7 +275,7 @@ impl Queue {
         self.tokens += cost;
     }
 
-    /// The same claim leaves that queue.
+    /// A joint claim of `cost` tokens leaves the queue of its class, without a grant yet.
     pub(crate) fn count_aside(&mut self, cost: u64) {
         self.aside += 1;
         self.tokens -= cost;

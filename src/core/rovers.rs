@@ -128,7 +128,7 @@ impl Rovers {
         self.try_claim_below(n, self.published())
     }
 
-    /// The same under the owner's lock, up to `limit`, whether published or not.
+    /// Claims `n` tokens under the owner's lock, up to `limit`, whether published or not.
     #[inline]
     pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
         let tail = self.tail();

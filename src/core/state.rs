@@ -324,7 +324,7 @@ impl State {
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
     }
 
-    /// The same, as of when the queue [was served](Self::finish) last.
+    /// The result of [`due`](Self::due) when the queue [was served](Self::finish) last.
     pub(crate) fn last_due(&self) -> u64 {
         self.last_due
     }

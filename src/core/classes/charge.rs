@@ -15,8 +15,8 @@ impl Tree {
         self.charge(pick.leaf, pick, at);
     }
 
-    /// Does [`pay`](Self::pay) and [`set_front`](Self::set_front) for an installment that was all that the front claim lacked:
-    /// from now on the front claim of the leaf lacks `front` tokens.
+    /// Charges an installment that was all that the front claim lacked. From now on the front claim of the leaf lacks `front`
+    /// tokens.
     #[inline]
     pub(crate) fn pay_claim(&mut self, pick: Pick, front: Option<u64>, at: u64) {
         let node = &mut self.nodes[pick.leaf as usize];

@@ -179,7 +179,7 @@ impl Tree {
         }
     }
 
-    /// The same after a change of the floor or the ceiling of the class.
+    /// Updates the offers on the path of a class after a change of its floor or its ceiling.
     pub(super) fn refresh_fully(&mut self, id: ClassId, now: u64) {
         if id != ROOT {
             let parent = self.offer_anew(id, now);
@@ -198,8 +198,8 @@ impl Tree {
         self.enter_offer(id, offer)
     }
 
-    /// Does [`offer_anew`](Self::offer_anew) for a backlogged leaf that has neither floor nor ceiling. That is what most
-    /// leaves are, and it is a part of each grant.
+    /// Enters the offer of a backlogged leaf that has neither floor nor ceiling, and returns the parent. Most leaves have
+    /// neither, and this is a part of each grant.
     #[inline]
     fn offer_front(&mut self, id: ClassId, front: NonZeroU64) -> ClassId {
         let node = &mut self.nodes[id as usize];
@@ -215,7 +215,7 @@ impl Tree {
         node.parent
     }
 
-    /// Does [`refresh`](Self::refresh) for such a leaf when no claim waits in it any more.
+    /// Withdraws the offer of a leaf that has neither floor nor ceiling: no claim waits in it any more.
     fn withdraw_offer(&mut self, id: ClassId, now: u64) {
         let node = self.node_mut(id);
         let parent = node.parent;
@@ -247,7 +247,8 @@ impl Tree {
         Some(offer)
     }
 
-    /// The same, or `None` if the ceiling of the class holds it back. It holds no debt back, which it was charged already.
+    /// The `offer` of a class, or `None` if the ceiling of the class holds it back. A debt is never held back: the ceiling
+    /// was charged for it already.
     fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
         let is_debt = offer.is_some_and(|offer| self.rare(offer.leaf).owes);
         let node = &mut self.rare[id as usize];

@@ -74,7 +74,7 @@ pub(crate) struct Scheduler {
     leaves: Vec<Leaf>,
     /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
     pub(super) set_aside: u64,
-    /// The same for joint claims that had their last turn.
+    /// Tokens that were taken for joint claims that had their last turn and are not granted yet.
     pub(super) parked: u64,
     /// The sum of all debts of classes.
     owed: u64,
@@ -298,7 +298,7 @@ impl Scheduler {
         self.pay_part(pick, supply, base)
     }
 
-    /// Does [`pay`](Self::pay) and [`advance`](Self::advance) for the last installment of a claim. `next` is the cost of the
+    /// Pays the last installment of a claim, and puts the next claim of its leaf in front. `next` is the cost of the
     /// claim that is in front now, and `debt` the debt that was noted between the two.
     #[inline]
     pub(crate) fn pay_claim(&mut self, pick: Pick, next: Option<u64>, debt: u64, supply: &mut Supply, base: u64) {
@@ -315,7 +315,7 @@ impl Scheduler {
         }
     }
 
-    /// Does [`pay`](Self::pay) for a part of a claim, or of a debt.
+    /// Pays an installment that is a part of a claim, or of a debt.
     fn pay_part(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();

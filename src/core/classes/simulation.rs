@@ -40,7 +40,7 @@ impl Simulation {
         copy
     }
 
-    /// The same with the cap.
+    /// A copy of a limiter with its in-flight cap.
     pub(crate) fn capped(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
         Self { scheduler: scheduler.clone(), supply: supply.clone(), base }
     }

@@ -266,7 +266,7 @@ impl Tree {
         self.node(leaf).is_divided
     }
 
-    /// What [`is_divided`](Self::is_divided) returns from now on, and whether the leaf pays a debt first.
+    /// Sets whether a leaf [is divided](Self::is_divided), and whether it pays a debt first.
     #[inline]
     pub(crate) fn set_divided(&mut self, leaf: ClassId, is_divided: bool, owes: bool) {
         self.node_mut(leaf).is_divided = is_divided;

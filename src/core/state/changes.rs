@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
+    /// Returns `tokens` of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
         self.adding_tokens(rovers, |state| state.supply.refund(tokens));
         self.note_refund(class, tokens, uncharged);
@@ -105,7 +105,7 @@ impl State {
         if self.classes().is_some() { self.charge_class(rovers, class, tokens) } else { self.charge(rovers, tokens) }
     }
 
-    /// The same in a limiter without classes.
+    /// Charges a debt in a limiter without classes.
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         if let Some((dry_run, now)) = self.dry_run_now() {
@@ -128,8 +128,8 @@ impl State {
         tokens
     }
 
-    /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter
-    /// with the number `end` or a higher one has not arrived yet.
+    /// Adds `tokens` by hand at the instant up to which the queue has been served. A front waiter with the number `end` or a
+    /// higher one has not arrived yet.
     pub(super) fn replenish_now(&mut self, rovers: &Rovers, tokens: u64, end: Option<u64>) {
         let has_come = self.queue.front().is_none_or(|front| end.is_none_or(|end| front.number < end));
         let front = if has_come || self.held().is_some() { self.front_ticket(rovers) } else { None };

@@ -39,7 +39,7 @@ impl State {
         Some(ahead(limit, ticket).max(0) as u64)
     }
 
-    /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
+    /// Grants `cost` tokens in one pass if the queue is empty: combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         // A joint claim that is due comes first.
         if self.closed
@@ -116,7 +116,7 @@ impl State {
         self.try_acquire_alone(rovers, cost, now)
     }
 
-    /// Does [`try_acquire`](Self::try_acquire) in a limiter without classes, and not in its dry run.
+    /// Grants or denies `cost` tokens in a limiter without classes. Its dry run does not learn of the call.
     pub(super) fn try_acquire_alone(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
         if self.closed {
             return Err(TryAcquireError::Closed);

@@ -68,8 +68,8 @@ impl State {
             && classes.scheduler.fits(&self.supply, base, cost)
     }
 
-    /// What [`enqueue_fast`](Self::enqueue_fast) is with classes: joins the end of the queue of `class`, without serving
-    /// what is due.
+    /// Joins the end of the queue of `class`, without serving what is due. Returns false if the caller has to take the full
+    /// path instead, as [`enqueue_fast`](Self::enqueue_fast) does.
     ///
     /// The schedule stays exact, because serving first would change nothing for the claim. Either nothing is due by `now`,
     /// and the claim is behind others of its class or needs at least as many tokens as what is served next: so it is not

@@ -48,7 +48,7 @@ fn level(supply: &Supply, set_aside: u64, owed: u64, base: u64) -> u64 {
     ahead(end, base).max(0) as u64
 }
 
-/// The same once the claim in service is granted with the installment `pick`.
+/// The [`level`] once the claim in service is granted with the installment `pick`.
 #[inline]
 fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64 {
     let scheduler = &classes.scheduler;
@@ -92,15 +92,15 @@ impl State {
         self.role.add(Role::CLASSES);
     }
 
-    /// What [`base`](Self::base) is with classes. Apart, and never inlined, so that a limiter without
-    /// classes pays for one check.
+    /// The [base](Self::base) of a limiter with classes. Apart, and never inlined, so that a limiter without classes pays
+    /// for one check.
     #[cold]
     #[inline(never)]
     pub(super) fn class_base(&self, rovers: &Rovers) -> u64 {
         self.classes().map_or_else(|| rovers.tail(), |classes| base(&self.queue, classes, rovers))
     }
 
-    /// What [`due`](Self::due) is with classes.
+    /// The instant at which a limiter with classes must be served; see [`due`](Self::due).
     #[cold]
     #[inline(never)]
     pub(super) fn class_due(&self, rovers: &Rovers) -> u64 {

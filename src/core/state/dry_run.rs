@@ -45,7 +45,7 @@ impl State {
         result
     }
 
-    /// Does [`arrive`](Self::arrive) in the simulation too. A grant then carries the verdict.
+    /// A claim arrives in the queue and in the simulation. A grant carries the verdict.
     pub(super) fn arrive_in_dry_run(
         &mut self,
         rovers: &Rovers,
@@ -68,7 +68,7 @@ impl State {
         Ok(granted.map(|_| verdict.to_word()))
     }
 
-    /// Does [`try_acquire`](Self::try_acquire) in the simulation too.
+    /// Grants or denies `cost` tokens, and has the simulation judge the call.
     pub(super) fn try_acquire_in_dry_run(
         &mut self,
         rovers: &Rovers,

@@ -179,7 +179,7 @@ mod tests {
     const NANO: Duration = Duration::from_nanos(1);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// The same estimate, computed by serving the whole queue, waiter by waiter.
+    /// The estimate of [`State::predict`], computed by serving the whole queue, waiter by waiter.
     fn by_hand(state: &State, rovers: &Rovers, cost: u64) -> Option<u64> {
         let (mut ahead, mut base) = (state.supply.clone(), state.base(rovers));
         for waiter in state.queue.iter() {

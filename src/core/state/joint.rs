@@ -266,7 +266,7 @@ impl State {
         })
     }
 
-    /// What [`due`](Self::due) is while a joint claim waits.
+    /// The instant at which the queue must be served while a joint claim waits; see [`due`](Self::due).
     #[cold]
     #[inline(never)]
     pub(super) fn due_with_joint(&self, rovers: &Rovers) -> u64 {

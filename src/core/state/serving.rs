@@ -82,7 +82,7 @@ impl State {
         loop {
             match self.serve(rovers, PassTime { now, read: now }, reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
-                // Only a caller that advances to now reads releases: they take effect at that instant.
+                // The front claim is ready here, so the ceiling does not hold it back.
                 Served::Held => return ServeResult::Done,
                 Served::Stopped => return ServeResult::Stopped,
                 Served::All => {}
@@ -172,8 +172,8 @@ impl State {
         self.serve_as::<true>(rovers, time, reach, end, wakes)
     }
 
-    /// Does [`serve`](Self::serve). With `PLAIN`, no joint claim waits here, and there are neither a parent
-    /// nor external tokens. Nothing that is done here changes that.
+    /// Serves a queue without classes. With `PLAIN`, no joint claim waits here, and there are neither a parent nor external
+    /// tokens. Nothing that is done here changes that.
     fn serve_as<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,

@@ -71,7 +71,7 @@ impl Supply {
         !self.is_capped_below(ticket) && self.others_pass(ticket, but, soon)
     }
 
-    /// The same by the quotas alone.
+    /// Whether all quotas but number `but` let a claim pass by `soon` that ends at `ticket`.
     pub(crate) fn others_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
         let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
         others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
