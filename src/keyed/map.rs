@@ -174,7 +174,7 @@ impl<K, S> Map<K, S> {
             key_limit: KeyLimit::new(max_keys, shards),
             after_parent: template.parent.as_ref().and_then(|parent| after(&template.time, &parent.time)),
             parent: template.parent.clone(),
-            may_run_ahead: !template.time.is_manual(),
+            may_run_ahead: template.time.is_tokios(),
             template,
             quota_by,
             weight_by,

@@ -61,6 +61,7 @@ use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, KeyedTop, Rank, Ranks};
+use crate::clock::Time;
 use crate::core::{Core, drop_quietly};
 use ahead::Ahead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,7 +169,8 @@ pub(super) struct Plain<'a> {
     pub(super) key_limit: &'a KeyLimit,
     /// The index of this shard.
     pub(super) number: usize,
-    /// Whether a busy key may be granted tokens without a reading of the time: not on a clock that is moved by hand.
+    pub(super) time: &'a Time,
+    /// Whether a busy key may be granted tokens without a reading of the time: only if the clock is no user code.
     pub(super) may_run_ahead: bool,
 }
 
@@ -348,7 +350,7 @@ impl<K> Shard<K> {
             self.catch_up(context, deferred);
         }
         self.synced = self.synced.max(now);
-        self.end_stride(self.synced);
+        self.end_stride(&context.template.time);
         if self.calls_left == 0 || self.synced > self.readable_until {
             self.sweep(context, deferred);
             self.shrink(context);

@@ -65,7 +65,8 @@ where
             return self.take_with_extras(key, hash, cost);
         }
         let number = self.shard_of(hash);
-        let plain = Plain { key_limit: &self.key_limit, number, may_run_ahead: self.may_run_ahead };
+        let (key_limit, time) = (&self.key_limit, &self.template.time);
+        let plain = Plain { key_limit, number, time, may_run_ahead: self.may_run_ahead };
         self.shards[number].take_quickly(key, hash, cost, plain, || self.now())
     }
 

@@ -115,7 +115,7 @@ impl<K> Shard<K> {
         // Calls that read a later time than the change, and locked the shard before it, have already advanced the
         // shard.
         self.synced = self.synced.max(now);
-        self.end_stride(self.synced);
+        self.end_stride(&context.template.time);
         self.forget_full_live_entries(context, deferred);
         let change = QuotaChange { rates, at: self.synced };
         // The fast path sees this, and leaves the rest to `advance_to`.

@@ -27,7 +27,8 @@ impl<K> Locked<K> {
 }
 
 impl<K: Clone + Eq> Locked<K> {
-    /// Takes `cost` tokens on the fast path; see [`Shard::take_quickly`]. `now` reads the time, unless the key runs ahead.
+    /// Takes `cost` tokens on the fast path; see [`Shard::take_quickly`]. `now` reads the time, unless the key runs ahead:
+    /// then the end of the stride reads it.
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &self,
@@ -38,13 +39,17 @@ impl<K: Clone + Eq> Locked<K> {
         now: impl FnOnce() -> u64,
     ) -> AtOnce {
         let hash_ahead = self.hash_ahead.load(Relaxed);
-        if hash_ahead == hash
-            && let Some(left) = self.lock().take_ahead(key, hash, cost)
-        {
-            return Ok(left);
-        }
-        let now = now();
-        let mut shard = self.lock();
+        let (mut shard, now) = if hash_ahead == hash && plain.may_run_ahead {
+            let mut shard = self.lock();
+            if let Some(left) = shard.take_ahead(key, hash, cost) {
+                return Ok(left);
+            }
+            let now = if shard.is_ahead(hash) { shard.synced() } else { now() };
+            (shard, now)
+        } else {
+            let now = now();
+            (self.lock(), now)
+        };
         let taken = shard.take_quickly(key, hash, cost, now, Some(plain), || true);
         if plain.may_run_ahead && shard.hash_ahead() != hash_ahead {
             self.hash_ahead.store(shard.hash_ahead(), Relaxed);

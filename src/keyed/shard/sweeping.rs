@@ -26,7 +26,7 @@ impl<K> Shard<K> {
 
     /// Forgets the keys that are full and retires the live entries that are not needed any more.
     pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
-        self.end_stride(self.synced);
+        self.end_stride(&context.template.time);
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
         let has_live = self.retire_idle_entries(deferred);

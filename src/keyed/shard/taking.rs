@@ -22,13 +22,13 @@ impl<K: Clone + Eq> Shard<K> {
         plain: Option<Plain<'_>>,
         also: impl FnOnce() -> bool,
     ) -> AtOnce {
+        let was_ahead = self.is_ahead(hash);
+        if was_ahead && let Some(plain) = plain {
+            self.end_stride(plain.time);
+        }
         let now = self.synced.max(now);
         if self.is_fast_path_closed || self.calls_left <= 1 || now > self.readable_until || cost == 0 {
             return Err(None);
-        }
-        let was_ahead = self.is_ahead(hash);
-        if was_ahead {
-            self.end_stride(now);
         }
         let left = if let Some(rate) = self.rates.only()
             && let Some(word) = self.slots.packed_near(hash, key)
@@ -42,12 +42,12 @@ impl<K: Clone + Eq> Shard<K> {
         } else {
             self.take_seldom(key, hash, cost, now, plain, also)?
         };
-        if plain.is_some_and(|plain| plain.may_run_ahead)
+        if let Some(Plain { time, may_run_ahead: true, .. }) = plain
             && (was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART))
         {
-            self.adapt_stride(key, hash, cost, left, now);
+            self.adapt_stride(key, hash, cost, left, now, time);
         }
-        self.synced = now;
+        self.synced = self.synced.max(now);
         self.calls_left -= 1;
         self.count_granted(cost);
         Ok(left)
