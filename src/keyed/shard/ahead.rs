@@ -64,11 +64,28 @@ impl<K: Eq> Shard<K> {
         Some(left)
     }
 
-    /// Adapts the stride after a call took `cost` tokens of a packed level at `now`, of which `left` remain.
+    /// Where the key is, if the last fast call was on a key with its hash.
     #[inline(never)]
-    pub(super) fn adapt_stride(&mut self, key: &K, hash: u64, cost: u64, left: Left, now: u64, time: &Time) {
+    pub(super) fn index_if_busy(&self, key: &K, hash: u64) -> Option<EntryIndex> {
+        let is_busy = self.rare_fields.as_ref()?.ahead.hash == hash;
+        if is_busy { self.slots.index_of(hash, key) } else { None }
+    }
+}
+
+impl<K> Shard<K> {
+    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain. `index`:
+    /// see [`index_if_busy`](Self::index_if_busy).
+    #[inline(never)]
+    pub(super) fn adapt_stride(
+        &mut self,
+        index: Option<EntryIndex>,
+        hash: u64,
+        cost: u64,
+        left: Left,
+        now: u64,
+        time: &Time,
+    ) {
         let most = self.rates.burst() / PART;
-        let index = self.slots.index_of(hash, key);
         let ahead = &mut self.rare_fields().ahead;
         if ahead.index != index || ahead.hash != hash {
             self.end_stride(time);
@@ -84,9 +101,7 @@ impl<K: Eq> Shard<K> {
         }
         (ahead.since, ahead.free, ahead.left) = (now, ahead.stride, Some(left));
     }
-}
 
-impl<K> Shard<K> {
     /// The hash of the key that runs ahead; 0 if there is none.
     #[inline]
     pub(super) fn hash_ahead(&self) -> u64 {

@@ -30,6 +30,11 @@ impl<K: Clone + Eq> Shard<K> {
         if self.is_fast_path_closed || self.calls_left <= 1 || now > self.readable_until || cost == 0 {
             return Err(None);
         }
+        // Set if the call may be one of many in a row.
+        let clock = plain.filter(|plain| plain.may_run_ahead).map(|plain| plain.time);
+        let clock = clock.filter(|_| was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART));
+        // User code, which may panic: no token is taken yet.
+        let index = clock.and_then(|_| self.index_if_busy(key, hash));
         let left = if let Some(rate) = self.rates.only()
             && let Some(word) = self.slots.packed_near(hash, key)
         {
@@ -42,10 +47,8 @@ impl<K: Clone + Eq> Shard<K> {
         } else {
             self.take_seldom(key, hash, cost, now, plain, also)?
         };
-        if let Some(Plain { time, may_run_ahead: true, .. }) = plain
-            && (was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART))
-        {
-            self.adapt_stride(key, hash, cost, left, now, time);
+        if let Some(time) = clock {
+            self.adapt_stride(index, hash, cost, left, now, time);
         }
         self.synced = self.synced.max(now);
         self.calls_left -= 1;
