@@ -97,8 +97,10 @@ impl<K> Shard<K> {
         if elapsed == 0 || consumed.saturating_mul(FAST) < elapsed {
             ahead.stride = 0;
         } else if consumed >= ahead.stride {
-            ahead.stride = (ahead.stride * 2).max(1).min(most);
+            ahead.stride = (ahead.stride * 2).max(1);
         }
+        // Also when it does not grow: the burst may have been lowered.
+        ahead.stride = ahead.stride.min(most);
         (ahead.since, ahead.free, ahead.left) = (now, ahead.stride, Some(left));
     }
 
@@ -249,15 +251,32 @@ mod tests {
         keyed.map("free").unwrap().shards[0].lock().rare_fields().ahead.free
     }
 
+    /// Calls until the longest stride begins.
+    async fn run_ahead(keyed: &KeyedLimiter<u64>) {
+        call_fast(keyed, 7, 100).await;
+        while free(keyed) < BURST / super::PART {
+            call_fast(keyed, 7, 1).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stride_is_at_most_a_64th_of_a_lowered_burst() {
+        let keyed = one_shard();
+        run_ahead(&keyed).await;
+        call_fast(&keyed, 7, 3).await;
+        keyed.set_quota(Quota::new(1, Duration::from_nanos(EACH)).burst(2 * super::PART)).unwrap();
+        for _ in 0..20 {
+            call_fast(&keyed, 7, 1).await;
+            assert!(free(&keyed) <= 2, "{} tokens", free(&keyed));
+        }
+    }
+
     /// A thread reads the time, and does not get the lock before another one has taken tokens without a reading: these
     /// are not taken from the level of that time, because the bucket was full since then.
     #[tokio::test(start_paused = true)]
     async fn a_stride_is_charged_at_no_reading_that_is_older_than_its_tokens() {
         let keyed = one_shard();
-        call_fast(&keyed, 7, 100).await;
-        while free(&keyed) < BURST / super::PART {
-            call_fast(&keyed, 7, 1).await;
-        }
+        run_ahead(&keyed).await;
         tokio::time::advance(Duration::from_nanos(BURST * EACH)).await;
         let map = keyed.map("now").unwrap();
         let early = map.now();
