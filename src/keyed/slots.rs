@@ -107,11 +107,25 @@ impl<K> Slots<K> {
         self.groups.make_space(|(key, _)| hash_of(key));
     }
 
-    /// Shrinks the table if more than three quarters of it are empty, down to `least` slots. As with
+    /// Shrinks the table, and the list of `Own`s, if more than three quarters of it are empty, down to `least` slots. As with
     /// [`make_space`](Self::make_space), `hash_of` may panic.
     pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&K) -> u64) {
         self.groups.shrink(least, |(key, _)| hash_of(key));
-        self.owns = self.owns.take().filter(|owns| !owns.is_empty());
+        match self.owns.take().filter(|owns| !owns.is_empty()) {
+            Some(owns) if owns.capacity() > least && owns.len() < owns.capacity() / 4 => self.move_owns(*owns),
+            owns => self.owns = owns,
+        }
+    }
+
+    /// Moves all `Own`s to a new list: a visit to all of them looks at free places too.
+    fn move_owns(&mut self, mut owns: Slab<Own>) {
+        for index in self.groups.indices() {
+            let number = self.groups.at(index).and_then(|(_, word)| own_number(*word));
+            if let Some(own) = number.and_then(|number| owns.try_remove(number)) {
+                let word = self.add_own(own);
+                self.set_packed(index, Packed { first: word, second: 0 });
+            }
+        }
     }
 
     /// The key of a slot; `None` if the slot is empty.
@@ -262,5 +276,27 @@ mod tests {
         assert_eq!(size_of::<Option<(u64, NonZeroU64)>>(), 16);
         assert_eq!(Groups::<(u64, NonZeroU64), PER_GROUP>::group_bytes(), 2 * 64);
         assert_eq!(size_of::<Own>(), 32);
+    }
+
+    #[test]
+    fn the_list_of_owns_shrinks_with_the_table() {
+        let mut slots = Slots::<u64>::new(false);
+        let rates = Rates::new(crate::Quota::per_second(1).into());
+        let own = |at| Own { rates: None, state: OwnState::Levels(Box::new(rates.full(at))), pinned: true };
+        for key in 0..1_000 {
+            slots.make_space(|key| *key);
+            slots.insert(key, key, Slot::Own(own(key)));
+        }
+        for key in 0..990 {
+            let index = slots.index_of(key, &key).unwrap();
+            assert_eq!(slots.take(index).unwrap().0, key);
+        }
+        slots.shrink(64, |key| *key);
+        assert!(slots.owns.as_ref().unwrap().capacity() < 64, "{}", slots.owns.as_ref().unwrap().capacity());
+        for key in 990..1_000 {
+            let SlotRef::Own(own) = slots.at(slots.index_of(key, &key).unwrap()) else { panic!("not an own") };
+            assert!(matches!(&own.state, OwnState::Levels(levels) if levels.at == key));
+        }
+        assert_eq!(slots.owns().count(), 10);
     }
 }
