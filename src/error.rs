@@ -95,7 +95,9 @@ pub enum ConsumeError {
     #[error(transparent)]
     QuotaConflict(QuotaConflict),
     /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
-    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    #[error(
+        "the key's name is {length} bytes long, the most is {most}: name it shorter with `DistributedKeyedLimiter::builder_by`"
+    )]
     KeyTooLong {
         /// The length of the name in bytes.
         length: usize,
@@ -167,7 +169,9 @@ pub enum TryAcquireError {
     #[error(transparent)]
     QuotaConflict(QuotaConflict),
     /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
-    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    #[error(
+        "the key's name is {length} bytes long, the most is {most}: name it shorter with `DistributedKeyedLimiter::builder_by`"
+    )]
     KeyTooLong {
         /// The length of the name in bytes.
         length: usize,

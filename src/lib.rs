@@ -245,8 +245,13 @@ pub use clock::BootClock;
 pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
-    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
+    AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, TopKey,
+};
+#[cfg(all(feature = "keyed", feature = "distributed"))]
+pub use keyed::{
+    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
+    DistributedKeyedSnapshot,
 };
 pub use {
     adaptive::Adaptive,

@@ -161,12 +161,6 @@ pub enum ConfigError {
         /// The name of the quota, if it has one.
         quota_name: Option<&'static str>,
     },
-    /// A distributed keyed limiter does not support this setting.
-    #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
-    DistributedKeyed {
-        /// The name of the builder's setting.
-        setting: &'static str,
-    },
     /// A quota of this limiter cannot be in dry run.
     #[error("dry run is not supported together with `{setting}`: {}", instead_of_dry_run(setting))]
     DryRunUnsupported {
@@ -323,7 +317,9 @@ pub enum ConfigError {
     #[error("the window of `top` is zero: count over some time, such as Duration::from_secs(60)")]
     NoWindow,
     /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
-    #[error("the key's name is {length} bytes long, the most is {most}: name it shorter with `distributed_by`")]
+    #[error(
+        "the key's name is {length} bytes long, the most is {most}: name it shorter with `DistributedKeyedLimiter::builder_by`"
+    )]
     KeyTooLong {
         /// The length of the name in bytes.
         length: usize,

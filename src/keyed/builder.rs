@@ -2,8 +2,6 @@
 
 mod build;
 
-#[cfg(feature = "distributed")]
-use super::distributed::Namer;
 use super::map::{QuotasBy, WeightBy};
 use super::quotas::Quotas;
 #[cfg(feature = "state")]
@@ -11,10 +9,10 @@ use super::state::KeyedState;
 use crate::clock::{Chosen, Clock};
 use crate::core::claim_scope::ClaimScope;
 use crate::core::parent::Parent;
-#[cfg(feature = "distributed")]
-use crate::distributed::Stores;
 use crate::set_twice::SetTwice;
 use crate::{AsLimiter, Quota};
+#[cfg(feature = "distributed")]
+pub(super) use build::DEFAULT_MAX_KEYS;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -49,8 +47,6 @@ pub struct KeyedBuilder<K, S = RandomState> {
     top: Option<Duration>,
     #[cfg(feature = "state")]
     restore: Option<(KeyedState<K>, SystemTime)>,
-    #[cfg(feature = "distributed")]
-    distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
     /// `Some` once [`hasher`](Self::hasher) was called.
     has_hasher: Option<()>,
@@ -74,8 +70,6 @@ impl<K> KeyedBuilder<K> {
             top: None,
             #[cfg(feature = "state")]
             restore: None,
-            #[cfg(feature = "distributed")]
-            distributed: None,
             hasher: RandomState::new(),
             has_hasher: None,
             dry_run: false,
@@ -260,78 +254,6 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Shares the quota of each key with all keyed limiters, on any machine, that use the same quota and the same
-    /// stores: each key has a store, named by the key's text. For each key, all machines together are granted no more
-    /// than its burst and its rate, as by a single [`Limiter`](crate::Limiter) that is [distributed](crate::Builder::distributed).
-    ///
-    /// The text is part of a key in Redis. If a key's text is long, or a secret, use
-    /// [`distributed_by`](Self::distributed_by) to choose another name.
-    ///
-    /// **Most keys are seen once.** They cost one round trip and no memory: a claim requests its tokens from the key's
-    /// store, all of them at once or none. A denial takes nothing from any node. The reply is cached: until the tokens
-    /// can be available, [`within`](super::KeyedConsume::within) and [`try_acquire`](crate::KeyedLimiter::try_acquire) refuse
-    /// without a request.
-    ///
-    /// **A busy key**, with eight requests within a second or with waiting callers, gets a
-    /// [limiter](crate::KeyedLimiter::limiter) on this node, with its own queue, a lease and a refill task. Callers then do not
-    /// wait for the network while the node has tokens, and waiting callers are served in order. After a time without
-    /// calls the limiter returns its tokens and is forgotten.
-    ///
-    /// **Memory** holds the busy keys and the cached replies that are still useful; [`max_keys`](Self::max_keys) bounds
-    /// the number of each. A caller that uses many different keys cannot reset the limit of any key, because the limits
-    /// are kept in the store. It can only evict cached replies, at a cost of one round trip each. A claim that has to
-    /// wait while as many other keys have limiters is refused with `TooManyKeys`.
-    ///
-    /// **`try_acquire`** cannot send a request. A key without a limiter on this node is therefore denied once, without a
-    /// time to retry; a retry after a round trip finds the tokens. At most half of the burst can be taken this way. For
-    /// keys that are rarely seen, use `consume(..).within(..)`, which sends a request.
-    ///
-    /// **[`settle`](super::KeyedGrant::settle)** above the cost charges a debt of the key, which the key's limiter pays
-    /// to the store; if the key has no limiter, one is created, even beyond `max_keys`. Below the cost, the difference
-    /// goes to the key's limiter as far as its allowance permits. If the key has no limiter, or the allowance is used,
-    /// the difference is lost: the store has promised the following tokens to other nodes.
-    ///
-    /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
-    /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
-    ///
-    /// The settings `max_in_flight`, `parent`, `clock` and `top`, and changes of quotas at run time, are not
-    /// supported: they return [`DistributedKeyed`](crate::ConfigError::DistributedKeyed).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
-    ///
-    /// let stores = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-    /// let quota = Quota::per_second(10).burst(5);
-    /// let node = || KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(stores.clone()).build();
-    /// let (one, two) = (node()?, node()?);
-    /// let begun = tokio::time::Instant::now();
-    /// for _ in 0..5 {
-    ///     one.wait(&"ann", 1).await?;
-    ///     two.wait(&"ann", 1).await?;
-    /// }
-    /// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // both nodes together had 5 at once
-    /// two.wait(&"bob", 5).await?; // independent of ann
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "distributed")]
-    pub fn distributed(self, stores: impl Stores) -> Self
-    where
-        K: fmt::Display + 'static,
-    {
-        self.distributed_by(stores, |key| key.to_string())
-    }
-
-    /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
-    /// one quota. `name` is called outside of all locks, whenever a key is used that has no limiter in this process.
-    #[cfg(feature = "distributed")]
-    pub fn distributed_by(mut self, stores: impl Stores, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
-        let stores: Arc<dyn Stores> = Arc::new(stores);
-        let name: Namer<K> = Box::new(name);
-        self.set_twice.set("distributed", &mut self.distributed, (stores, name));
-        self
-    }
-
     /// Puts the quotas of all keys in dry run: they hold back no caller, and report what they would have done.
     ///
     /// Each key is simulated as [`Builder::dry_run`](crate::Builder::dry_run) describes. While the simulated queue of a
@@ -390,8 +312,6 @@ impl<K, S> KeyedBuilder<K, S> {
             top: self.top,
             #[cfg(feature = "state")]
             restore: self.restore,
-            #[cfg(feature = "distributed")]
-            distributed: self.distributed,
             dry_run: self.dry_run,
             set_twice: self.set_twice,
         }

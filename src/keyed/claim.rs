@@ -6,7 +6,6 @@
 
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::keys::{Asking, Keys, Request, Step};
 use super::map::{Arrival, Taken};
 use super::top::Rank;
 use crate::claim::Claim;
@@ -19,7 +18,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -39,8 +38,6 @@ pub(super) struct KeyedClaim<H: KeyRef> {
 enum Stage {
     /// Not polled yet, or completed.
     Idle,
-    /// Waiting for the answer of a store. Never locked: the mutex makes the claim `Sync`.
-    Asking(Mutex<Asking>),
     Queued {
         #[pin]
         claim: Claim<Arc<Core>>,
@@ -99,7 +96,7 @@ impl<H: KeyRef> KeyedClaim<H> {
     #[inline]
     fn let_go(&self, live: Option<Arc<Core>>) {
         if let (Some(live), Some(key_ref)) = (live, &self.key_ref) {
-            key_ref.let_go(self.hash, live);
+            key_ref.map().let_go(self.hash, live);
         }
     }
 
@@ -107,7 +104,7 @@ impl<H: KeyRef> KeyedClaim<H> {
     #[inline(always)]
     fn take_at_once(slot: &mut Option<H>, hash: &mut u64, cost: u64) -> Result<Pass<H>, Option<Arc<Core>>> {
         let key_ref = slot.as_ref().expect("a keyed claim was polled after it had completed");
-        let Keys::Local(map) = key_ref.keys() else { return Err(None) };
+        let map = key_ref.map();
         *hash = map.hash(key_ref.key());
         let left = map.claim_at_once(key_ref.key(), *hash, cost)?;
         let key_ref = slot.take().expect("the key is present: it was just used");
@@ -149,8 +146,7 @@ impl<H: KeyRef> KeyedClaim<H> {
     ) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
-        let Keys::Local(map) = key_ref.keys() else { return self.poll_distributed(cx) };
-        let (key, cost) = (key_ref.key(), *this.cost);
+        let (map, key, cost) = (key_ref.map(), key_ref.key(), *this.cost);
         if let Stage::Idle = *this.stage {
             let hash = *this.hash;
             let answer = match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
@@ -171,7 +167,7 @@ impl<H: KeyRef> KeyedClaim<H> {
             }
         }
         let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
-            unreachable!("only a distributed claim asks")
+            unreachable!("the claim is queued")
         };
         let first = !std::mem::replace(has_entered, true);
         let answer = claim.poll(cx);
@@ -190,51 +186,6 @@ impl<H: KeyRef> KeyedClaim<H> {
         let key_ref = this.key_ref.take().expect("the key is present: it was just used");
         Poll::Ready(taken.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
     }
-
-    #[inline(never)]
-    fn poll_distributed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
-        let mut this = self.project();
-        let key_ref = this.key_ref.as_ref().expect("the caller has used it");
-        let Keys::Distributed(keys) = key_ref.keys() else { unreachable!("the caller has looked") };
-        let (key, cost, allowed) = (key_ref.key(), *this.cost, *this.allowed);
-        let answer = loop {
-            let step = match this.stage.as_mut().project() {
-                StageProjection::Idle => {
-                    *this.hash = keys.hash(key);
-                    keys.begin(&Request { key, hash: *this.hash, cost, allowed })
-                }
-                StageProjection::Asking(asking) => {
-                    let asking = asking.get_mut().unwrap_or_else(PoisonError::into_inner);
-                    ready!(asking.as_mut().poll(cx))
-                }
-                StageProjection::Queued { claim, has_entered } => {
-                    let first = !std::mem::replace(has_entered, true);
-                    let answer = ready!(claim.poll(cx));
-                    if matches!(answer, Err(ConsumeError::TimedOut { .. })) {
-                        keys.missed(key, *this.hash, cost);
-                    }
-                    if is_refusal(first, answer.as_ref().err()) {
-                        keys.count_refusal();
-                    }
-                    break answer.map(|permit| Taken::of_permit(permit, true));
-                }
-            };
-            match step {
-                Step::Ask(asking) => this.stage.set(Stage::Asking(Mutex::new(asking))),
-                Step::Wait(core) => this.stage.set(Stage::queued(core, cost, allowed)),
-                Step::Done(answer) => {
-                    if let Err(error) = &answer {
-                        keys.count_refusal();
-                        keys.observers().refused(cost, *error);
-                    }
-                    break answer;
-                }
-            }
-        };
-        this.stage.set(Stage::Idle);
-        let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-        Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
-    }
 }
 
 /// Whether a result of a queued claim counts as a refusal. A claim that had entered the queue and was removed from it
@@ -251,7 +202,7 @@ impl<H: KeyRef> PinnedDrop for KeyedClaim<H> {
         if let Stage::Queued { .. } = *this.stage {
             this.stage.set(Stage::Idle);
             if let Some(key_ref) = this.key_ref {
-                key_ref.may_be_idle(*this.hash);
+                key_ref.map().may_be_idle(*this.hash);
             }
         }
     }
@@ -272,14 +223,10 @@ impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
 /// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
 /// granted again at once.
 ///
-/// One case differs: a distributed limiter sends a request for a key that has no
-/// limiter on this node. If the future is dropped while that request is under way, the store may have granted its
-/// tokens already, and these tokens are lost.
-///
 /// # Panics
 ///
-/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
-/// function that names the key in a store. The limiter is then as it was before.
+/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or
+/// `quota_by`. The limiter is then as it was before.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
@@ -294,21 +241,13 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
-    ///
-    /// # Distributed limiters
-    ///
-    /// The first caller of a key that has no limiter on this node learns after a round trip that the wait would be too
-    /// long. All others learn it at once, without a request, until the tokens can be available. The deadline does not
-    /// cut the request of the first caller short, because its tokens may already be granted: so its result can be late
-    /// by a round trip, or by the `answer_timeout` of an unreachable `RedisStore`. With `Duration::ZERO` the caller
-    /// waits for that answer only.
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
     }
 
     /// Takes the tokens if they are there and no claim on the key waits, without polling; see
     /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if the key owes nothing yet, or if tokens of
-    /// it are in flight, and always comes back from a distributed limiter. Awaiting it grants at once if the tokens are there.
+    /// it are in flight. Awaiting it grants at once if the tokens are there.
     ///
     /// # Errors
     ///

@@ -26,8 +26,7 @@ pub struct KeyedEntry<K> {
 
 /// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 pub struct KeyedEntries<'a, K, S> {
-    /// `None` if all entries are listed already.
-    map: Option<&'a Map<K, S>>,
+    map: &'a Map<K, S>,
     /// The index of the next shard to list.
     next: usize,
     /// The remaining entries of the last shard that was listed.
@@ -36,11 +35,7 @@ pub struct KeyedEntries<'a, K, S> {
 
 impl<'a, K, S> KeyedEntries<'a, K, S> {
     pub(super) fn of(map: &'a Map<K, S>) -> Self {
-        Self { map: Some(map), next: 0, shard: Vec::new().into_iter() }
-    }
-
-    pub(super) fn listed(entries: Vec<KeyedEntry<K>>) -> Self {
-        Self { map: None, next: 0, shard: entries.into_iter() }
+        Self { map, next: 0, shard: Vec::new().into_iter() }
     }
 }
 
@@ -52,9 +47,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
             if let Some(entry) = self.shard.next() {
                 return Some(entry);
             }
-            let map = self.map.filter(|map| self.next < map.shards.len())?;
+            if self.next == self.map.shards.len() {
+                return None;
+            }
             self.next += 1;
-            self.shard = list_shard(map, self.next - 1).into_iter();
+            self.shard = list_shard(self.map, self.next - 1).into_iter();
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Grants for a key.
 
 use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::keys::Keys;
 use super::map::Taken;
 use super::rate::Left;
 use crate::core::Core;
@@ -30,29 +29,23 @@ impl<H: KeyRef> Pass<H> {
     // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
     pub(super) fn new(key_ref: H, hash: u64, cost: u64, Taken { mut left, live }: Taken) -> Self {
-        let mut parent = 0;
-        if let Keys::Local(map) = key_ref.keys() {
-            parent = if map.parent.is_some() { cost } else { 0 };
-            if map.template.dry_run.is_on() {
-                left = left.in_dry_run();
-                map.template.dry_run.count(left.word());
-            }
+        let map = key_ref.map();
+        let parent = if map.parent.is_some() { cost } else { 0 };
+        if map.template.dry_run.is_on() {
+            left = left.in_dry_run();
+            map.template.dry_run.count(left.word());
         }
         Self { key_ref, hash, cost, left, live, parent }
     }
 
     fn settle(&mut self, actual: u64) {
+        let map = self.key_ref.map();
         self.cost = match &self.live {
             Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
-            None => match self.key_ref.keys() {
-                Keys::Local(map) => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
-                Keys::Distributed(keys) => keys.resettle(self.key_ref.key(), self.hash, self.cost, actual),
-            },
+            None => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
         };
-        if let Keys::Local(map) = self.key_ref.keys()
-            && let Some(parent) = &map.parent
-        {
+        if let Some(parent) = &map.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.
             let key = || map.key_in_parent(self.key_ref.key(), self.hash);
             let actual = actual.min(map.template.max_cost.max(self.parent));
@@ -62,14 +55,14 @@ impl<H: KeyRef> Pass<H> {
 
     #[inline]
     fn forget(mut self) {
-        if let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped) {
+        if let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped) {
             parent.forget(std::mem::take(&mut self.parent));
         }
         if let Some(live) = self.live.take() {
             Permit::new(Arc::clone(&live), self.cost, 0).forget();
             // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
             // nothing in flight.
-            self.key_ref.let_go(self.hash, live);
+            self.key_ref.map().let_go(self.hash, live);
         }
     }
 
@@ -77,10 +70,10 @@ impl<H: KeyRef> Pass<H> {
     fn release(&mut self) {
         if let Some(live) = self.live.take() {
             drop(Permit::new(Arc::clone(&live), self.cost, 0));
-            self.key_ref.let_go(self.hash, live);
+            self.key_ref.map().let_go(self.hash, live);
         }
         if self.parent > 0
-            && let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped)
+            && let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped)
         {
             parent.release(self.parent);
         }

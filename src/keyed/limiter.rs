@@ -1,4 +1,4 @@
-//! The public methods. They document and delegate; the implementation is in `map` and in `distributed`.
+//! The public methods. They document and delegate; the implementation is in `map`.
 
 mod blocking;
 mod changes;
@@ -7,8 +7,7 @@ mod view;
 
 use super::grant::Pass;
 use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::keys::Keys;
-use super::map::Taken;
+use super::map::{Map, Taken};
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
 use crate::Limiter;
 use crate::error::{ConfigError, ReleaseError, TryAcquireError};
@@ -28,8 +27,7 @@ use std::sync::Arc;
 /// The number of keys is bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through
 /// random keys resets no limit and does not fill the memory.
 ///
-/// With `KeyedBuilder::distributed` (feature `distributed`), many machines share the quota of each key. The methods are the
-/// same; the documentation of `distributed` lists what differs.
+/// Many machines share the quota of each key with a `DistributedKeyedLimiter` (feature `distributed`).
 ///
 /// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter, because they run under its locks.
 /// They may panic.
@@ -48,7 +46,7 @@ use std::sync::Arc;
 /// # Ok(()) }
 /// ```
 pub struct KeyedLimiter<K, S = RandomState> {
-    pub(super) keys: Keys<K, S>,
+    pub(super) map: Arc<Map<K, S>>,
 }
 
 impl<K> KeyedLimiter<K>
@@ -92,10 +90,7 @@ where
 {
     /// Returns the parent limiter, if there is one.
     pub fn parent(&self) -> Option<Limiter> {
-        match &self.keys {
-            Keys::Local(map) => map.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter))),
-            Keys::Distributed(_) => None,
-        }
+        self.map.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter)))
     }
 
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
@@ -156,13 +151,7 @@ where
     /// ```
     #[inline]
     pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
-        Wait::new(
-            self.consume(key, cost),
-            match &self.keys {
-                Keys::Local(map) => map.holds_in_flight(),
-                Keys::Distributed(_) => false,
-            },
-        )
+        Wait::new(self.consume(key, cost), self.map.holds_in_flight())
     }
 
     /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.
@@ -188,7 +177,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, key: K, cost: u64) -> KeyedConsumeOwned<K, S> {
-        KeyedConsumeOwned::new(Owned { keys: self.keys, key }, cost)
+        KeyedConsumeOwned::new(Owned { map: self.map, key }, cost)
     }
 
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never
@@ -239,12 +228,12 @@ where
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
-        try_acquire(Owned { keys: self.keys, key }, cost).map(OwnedKeyedGrant)
+        try_acquire(Owned { map: self.map, key }, cost).map(OwnedKeyedGrant)
     }
 
     #[inline]
     fn borrowed<'a>(&'a self, key: &'a K) -> Borrowed<'a, K, S> {
-        Borrowed { keys: &self.keys, key }
+        Borrowed { map: &self.map, key }
     }
 
     /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
@@ -256,14 +245,11 @@ where
     /// `close` are undone some time after the last handle was dropped and the key has neither waiters nor tokens in
     /// flight. For a lasting quota, use [`set_one_quota_for`](Self::set_one_quota_for).
     ///
-    /// The limiter of a key of a distributed limiter is an ordinary node of the key's store.
-    ///
     /// # Errors
     ///
     /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
-    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. After its last handle
+    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens. After its last handle
     ///   was dropped, a key is forgotten up to a second later.
-    /// * [`KeyTooLong`](ConfigError::KeyTooLong) if the limiter is distributed and the key's name is too long.
     /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
     ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
     ///
@@ -282,10 +268,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
-        match &self.keys {
-            Keys::Local(map) => map.limiter(key),
-            Keys::Distributed(keys) => keys.limiter(key),
-        }
+        self.map.limiter(key)
     }
 
     /// Releases `tokens` of grants that were [forgotten](KeyedGrant::forget), and serves the key's queue.
@@ -297,65 +280,47 @@ where
     /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
     /// released then.
     pub fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
-        match &self.keys {
-            Keys::Local(map) => map.release(key, tokens),
-            Keys::Distributed(_) => Err(ReleaseError::NotCapped),
-        }
+        self.map.release(key, tokens)
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observers(&self) -> &crate::observe::Observers {
-        self.keys.observers()
+        &self.map.template.observers
     }
 
     /// Whether the quotas of all keys are in dry run.
     #[cfg(feature = "metrics")]
     pub(crate) fn is_in_dry_run(&self) -> bool {
-        matches!(&self.keys, Keys::Local(map) if map.template.dry_run.is_on())
+        self.map.template.dry_run.is_on()
     }
 
     /// Returns the background task, for users that spawn it themselves, on a runtime of their choice. This is optional:
     /// the first waiter of each runtime spawns one, for all keys.
-    ///
-    /// A distributed limiter has its tasks from the beginning, on the runtime on which it
-    /// was built: for it, the future is ready at once.
     pub fn replenisher(&self) -> KeyedReplenisher {
-        match &self.keys {
-            Keys::Local(map) => KeyedReplenisher::new(Some(map.pool.by_hand())),
-            Keys::Distributed(_) => KeyedReplenisher::new(None),
-        }
+        KeyedReplenisher::new(self.map.pool.by_hand())
     }
 }
 
 impl<K, S> Clone for KeyedLimiter<K, S> {
     fn clone(&self) -> Self {
-        Self { keys: self.keys.clone() }
+        Self { map: Arc::clone(&self.map) }
     }
 }
 
 impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
     /// Prints no keys: they may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("KeyedLimiter").field(&self.keys).finish()
+        f.debug_tuple("KeyedLimiter").field(&self.map).finish()
     }
 }
 
 #[inline]
 fn try_acquire<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
-    let key = key_ref.key();
-    let Keys::Local(map) = key_ref.keys() else { return try_at_store(key_ref, cost) };
+    let (key, map) = (key_ref.key(), key_ref.map());
     let hash = map.hash(key);
     let taken = match map.take_at_once(key, hash, cost) {
         Ok(left) => Taken { left, live: None },
         Err(live) => map.try_acquire(key, hash, cost, live)?,
     };
-    Ok(Pass::new(key_ref, hash, cost, taken))
-}
-
-#[inline(never)]
-fn try_at_store<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
-    let Keys::Distributed(keys) = key_ref.keys() else { unreachable!("the caller has looked") };
-    let hash = keys.hash(key_ref.key());
-    let taken = keys.try_acquire(key_ref.key(), hash, cost)?;
     Ok(Pass::new(key_ref, hash, cost, taken))
 }

@@ -23,7 +23,6 @@ use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
 #[cfg(feature = "distributed")]
-use super::quotas::NamedQuota;
 use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
@@ -40,6 +39,7 @@ use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,9 +53,6 @@ const LEAST_SLOTS: usize = 64;
 pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 /// The user's function that chooses the weight of a key among the keys under a parent.
 pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
-/// The same as [`QuotasBy`] for a distributed limiter, in which each key has one quota.
-#[cfg(feature = "distributed")]
-pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Result<NamedQuota, ConfigError> + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {
@@ -85,6 +82,10 @@ pub(super) struct Map<K, S> {
     /// Whether the shards keep the [ranks](super::top) of their keys.
     is_ranked: bool,
 }
+
+/// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they were.
+impl<K, S> UnwindSafe for Map<K, S> {}
+impl<K, S> RefUnwindSafe for Map<K, S> {}
 
 impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,8 +119,7 @@ enum Entered<R> {
 /// Tokens that were taken, and the tokens that remain.
 pub(super) struct Taken {
     pub(super) left: Left,
-    /// Set if a core settles and releases the tokens, and not the key's level or store: with an in-flight cap, and for a
-    /// grant by the limiter of a distributed key.
+    /// Set if a core settles and releases the tokens, and not the key's level: with an in-flight cap.
     pub(super) live: Option<Arc<Core>>,
 }
 
@@ -390,7 +390,7 @@ mod tests {
         drop(keyed.try_acquire(&1, 1).unwrap());
         let mut waiting = spawn(keyed.consume(&1, 1));
         assert!(waiting.poll().is_pending());
-        let live_entries = keyed.map("live_entries").unwrap().live_entries();
+        let live_entries = keyed.map.live_entries();
         assert!(live_entries[0].parent().is_some_and(|limiter| std::ptr::eq(&**limiter, parent.core())));
     }
 }

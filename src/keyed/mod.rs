@@ -25,8 +25,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
+//! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
 //! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
-//! | `keys.rs` | whether the keys are in a map in memory, or in a store |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `slots.rs`, `groups.rs` | the table of a shard |
@@ -39,6 +39,7 @@
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
 
+mod as_keyed_limiter;
 mod builder;
 mod claim;
 #[cfg(feature = "distributed")]
@@ -50,7 +51,6 @@ mod grant;
 mod groups;
 mod key_limit;
 mod key_ref;
-mod keys;
 mod limiter;
 mod live;
 mod map;
@@ -67,8 +67,14 @@ mod timer_wheel;
 mod top;
 mod wait;
 
+pub use as_keyed_limiter::AsKeyedLimiter;
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned};
+#[cfg(feature = "distributed")]
+pub use distributed::{
+    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
+    DistributedKeyedSnapshot,
+};
 pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;

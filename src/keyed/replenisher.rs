@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 /// A future that serves the queues of all keys, returned by
 /// [`KeyedLimiter::replenisher`](super::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
-/// dropped, and at once for a distributed limiter, which has tasks of its own.
+/// dropped.
 ///
 /// # Cancel safety
 ///
@@ -22,11 +22,11 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 pub struct KeyedReplenisher {
     #[pin]
-    driver: Option<KeyedDriver>,
+    driver: KeyedDriver,
 }
 
 impl KeyedReplenisher {
-    pub(super) fn new(driver: Option<KeyedDriver>) -> Self {
+    pub(super) fn new(driver: KeyedDriver) -> Self {
         Self { driver }
     }
 }
@@ -35,6 +35,6 @@ impl Future for KeyedReplenisher {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().driver.as_pin_mut().map_or(Poll::Ready(()), |driver| driver.poll(cx))
+        self.project().driver.poll(cx)
     }
 }

@@ -12,9 +12,7 @@ use std::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
-    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. For a
-    /// distributed limiter, the keys that have a limiter on this node: with frequent requests, with waiters, or until
-    /// recently.
+    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet.
     pub keys: usize,
     /// Keys that have waiters.
     pub keys_waiting: usize,
@@ -31,7 +29,7 @@ pub struct KeyedSnapshot<K> {
     /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
     /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: those with
-    /// more than a 16th of all refusals, and others. Empty if the limiter is distributed.
+    /// more than a 16th of all refusals, and others.
     pub most_refused: Vec<(K, u64)>,
     /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
     /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
@@ -43,47 +41,26 @@ pub struct KeyedSnapshot<K> {
     pub would_wait: u64,
     /// Calls that passed because of a dry run and would have been refused.
     pub would_refuse: u64,
-    /// For a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
-    pub cached: usize,
-    /// For a distributed limiter: tokens kept on this node unused, over all keys.
-    pub kept: u64,
-    /// For a distributed limiter: how many callers were refused by a cached reply, without a request.
-    pub spared: u64,
-    /// For a distributed limiter: the counters of all requests, over all keys. `None` if the limiter is not
-    /// distributed.
-    #[cfg(feature = "distributed")]
-    pub store: Option<crate::distributed::StoreSnapshot>,
 }
 
 impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
-    pub(super) fn empty(most_refused: Vec<(K, u64)>) -> Self {
-        Self {
+    pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
+        let (would_wait, would_refuse) = map.template.dry_run.counts();
+        let mut snapshot = Self {
             keys: 0,
             keys_waiting: 0,
             waiting_tasks: 0,
             waiting_tokens: 0,
-            in_flight: None,
+            in_flight: map.template.cap().map(|_| 0),
             granted: 0,
             refunded: 0,
             refused: 0,
-            most_refused,
+            most_refused: map.most_refused.lock().at_least(),
             lateness: Duration::ZERO,
             closed: false,
-            would_wait: 0,
-            would_refuse: 0,
-            cached: 0,
-            kept: 0,
-            spared: 0,
-            #[cfg(feature = "distributed")]
-            store: None,
-        }
-    }
-
-    pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
-        let in_flight = map.template.cap().map(|_| 0);
-        let (would_wait, would_refuse) = map.template.dry_run.counts();
-        let empty = Self::empty(map.most_refused.lock().at_least());
-        let mut snapshot = Self { in_flight, would_wait, would_refuse, ..empty };
+            would_wait,
+            would_refuse,
+        };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();
@@ -104,7 +81,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
     }
 
     /// Adds the core that serves one key.
-    pub(super) fn add(&mut self, live: &Core) {
+    fn add(&mut self, live: &Core) {
         let (waiting, tokens, in_flight, lateness, totals) = live.look_at(|state, rovers, _| {
             let in_flight = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
@@ -120,7 +97,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; the totals of the
     /// entries that this snapshot holds are not included in them.
-    pub(super) fn count(&mut self, (granted, refunded): (u64, u64)) {
+    fn count(&mut self, (granted, refunded): (u64, u64)) {
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);
     }

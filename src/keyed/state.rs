@@ -1,7 +1,6 @@
 //! The state of a keyed limiter: its form for serde, saving, and restoring.
 
 use super::KeyedLimiter;
-use super::keys::Keys;
 use super::map::Map;
 use super::map::saving::SavedKey;
 use super::quotas::{NamedQuota, Quotas};
@@ -126,10 +125,6 @@ where
     /// This copies one shard after the other, each under its own lock; in a map of a million keys a shard has some
     /// thousand keys. Calls go on meanwhile, and each key is saved as it is when its shard is reached.
     ///
-    /// # Errors
-    ///
-    /// Returns [`StateError::Distributed`] for a distributed limiter: its stores keep the tokens.
-    ///
     /// # Panics
     ///
     /// Panics if `Clone` of a key panics.
@@ -142,28 +137,24 @@ where
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
     /// drop(users.try_acquire(&"ann".to_owned(), 9)?);
-    /// let json = serde_json::to_string(&users.state()?)?;
+    /// let json = serde_json::to_string(&users.state())?;
     ///
     /// let state: KeyedState<String> = serde_json::from_str(&json)?;
     /// let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).restore(state, SystemTime::now()).build()?;
     /// assert_eq!((users.available(&"ann".to_owned()), users.available(&"bob".to_owned())), (1, 10));
     /// # Ok(()) }
     /// ```
-    pub fn state(&self) -> Result<KeyedState<K>, StateError> {
+    pub fn state(&self) -> KeyedState<K> {
         self.save(SystemTime::now)
     }
 
     /// Like [`state`](Self::state), when the wall clock shows `wall_clock`: for tests, and for another source of time.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`state`](Self::state).
-    pub fn state_at(&self, wall_clock: SystemTime) -> Result<KeyedState<K>, StateError> {
+    pub fn state_at(&self, wall_clock: SystemTime) -> KeyedState<K> {
         self.save(|| wall_clock)
     }
 
-    fn save(&self, wall_clock: impl FnOnce() -> SystemTime) -> Result<KeyedState<K>, StateError> {
-        let Keys::Local(map) = &self.keys else { return Err(StateError::Distributed) };
+    fn save(&self, wall_clock: impl FnOnce() -> SystemTime) -> KeyedState<K> {
+        let map = &self.map;
         let common = map.common_rates();
         let mut quotas = vec![common.as_ref().map_or(Vec::new(), |rates| named(rates))];
         let mut indices = HashMap::new();
@@ -193,7 +184,7 @@ where
         };
         let keys = keys.into_iter().filter_map(key).collect();
         let form = Form { saved_at, at, quotas, paused_for: gate.saturating_sub(at), keys };
-        Ok(KeyedState { form: Versioned(Ok(form)), converts: false })
+        KeyedState { form: Versioned(Ok(form)), converts: false }
     }
 }
 

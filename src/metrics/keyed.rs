@@ -90,15 +90,7 @@ where
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
     fn publish(&self, series: &Series<'_>, tally: &Tally, names: &Names<K>) -> Totals {
         let seen = self.snapshot();
-        series.gauge(names::KEYS, seen.keys as f64);
-        series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);
-        for (quota, calls) in tally.refused_by_label() {
-            series.counter_of(names::QUOTA_REFUSALS, ("quota", quota), calls);
-        }
-        #[cfg(feature = "distributed")]
-        if let Some(store) = &seen.store {
-            super::store::publish_store(series, store);
-        }
+        publish_keys(series, tally, seen.keys, seen.keys_waiting);
         if let Some(named) = &names.0 {
             publish_top(self, series, named, &seen.most_refused);
         }
@@ -111,6 +103,46 @@ where
             lateness: seen.lateness,
             dry_run: self.is_in_dry_run(),
         }
+    }
+}
+
+/// No key is published by name: this node does not see all refusals of a key.
+#[cfg(feature = "distributed")]
+impl<K> Metered for crate::DistributedKeyedLimiter<K>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+{
+    type Names = ();
+
+    const IS_KEYED: bool = true;
+
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn observers(&self) -> &Observers {
+        Self::observers(self)
+    }
+
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, tally: &Tally, _: &()) -> Totals {
+        let seen = self.snapshot();
+        publish_keys(series, tally, seen.keys, seen.keys_waiting);
+        super::store::publish_store(series, &seen.store);
+        Totals {
+            granted: seen.granted,
+            refunded: seen.refunded,
+            waiting_tasks: seen.waiting_tasks,
+            waiting_tokens: seen.waiting_tokens,
+            in_flight: None,
+            lateness: seen.lateness,
+            dry_run: false,
+        }
+    }
+}
+
+fn publish_keys(series: &Series<'_>, tally: &Tally, keys: usize, keys_waiting: usize) {
+    series.gauge(names::KEYS, keys as f64);
+    series.gauge(names::KEYS_WAITING, keys_waiting as f64);
+    for (quota, calls) in tally.refused_by_label() {
+        series.counter_of(names::QUOTA_REFUSALS, ("quota", quota), calls);
     }
 }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 /// From the moment the meter is made, the limiter itself counts its refusals and records its waits, through any clone,
 /// layer, stream or joint claim. It continues to do so when the meter is dropped. Clones are the same meter.
 ///
-/// `L` is [`Limiter`], or `KeyedLimiter` (feature `keyed`), which is summed over all its keys.
+/// `L` is [`Limiter`], or a `KeyedLimiter` or `DistributedKeyedLimiter` (feature `keyed`), which is summed over all its
+/// keys.
 pub struct Meter<L: Metered = Limiter> {
     limiter: L,
     tally: Arc<Tally>,

@@ -54,6 +54,9 @@ mod features {
         fn paces_bytes<T: PaceIoExt>() {}
         fn paces_items<T: PaceStreamExt>() {}
         fn paces_sends<T: PaceSinkExt<u8>>() {}
+        fn limits_keys<L: AsKeyedLimiter<String>>() {}
+        limits_keys::<KeyedLimiter<String>>();
+        limits_keys::<DistributedKeyedLimiter<String>>();
         paces_bytes::<::tokio::io::Empty>();
         paces_items::<Receiver<u8>>();
         paces_sends::<Sender<u8>>();
@@ -66,13 +69,15 @@ mod features {
         yes yes yes: KeyedLimiter<String>, KeyedBuilder<String>, KeyedSnapshot<String>, KeyedEntry<String>,
             KeyedEntries<'static, String, RandomState>, KeyedTop<String>, TopKey<String>, Quotas,
             KeyedGrant<'static, String, RandomState>, OwnedKeyedGrant<String, RandomState>, Adaptive<KeyOf<String>>,
+            DistributedKeyedLimiter<String>, DistributedKeyedBuilder<String>, DistributedKeyedGrant<String>,
+            DistributedKeyedSnapshot,
             QuantaClock, MemoryStore, SharedBucket, SharedDemand, QuotaTerms, LeaseRequest, LeaseGrant, ClassDemand,
             ClassReport, Outage, StoreCounters, StoreSnapshot, StoreError, Missing, ReplyKind, Breaker, BreakerSnapshot,
             Circuit, PacedStream<Receiver<u8>>, WithGrants<Receiver<u8>>, PacedSink<Sender<u8>, u8>,
             PacedIo<::tokio::net::TcpStream>, RefusedItem<u8>, PacedSinkError<u8>, Meter, Meter<KeyedLimiter<String>>,
             AdaptiveMeter, AlreadyMetered, LimiterState, KeyedState<String>, StateError;
         yes yes no: KeyedConsume<'static, String, RandomState>, KeyedConsumeOwned<String, RandomState>,
-            KeyedReplenisher, dyn Store, dyn Stores;
+            DistributedKeyedConsume<String>, KeyedReplenisher, dyn Store, dyn Stores;
         yes no yes: Reporting<'static>;
     }
 

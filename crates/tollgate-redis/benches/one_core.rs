@@ -19,7 +19,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tollgate::{KeyedLimiter, Limiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
 const NODES: usize = 8;
@@ -65,7 +65,7 @@ impl Case {
 #[derive(Clone)]
 enum Node {
     Quota(Limiter),
-    Keys(KeyedLimiter<u64>),
+    Keys(DistributedKeyedLimiter<u64>),
     Gcra(MultiplexedConnection, Script, (u64, u64)),
 }
 
@@ -76,7 +76,7 @@ impl Node {
         let quota = |(rate, burst)| Quota::per_second(rate).burst(burst);
         let node = match case {
             Case::Busy => Node::Quota(Limiter::builder().quota(quota(BUSY)).distributed(shared).build()?),
-            _ => Node::Keys(KeyedLimiter::builder().quota(quota(KEY)).max_keys(100_000).distributed(shared).build()?),
+            _ => Node::Keys(DistributedKeyedLimiter::builder(shared).quota(quota(KEY)).max_keys(100_000).build()?),
         };
         Ok((node, store))
     }

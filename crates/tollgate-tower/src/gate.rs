@@ -66,7 +66,7 @@ impl<Request, L: AsLimiter> Gate<Request> for L {
 /// | [`Limiter`], `Class` | the cost | `cost` |
 /// | [`AnyLimiter`] | the limiter or the class, and the cost | `by` |
 /// | [`AnyLimiter`] | the limiter | `HeedLayer::by` |
-/// | `KeyedLimiter` | the key and the cost | `keyed` |
+/// | `KeyedLimiter`, `DistributedKeyedLimiter` | the key and the cost | `keyed` |
 /// | `KeyedLimiter` | the key | `HeedLayer::keyed` |
 pub struct By<L, F> {
     limiter: L,

@@ -1,31 +1,22 @@
 //! Keyed limiters as the source of grants: a bucket and a queue per user, address or API key.
 
 use super::gate::Acquire;
-use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
-use tollgate::{KeyedConsumeOwned, KeyedLimiter, OwnedKeyedGrant, TryAcquireError};
+use tollgate::{AsKeyedLimiter, TryAcquireError};
 
-impl<K, S> Acquire<(K, u64)> for KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
-    type Pass = OwnedKeyedGrant<K, S>;
-    type Claim = KeyedConsumeOwned<K, S>;
+impl<K, L: AsKeyedLimiter<K>> Acquire<(K, u64)> for L {
+    type Pass = L::Grant;
+    type Claim = L::Claim;
 
-    fn claim(self, (key, cost): (K, u64), allowed: Option<Duration>) -> KeyedConsumeOwned<K, S> {
-        let claim = self.consume_owned(key, cost);
-        match allowed {
-            Some(allowed) => claim.within(allowed),
-            None => claim,
-        }
+    fn claim(self, (key, cost): (K, u64), allowed: Option<Duration>) -> L::Claim {
+        self.consume_owned(key, cost, allowed)
     }
 
-    fn try_acquire(self, (key, cost): (K, u64)) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+    fn try_acquire(self, (key, cost): (K, u64)) -> Result<L::Grant, TryAcquireError> {
         self.try_acquire_owned(key, cost)
     }
 
     fn is_remote(&self) -> bool {
-        self.is_distributed()
+        L::IS_REMOTE
     }
 }

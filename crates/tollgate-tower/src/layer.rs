@@ -7,7 +7,7 @@ use super::hold::{ToBody, ToHead};
 use super::service::Limit;
 use std::time::Duration;
 #[cfg(feature = "keyed")]
-use tollgate::KeyedLimiter;
+use tollgate::AsKeyedLimiter;
 use tollgate::{AsLimiter, Limiter, Refused};
 use tower_layer::Layer;
 
@@ -87,9 +87,10 @@ impl<F> LimitLayer<By<AnyLimiter, F>> {
 }
 
 #[cfg(feature = "keyed")]
-impl<K, S, F> LimitLayer<By<KeyedLimiter<K, S>, F>> {
+impl<L, F> LimitLayer<By<L, F>> {
     /// Creates a layer that asks `key` for the key and the cost of each request: one queue per user, address or API
-    /// key. `users` may be distributed: many machines then share the quota of each key.
+    /// key. `users` is a [`KeyedLimiter`](tollgate::KeyedLimiter), or a `DistributedKeyedLimiter`: many machines then
+    /// share the quota of each key.
     ///
     /// # Examples
     ///
@@ -103,8 +104,9 @@ impl<K, S, F> LimitLayer<By<KeyedLimiter<K, S>, F>> {
     /// });
     /// # let _ = layer; Ok(()) }
     /// ```
-    pub fn keyed<Request>(users: &KeyedLimiter<K, S>, key: F) -> Self
+    pub fn keyed<Request, K>(users: &L, key: F) -> Self
     where
+        L: AsKeyedLimiter<K>,
         F: Fn(&Request) -> (K, u64),
     {
         Self::through(By::new(users.clone(), key))

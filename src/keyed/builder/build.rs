@@ -5,19 +5,12 @@ use crate::Quota;
 use crate::clock::Time;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::state::ChildLimiter;
-#[cfg(feature = "distributed")]
-use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::keyed::KeyedLimiter;
-#[cfg(feature = "distributed")]
-use crate::keyed::distributed::{self, Config, Namer};
 use crate::keyed::driver_pool::DriverPool;
 use crate::keyed::dry_run::KeyedDryRun;
-use crate::keyed::keys::Keys;
 use crate::keyed::live::LiveTemplate;
 use crate::keyed::map::{Map, MapParts};
-#[cfg(feature = "distributed")]
-use crate::keyed::map::{QuotaBy, QuotasBy};
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::Rates;
 use crate::observe::Observers;
@@ -39,7 +32,7 @@ const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
 /// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
 /// under attack, because a key that owes nothing is forgotten.
-const DEFAULT_MAX_KEYS: u64 = 1_000_000;
+pub(in crate::keyed) const DEFAULT_MAX_KEYS: u64 = 1_000_000;
 
 /// The number of the next keyed limiter.
 static NEXT_NUMBER: atomic::AtomicU64 = atomic::AtomicU64::new(1);
@@ -57,11 +50,6 @@ where
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.set_twice.check()?;
-        #[cfg(feature = "distributed")]
-        if let Some((stores, name)) = self.distributed {
-            let config = Self { distributed: None, ..self }.into_config(stores, name)?;
-            return Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) });
-        }
         let quotas = self.common_quotas()?;
         self.check(&quotas)?;
         let parent = self.parent.clone();
@@ -73,7 +61,7 @@ where
         if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
             map.close();
         }
-        Ok(KeyedLimiter { keys: Keys::Local(map) })
+        Ok(KeyedLimiter { map })
     }
 
     /// The quotas of keys without quotas of their own.
@@ -160,31 +148,6 @@ where
         restored.map_or(Ok(()), |restored| restored.apply(&map))?;
         Ok(map)
     }
-
-    /// The settings of a distributed keyed limiter.
-    #[cfg(feature = "distributed")]
-    fn into_config(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<Config<K, S>, ConfigError> {
-        let cannot = [
-            ("a second quota", self.quotas.len() > 1),
-            ("max_in_flight", self.max_in_flight.is_some()),
-            ("max_cost", self.max_cost.is_some()),
-            ("parent", self.parent.is_some()),
-            ("weight_by", self.weight_by.is_some()),
-            ("dry_run", self.dry_run),
-            ("clock", self.clock.is_some()),
-            ("top", self.top.is_some()),
-            #[cfg(feature = "state")]
-            ("restore", self.restore.is_some()),
-        ];
-        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let max_keys = bound(self.max_keys);
-        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
-        if !quotas.is_empty() && quota_by.is_some() {
-            return Err(ConfigError::QuotaAndQuotaBy);
-        }
-        let (quota, quota_by) = (quotas.named().next().cloned(), quota_by.map(only_quota));
-        Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
-    }
 }
 
 /// The number of shards for this setting of `max_keys`. The default bound does not change it, because most limiters
@@ -202,19 +165,6 @@ fn bound(max_keys: Option<u64>) -> Option<u64> {
     Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
 }
 
-/// Converts a function that chooses the quotas of a key to one that returns the only quota.
-#[cfg(feature = "distributed")]
-fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> QuotaBy<K> {
-    Box::new(move |key| {
-        let quotas = quota_by(key);
-        match (quotas.named().next(), quotas.len()) {
-            (Some(quota), 1) => Ok(quota.clone()),
-            (Some(_), count) => Err(ConfigError::TooManyQuotas { count, most: 1 }),
-            (None, _) => Err(ConfigError::NoQuota),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,19 +175,5 @@ mod tests {
         assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS, SHARDS_WITHOUT_BOUND]);
         assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
         assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
-    }
-
-    #[cfg(feature = "distributed")]
-    #[test]
-    fn distributed_keys_are_bounded_as_the_builder_was_told() {
-        let max_keys = |change: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
-            let builder = KeyedLimiter::<u64>::builder().quota(Quota::per_second(1));
-            let stores = Arc::new(crate::distributed::MemoryStore::new());
-            let config = change(builder).into_config(stores, Box::new(u64::to_string));
-            config.unwrap_or_else(|error| panic!("{error}")).max_keys
-        };
-        assert_eq!(max_keys(KeyedBuilder::unbounded_keys), None);
-        assert_eq!(max_keys(|builder| builder), Some(DEFAULT_MAX_KEYS));
-        assert_eq!(max_keys(|builder| builder.max_keys(7)), Some(7));
     }
 }

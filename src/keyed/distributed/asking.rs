@@ -1,13 +1,14 @@
 //! A request for one claim: all its tokens at once, or none. The store does not remember a node for it, and this
 //! limiter keeps only the cached reply.
 
+use super::claim::KeyClaim;
 use super::map::DistributedMap;
 use crate::distributed::{
     LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, note, random_node,
 };
 use crate::error::QuotaConflict;
 use crate::sync::Ordering;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -33,42 +34,35 @@ pub(super) enum StoreReply {
     TimedOut { waited: Duration },
 }
 
-impl<K, S> DistributedMap<K, S>
+impl<K> DistributedMap<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
 {
-    /// Requests `cost` tokens from the key's store. A request that was not sent is repeated once the store can be
-    /// reached, for `allowed` at most, if callers wait during an outage.
+    /// Requests the tokens of a claim from the key's store. A request that was not sent is repeated once the store can be
+    /// reached, for the allowed wait at most, if callers wait during an outage.
     ///
     /// If this future is dropped while the request is under way, the store may have granted the tokens: then they are
     /// lost.
-    pub(super) async fn ask(
-        &self,
-        key: &K,
-        hash: u64,
-        terms: QuotaTerms,
-        cost: u64,
-        allowed: Option<Duration>,
-    ) -> StoreReply {
+    pub(super) async fn ask(&self, claim: &KeyClaim<K>, terms: QuotaTerms) -> StoreReply {
+        let KeyClaim { key, hash, cost, allowed, .. } = claim;
         let store = self.store(key);
         let began = Instant::now();
         for failures in 1.. {
-            let asked = self.ask_once(&*store, key, hash, terms, cost).await;
+            let asked = self.ask_once(&*store, key, *hash, terms, *cost).await;
             if asked != StoreReply::NotSent || self.stores.outage() != Outage::Wait {
                 return asked;
             }
             let again = first(self.closing(), store.backoff(failures));
-            match allowed {
+            match allowed.nanos() {
                 None => again.await,
                 Some(allowed) => {
-                    let left = allowed.saturating_sub(began.elapsed());
+                    let left = Duration::from_nanos(allowed).saturating_sub(began.elapsed());
                     if timeout(left, again).await.is_err() {
                         return StoreReply::TimedOut { waited: began.elapsed() };
                     }
                 }
             }
-            if self.is_closed() || self.limiter_here(key, hash).is_some() {
+            if self.is_closed() || self.limiter_here(key, *hash).is_some() {
                 return StoreReply::NotThere;
             }
         }

@@ -1,34 +1,121 @@
-//! The configuration checks of a distributed keyed limiter.
+//! The settings of a distributed keyed limiter, and their checks.
 
-use super::config::{Config, terms};
+use super::DistributedKeyedLimiter;
 use super::map::DistributedMap;
-use crate::distributed::{Outage, QuotaTerms};
+use crate::Quota;
+use crate::distributed::{Outage, QuotaTerms, Stores};
 use crate::error::ConfigError;
-use std::hash::{BuildHasher, Hash};
+use crate::keyed::builder::DEFAULT_MAX_KEYS;
+use crate::keyed::quotas::{NamedQuota, Quotas};
+use crate::set_twice::SetTwice;
+use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Checks all settings and builds the keys. They spawn their tasks on the runtime of this call.
-pub(in crate::keyed) fn build<K, S>(config: Config<K, S>) -> Result<Arc<DistributedMap<K, S>>, ConfigError>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    if let Some(setting) = config.cannot {
-        return Err(ConfigError::DistributedKeyed { setting });
+/// Returns the text of a key, which names its store.
+pub(super) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
+/// Chooses the quota of a key.
+pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
+
+/// A builder for a [`DistributedKeyedLimiter`], returned by [`DistributedKeyedLimiter::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct DistributedKeyedBuilder<K> {
+    pub(super) stores: Arc<dyn Stores>,
+    pub(super) name: Namer<K>,
+    pub(super) quota: Option<NamedQuota>,
+    pub(super) quota_by: Option<QuotaBy<K>>,
+    pub(super) max_keys: Option<u64>,
+    pub(super) max_waiting: Option<usize>,
+    set_twice: SetTwice,
+}
+
+impl<K> DistributedKeyedBuilder<K> {
+    pub(super) fn new(stores: Arc<dyn Stores>, name: Namer<K>) -> Self {
+        let set_twice = SetTwice::default();
+        Self { stores, name, quota: None, quota_by: None, max_keys: None, max_waiting: None, set_twice }
     }
-    match (&config.quota, &config.quota_by) {
-        (Some((name, quota)), _) => _ = terms(quota).map_err(|error| error.of_quota(name.as_deref()))?,
-        (None, Some(_)) => {}
-        (None, None) => return Err(ConfigError::NoQuota),
+
+    /// Sets the quota of each key. All nodes must use the same.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.set_twice.set("quota", &mut self.quota, (None, quota));
+        self
     }
-    if config.max_keys == Some(0) {
-        return Err(ConfigError::NoKeys);
+
+    /// Sets the quota of each key, with a name that refusals [carry](crate::Denied::quota_name). Each distinct name
+    /// [stays in memory](Quotas::quota_named).
+    pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
+        self.set_twice.set("quota", &mut self.quota, (Some(name.as_ref().into()), quota));
+        self
     }
-    if let Outage::Share(share) = config.stores.outage() {
-        share.check()?;
-        QuotaTerms::of(&share, 0)?;
+
+    /// Asks `quota_by` for the quota of a key at each call on the key. All nodes must get the same answer. It is called
+    /// outside of all locks.
+    ///
+    /// If it returns a quota that no key can have, the calls on the key are refused with `BadQuota`, and the key counts
+    /// as having no tokens.
+    pub fn quota_by(mut self, quota_by: impl Fn(&K) -> Quota + Send + Sync + 'static) -> Self {
+        self.set_twice.set("quota_by", &mut self.quota_by, Box::new(quota_by));
+        self
     }
-    let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-    Ok(DistributedMap::new(config, host))
+
+    /// Keeps at most this many limiters of keys on this node, and as many cached replies. The default is 1,000,000.
+    pub fn max_keys(mut self, keys: u64) -> Self {
+        self.set_twice.set("max_keys", &mut self.max_keys, keys);
+        self
+    }
+
+    /// Removes the bound of [`max_keys`](Self::max_keys).
+    pub fn unbounded_keys(self) -> Self {
+        self.max_keys(u64::MAX)
+    }
+
+    /// Refuses callers with `QueueFull` once this many on this node are waiting for the same key.
+    pub fn max_waiting(mut self, callers: usize) -> Self {
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
+        self
+    }
+
+    /// The largest number of limiters.
+    pub(super) fn most(&self) -> u64 {
+        self.max_keys.unwrap_or(DEFAULT_MAX_KEYS)
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
+    /// Checks the settings and builds the limiter, which spawns its tasks on the runtime of this call.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] that names the setting and says what to write instead.
+    pub fn build(self) -> Result<DistributedKeyedLimiter<K>, ConfigError> {
+        self.set_twice.check()?;
+        match (&self.quota, &self.quota_by) {
+            (Some(_), Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
+            (Some((name, quota)), None) => _ = terms(quota).map_err(|error| error.of_quota(name.as_deref()))?,
+            (None, Some(_)) => {}
+            (None, None) => return Err(ConfigError::NoQuota),
+        }
+        if self.max_keys == Some(0) {
+            return Err(ConfigError::NoKeys);
+        }
+        if let Outage::Share(share) = self.stores.outage() {
+            share.check()?;
+            QuotaTerms::of(&share, 0)?;
+        }
+        let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
+        Ok(DistributedKeyedLimiter { map: Arc::new(DistributedMap::new(self, host)) })
+    }
+}
+
+impl<K> fmt::Debug for DistributedKeyedBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedKeyedBuilder").field("quota", &self.quota).finish_non_exhaustive()
+    }
+}
+
+/// Converts and checks the quota of a key.
+pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
+    Quotas::from(*quota).check()?;
+    QuotaTerms::of(quota, 0)
 }

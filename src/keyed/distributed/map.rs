@@ -1,21 +1,22 @@
 //! The state shared by all clones of a distributed keyed limiter: routing claims, creating limiters and forgetting
 //! them.
 
+use super::builder::{DistributedKeyedBuilder, Namer, QuotaBy, terms};
 use super::cached_reply::CachedReply;
-use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
-use crate::clock::Time;
+use crate::clock::{Time, whole_nanos};
 use crate::distributed::{QuotaTerms, Store, StoreError, Stores};
-use crate::error::ConfigError;
-use crate::keyed::map::QuotaBy;
+use crate::error::{Bound, ConfigError, Denied, TryAcquireError};
 use crate::keyed::quotas::NamedQuota;
 use crate::name::Name;
 use crate::observe::Observers;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Limiter, Quota};
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -31,12 +32,11 @@ const MIN_TIDY_INTERVAL: u64 = 20_000_000;
 /// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
 
-pub(in crate::keyed) struct DistributedMap<K, S> {
-    me: Weak<Self>,
-    hasher: S,
+pub(super) struct DistributedMap<K> {
+    hasher: RandomState,
     quota: NamedQuota,
     quota_by: Option<QuotaBy<K>>,
-    max_waiting: Option<usize>,
+    max_waiting: usize,
     pub(super) stores: Arc<dyn Stores>,
     name: Namer<K>,
     pub(super) shards: RouteShards<K>,
@@ -78,7 +78,7 @@ pub(super) enum Route {
     Paused,
 }
 
-impl<K, S> DistributedMap<K, S> {
+impl<K> DistributedMap<K> {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -102,7 +102,7 @@ impl<K, S> DistributedMap<K, S> {
     }
 
     /// Forgets the limiters that are at rest, until there are none.
-    async fn tidy(mut guard: TidyGuard<K, S>) {
+    async fn tidy(mut guard: TidyGuard<K>) {
         let map = guard.0.clone();
         loop {
             sleep(TIDY_INTERVAL).await;
@@ -127,9 +127,9 @@ impl<K, S> DistributedMap<K, S> {
 
 /// Held by the task that forgets limiters. When it is dropped, for example with its runtime, the next caller that
 /// creates a limiter spawns a new task.
-struct TidyGuard<K, S>(Weak<DistributedMap<K, S>>);
+struct TidyGuard<K>(Weak<DistributedMap<K>>);
 
-impl<K, S> Drop for TidyGuard<K, S> {
+impl<K> Drop for TidyGuard<K> {
     fn drop(&mut self) {
         if let Some(map) = self.0.upgrade() {
             map.is_tidied.store(false, Ordering::SeqCst);
@@ -137,23 +137,21 @@ impl<K, S> Drop for TidyGuard<K, S> {
     }
 }
 
-impl<K, S> DistributedMap<K, S>
+impl<K> DistributedMap<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
 {
     /// Creates the map from checked settings.
-    pub(super) fn new(config: Config<K, S>, host: Handle) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            hasher: config.hasher,
+    pub(super) fn new(settings: DistributedKeyedBuilder<K>, host: Handle) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            shards: RouteShards::new(settings.most()),
             // Without a common quota this value is never used: each key has its own.
-            quota: config.quota.unwrap_or_else(|| (None, Quota::per_second(1))),
-            quota_by: config.quota_by,
-            max_waiting: config.max_waiting,
-            stores: config.stores,
-            name: config.name,
-            shards: RouteShards::new(config.max_keys),
+            quota: settings.quota.unwrap_or_else(|| (None, Quota::per_second(1))),
+            quota_by: settings.quota_by,
+            max_waiting: settings.max_waiting.unwrap_or(usize::MAX),
+            stores: settings.stores,
+            name: settings.name,
             time: Time::tokio(),
             pauses: std::array::from_fn(|_| AtomicU64::new(0)),
             host,
@@ -166,12 +164,7 @@ where
             refused: AtomicU64::new(0),
             paused_until: AtomicU64::new(0),
             observers: Observers::default(),
-        })
-    }
-
-    /// An `Arc` of this map, for a future that the caller polls.
-    pub(super) fn owned(&self) -> Arc<Self> {
-        self.me.upgrade().expect("the caller holds a handle")
+        }
     }
 
     pub(super) fn hash(&self, key: &K) -> u64 {
@@ -182,19 +175,19 @@ where
         self.stores.named(&(self.name)(key))
     }
 
-    /// The quota of a key, with its name if it has one. The error is about what `quota_by` has returned.
-    pub(super) fn named_quota(&self, key: &K) -> Result<NamedQuota, ConfigError> {
-        self.quota_by.as_ref().map_or_else(|| Ok(self.quota.clone()), |quota_by| quota_by(key))
+    /// The quota of a key, with its name if it has one.
+    pub(super) fn named_quota(&self, key: &K) -> NamedQuota {
+        self.quota_by.as_ref().map_or_else(|| self.quota.clone(), |quota_by| (None, quota_by(key)))
     }
 
-    /// The name of the quota of a key, for a refusal.
-    pub(super) fn quota_name(&self, key: &K) -> Name {
-        self.named_quota(key).ok().and_then(|(name, _)| name).map_or(Name::NONE, |name| Name::of(&name))
+    /// The name of the quota of all keys, for a refusal.
+    pub(super) fn quota_name(&self) -> Name {
+        self.quota.0.as_ref().map_or(Name::NONE, |name| Name::of(name))
     }
 
     /// The terms of a key's quota. The error is about what `quota_by` has returned.
     pub(super) fn terms(&self, key: &K) -> Result<QuotaTerms, ConfigError> {
-        Ok(terms(&self.named_quota(key)?.1)?.with_version(self.stores.quota_version()))
+        Ok(terms(&self.named_quota(key).1)?.with_version(self.stores.quota_version()))
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.
@@ -220,7 +213,7 @@ where
 
     /// Returns the key's limiter, and creates it if there is none. Returns `None` if the key's name is too long or its
     /// quota is bad, or, unless `must` is set, if the map already has the largest number of limiters.
-    pub(super) fn place(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
+    pub(super) fn place(self: &Arc<Self>, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
         }
@@ -232,16 +225,12 @@ where
         }
         let reply = if let Found::CachedReply(cached) = self.shards.find(key, hash) { cached.horizon() } else { None };
         let entered = self.host.enter();
-        let builder = match self.named_quota(key).ok()? {
+        let builder = match self.named_quota(key) {
             (Some(name), quota) => Limiter::builder().quota_named(name, quota),
             (None, quota) => Limiter::builder().quota(quota),
         };
-        let builder = builder.shared_through(self.store(key));
-        let builder = builder.observed_by(self.observers.clone());
-        let builder = match self.max_waiting {
-            Some(callers) => builder.max_waiting(callers),
-            None => builder,
-        };
+        let builder = builder.shared_through(self.store(key)).observed_by(self.observers.clone());
+        let builder = builder.max_waiting(self.max_waiting);
         // Only a quota from `quota_by` can be bad: the common quota was checked, and the runtime is the host's.
         let limiter = builder.build().ok()?;
         drop(entered);
@@ -259,7 +248,7 @@ where
         // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
             if !self.is_tidied.swap(true, Ordering::SeqCst) {
-                host.spawn(Self::tidy(TidyGuard(self.me.clone())));
+                host.spawn(Self::tidy(TidyGuard(Arc::downgrade(self))));
             }
         }
         Some(limiter)
@@ -291,13 +280,98 @@ where
         }
     }
 
+    /// The limiter that a `try_acquire` of `cost` asks; `None` if nothing is asked for.
+    pub(super) fn try_route(
+        self: &Arc<Self>,
+        key: &K,
+        hash: u64,
+        cost: u64,
+    ) -> Result<Option<Limiter>, TryAcquireError> {
+        if self.is_closed() {
+            return Err(TryAcquireError::Closed);
+        }
+        if cost == 0 {
+            return Ok(None);
+        }
+        let terms = self.terms(key).map_err(|error| TryAcquireError::of_key(&error))?;
+        if cost > terms.most_held() {
+            let (most, quota_name) = (terms.most_held(), self.quota_name().text());
+            return Err(TryAcquireError::TooLarge { cost, most, by: Bound::Quota(0), quota_name });
+        }
+        let now = self.time.now();
+        let limiter = match self.route(key, hash, &terms, cost, now) {
+            Route::Limiter(limiter) => Some(limiter),
+            Route::Later { at, remaining, .. } => {
+                self.count_spared();
+                let retry_after = Some(Duration::from_nanos(at - now));
+                let name = self.quota_name();
+                return Err(Denied { retry_after, remaining, by: Bound::Quota(0), name }.into());
+            }
+            Route::Request | Route::Paused => self.place(key, hash, false),
+        };
+        limiter.map(Some).ok_or_else(|| TryAcquireError::of_key(&self.no_place(key)))
+    }
+    /// Records that the deadline of a claim of `cost` tokens came before the answer of the store.
+    pub(super) fn missed(&self, key: &K, hash: u64, cost: u64) {
+        if let Some(limiter) = self.limiter_here(key, hash)
+            && self.terms(key).is_ok_and(|terms| cost <= terms.most_held())
+        {
+            limiter.core().miss(cost);
+        }
+    }
+
+    /// Settles a grant of `cost` that the store made without a limiter of the key. Returns its new cost.
+    pub(super) fn resettle(self: &Arc<Self>, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
+        if actual > cost {
+            let limiter = self.place(key, hash, true);
+            return cost + limiter.map_or(0, |limiter| limiter.core().resettle(0, actual - cost));
+        }
+        if actual < cost
+            && let Some(limiter) = self.limiter_here(key, hash)
+        {
+            limiter.core().resettle(cost, actual);
+        }
+        actual
+    }
+
+    pub(super) fn pause_all_for(&self, duration: Duration) {
+        let gate = self.time.now().saturating_add(whole_nanos(duration));
+        // First, so that a limiter that is created meanwhile is paused too.
+        self.paused_until.fetch_max(gate, Ordering::AcqRel);
+        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
+    }
+
+    pub(super) fn resume_all(&self) {
+        self.paused_until.store(0, Ordering::Release);
+        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
+    }
+
+    /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so after
+    /// several concurrent changes the limiter has the last one.
+    fn refresh_pause(&self, limiter: &Limiter) {
+        let core = limiter.core();
+        core.with(|state, rovers, _| {
+            let gate = core.time.translate(&self.time, self.paused_until.load(Ordering::Acquire));
+            state.pause_in_common(rovers, u64::try_from(gate.max(0)).unwrap_or(u64::MAX));
+        });
+    }
+
     /// Counts a caller that was refused by a cached reply.
     pub(super) fn count_spared(&self) {
-        self.spared.fetch_add(1, Ordering::Relaxed);
+        self.spared.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a call that was refused.
+    pub(super) fn count_refusal(&self) {
+        self.refused.fetch_add(1, Relaxed);
     }
 }
 
-impl<K, S> fmt::Debug for DistributedMap<K, S> {
+/// The locks do not poison. `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they were.
+impl<K> UnwindSafe for DistributedMap<K> {}
+impl<K> RefUnwindSafe for DistributedMap<K> {}
+
+impl<K> fmt::Debug for DistributedMap<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedMap")
             .field("stores", &self.stores)

@@ -8,9 +8,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `config.rs` | the settings |
-//! | `builder.rs` | their checks |
-//! | `keys.rs` | the operations of limiters, claims and grants on the keys |
+//! | `limiter.rs`, `builder.rs`, `snapshot.rs` | public types: documentation and checks |
+//! | `consume.rs`, `grant.rs` | the future and the grants that callers hold |
 //! | `claim.rs` | the route of a claim |
 //! | `map.rs` | the state shared by clones: creating limiters and forgetting them |
 //! | `asking.rs` | a request for one claim |
@@ -21,10 +20,15 @@ mod asking;
 mod builder;
 mod cached_reply;
 mod claim;
-mod config;
-mod keys;
+mod consume;
+mod grant;
+mod limiter;
 mod map;
 mod route_shard;
+mod snapshot;
 
-pub(super) use builder::build;
-pub(super) use config::{Config, Namer};
+pub use builder::DistributedKeyedBuilder;
+pub use consume::DistributedKeyedConsume;
+pub use grant::DistributedKeyedGrant;
+pub use limiter::DistributedKeyedLimiter;
+pub use snapshot::DistributedKeyedSnapshot;

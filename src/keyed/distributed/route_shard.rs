@@ -52,8 +52,7 @@ pub(super) enum Found {
 }
 
 impl<K> RouteShards<K> {
-    pub(super) fn new(most: Option<u64>) -> Self {
-        let most = most.unwrap_or(u64::MAX);
+    pub(super) fn new(most: u64) -> Self {
         let count = (most / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shard = |_| ShardMutex::new(RouteShard { limiters: Groups::new(), cached: Groups::new(), prune_at: SMALL });
         Self {

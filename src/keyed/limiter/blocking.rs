@@ -8,7 +8,6 @@ use crate::error::ConsumeError;
 use crate::keyed::KeyedConsume;
 use crate::keyed::KeyedGrant;
 use crate::keyed::grant::Pass;
-use crate::keyed::keys::Keys;
 use crate::keyed::map::{Arrival, Map, Taken};
 use crate::keyed::top::Rank;
 use std::hash::{BuildHasher, Hash};
@@ -82,31 +81,13 @@ where
         allowed: Allowed,
     ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
         let key_ref = self.borrowed(key);
-        let (hash, result) = match &self.keys {
-            Keys::Local(map) => {
-                let hash = map.hash(key);
-                (hash, consume_locally(map, key, hash, cost, allowed))
-            }
-            // Only a limiter on this node has a queue in which a thread can wait.
-            Keys::Distributed(keys) => {
-                let answer = keys
-                    .limiter(key)
-                    .map_err(|error| ConsumeError::of_key(&error))
-                    .and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
-                (keys.hash(key), answer.map(|permit| Taken::of_permit(permit, true)))
-            }
-        };
-        result.map(|taken| KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
+        let hash = self.map.hash(key);
+        let taken = block(&self.map, key, hash, cost, allowed)?;
+        Ok(KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
     }
 }
 
-fn consume_locally<K, S>(
-    map: &Map<K, S>,
-    key: &K,
-    hash: u64,
-    cost: u64,
-    allowed: Allowed,
-) -> Result<Taken, ConsumeError>
+fn block<K, S>(map: &Map<K, S>, key: &K, hash: u64, cost: u64, allowed: Allowed) -> Result<Taken, ConsumeError>
 where
     K: Hash + Eq + Clone,
     S: BuildHasher,

@@ -3,8 +3,6 @@
 use super::KeyedLimiter;
 use crate::error::ConfigError;
 use crate::keyed::Quotas;
-use crate::keyed::keys::Keys;
-use crate::keyed::map::Map;
 use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 
@@ -27,8 +25,7 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the new quota is invalid, or if the limiter is
-    /// distributed; nothing changes then.
+    /// Returns a [`ConfigError`] if the new quota is invalid; nothing changes then.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -42,7 +39,7 @@ where
     pub fn set_quota(&self, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        self.map("set_quota")?.set_quotas(quotas);
+        self.map.set_quotas(quotas);
         Ok(())
     }
 
@@ -52,13 +49,12 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the quota is invalid or the limiter is
-    /// distributed, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
+    /// Returns a [`ConfigError`] if the quota is invalid, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
     /// then.
     pub fn set_quota_for(&self, key: &K, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        self.map("set_quota_for")?.set_quotas_for(key, Some(quotas))
+        self.map.set_quotas_for(key, Some(quotas))
     }
 
     /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. From
@@ -81,15 +77,12 @@ where
     /// # Ok(()) }
     /// ```
     pub fn set_one_quota_for<'q>(&self, key: &K, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
-        self.map("set_one_quota_for")?.set_one_quota_for(key, which.into(), quota)
+        self.map.set_one_quota_for(key, which.into(), quota)
     }
 
     /// Gives a key the quotas that a new key would have, if they are valid. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
-        // A key of a distributed limiter has no other quota.
-        if let Keys::Local(map) = &self.keys {
-            _ = map.set_quotas_for(key, None);
-        }
+        _ = self.map.set_quotas_for(key, None);
     }
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
@@ -123,10 +116,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn renew_quotas(&self) {
-        // A distributed limiter asks `quota_by` for each claim.
-        if let Keys::Local(map) = &self.keys {
-            map.renew_quotas();
-        }
+        self.map.renew_quotas();
     }
 
     /// Puts the quotas of all keys in [dry run](crate::KeyedBuilder::dry_run), or enforces them again, as
@@ -136,7 +126,7 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the limiter is distributed or has a parent.
+    /// Returns a [`ConfigError`] if the limiter has a parent.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, ManualClock, Quota};
@@ -150,37 +140,21 @@ where
     /// # Ok(()) }
     /// ```
     pub fn set_dry_run(&self, dry_run: bool) -> Result<(), ConfigError> {
-        let map = self.map("dry_run")?;
-        if map.parent.is_some() {
+        if self.map.parent.is_some() {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
-        map.set_dry_run(dry_run);
+        self.map.set_dry_run(dry_run);
         Ok(())
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
-        // A distributed limiter is never on a manual clock.
-        if let Keys::Local(map) = &self.keys {
-            map.tick();
-        }
+        self.map.tick();
     }
 
-    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid. A distributed
-    /// limiter is closed on this node.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
     pub fn close(&self) {
-        match &self.keys {
-            Keys::Local(map) => map.close(),
-            Keys::Distributed(keys) => keys.close(),
-        }
-    }
-
-    /// The map, for a change that a distributed limiter does not support: all nodes use the same quotas.
-    pub(in crate::keyed) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
-        match &self.keys {
-            Keys::Local(map) => Ok(map),
-            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting }),
-        }
+        self.map.close();
     }
 }

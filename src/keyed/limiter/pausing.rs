@@ -3,7 +3,6 @@
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
-use crate::keyed::keys::Keys;
 use crate::quota::check_cap;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -17,8 +16,7 @@ where
     /// Pauses a key for `duration` from now, for example after the host that the key names returned "429, retry after".
     ///
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
-    /// never shortens a longer one. [`resume`](Self::resume) ends the pause early. Other keys are not delayed. A
-    /// distributed limiter pauses the key on this node.
+    /// never shortens a longer one. [`resume`](Self::resume) ends the pause early. Other keys are not delayed.
     ///
     /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over and it owes
     /// nothing, even if this exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
@@ -36,10 +34,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_for(&self, key: &K, duration: Duration) {
-        match &self.keys {
-            Keys::Local(map) => map.pause_for(key, whole_nanos(duration)),
-            Keys::Distributed(keys) => keys.pause_for(key, duration),
-        }
+        self.map.pause_for(key, whole_nanos(duration));
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
@@ -52,8 +47,7 @@ where
     /// is not paused.
     ///
     /// Callers that wait for the key are served from now on, by its levels and rates. A pause of all keys goes on, and
-    /// holds this key too: see [`resume_all`](Self::resume_all). A caller that was refused during the pause is not told. A
-    /// distributed limiter resumes the key on this node.
+    /// holds this key too: see [`resume_all`](Self::resume_all). A caller that was refused during the pause is not told.
     ///
     /// # Examples
     ///
@@ -69,14 +63,11 @@ where
     /// # Ok(()) }
     /// ```
     pub fn resume(&self, key: &K) {
-        match &self.keys {
-            Keys::Local(map) => map.resume(key),
-            Keys::Distributed(keys) => keys.resume(key),
-        }
+        self.map.resume(key);
     }
 
     /// Pauses all keys for `duration` from now: those in memory, and those that come later. See
-    /// [`pause_for`](Self::pause_for). [`resume_all`](Self::resume_all) ends the pause early. A distributed limiter pauses the keys on this node.
+    /// [`pause_for`](Self::pause_for). [`resume_all`](Self::resume_all) ends the pause early.
     ///
     /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
     ///
@@ -93,10 +84,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_all_for(&self, duration: Duration) {
-        match &self.keys {
-            Keys::Local(map) => map.pause_all_for(whole_nanos(duration)),
-            Keys::Distributed(keys) => keys.pause_all_for(duration),
-        }
+        self.map.pause_all_for(whole_nanos(duration));
     }
 
     /// Pauses all keys until an instant of tokio's clock; see [`pause_all_for`](Self::pause_all_for). An instant in the
@@ -108,8 +96,7 @@ where
     /// Ends the pause of all keys now. Does nothing if there is none.
     ///
     /// Callers that wait are served from now on, by the levels and rates of their keys. A key that was paused by itself
-    /// stays paused: see [`resume`](Self::resume). A distributed limiter resumes the keys on this node: other nodes have pauses
-    /// of their own.
+    /// stays paused: see [`resume`](Self::resume).
     ///
     /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
     ///
@@ -128,10 +115,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn resume_all(&self) {
-        match &self.keys {
-            Keys::Local(map) => map.resume_all(),
-            Keys::Distributed(keys) => keys.resume_all(),
-        }
+        self.map.resume_all();
     }
 
     /// Changes the in-flight cap of each key; see
@@ -141,9 +125,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap,
-    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid, and
-    /// [`DistributedKeyed`](ConfigError::DistributedKeyed) if the limiter is distributed.
+    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap, and
+    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -157,27 +140,17 @@ where
     /// ```
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        match &self.keys {
-            Keys::Local(map) => map.set_max_in_flight(tokens),
-            // A distributed limiter cannot be built with a cap either.
-            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting: "max_in_flight" }),
-        }
+        self.map.set_max_in_flight(tokens)
     }
 
     /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
     /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub fn replenish(&self, key: &K, tokens: u64) {
-        match &self.keys {
-            Keys::Local(map) => map.replenish(key, tokens),
-            Keys::Distributed(keys) => keys.replenish(key, tokens),
-        }
+        self.map.replenish(key, tokens);
     }
 
     /// Returns true once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        match &self.keys {
-            Keys::Local(map) => map.is_closed(),
-            Keys::Distributed(keys) => keys.is_closed(),
-        }
+        self.map.is_closed()
     }
 }

@@ -2,7 +2,6 @@
 
 use super::KeyedLimiter;
 use crate::QuotaSnapshot;
-use crate::keyed::keys::Keys;
 use crate::keyed::{KeyedEntries, KeyedSnapshot, KeyedTop, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -16,9 +15,6 @@ where
     /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while the key has
     /// waiters, and at most what the [parent limiter](crate::KeyedBuilder::parent) has.
     ///
-    /// For a distributed limiter, these are the tokens on this node. If the key has no limiter here, they are the
-    /// tokens that its store had left at its last reply, which take a request to get.
-    ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -27,10 +23,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn available(&self, key: &K) -> u64 {
-        match &self.keys {
-            Keys::Local(map) => map.available(key),
-            Keys::Distributed(keys) => keys.available(key),
-        }
+        self.map.available(key)
     }
 
     /// Returns the quotas of the key.
@@ -45,10 +38,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn quotas(&self, key: &K) -> Quotas {
-        match &self.keys {
-            Keys::Local(map) => map.quotas(key),
-            Keys::Distributed(keys) => keys.quotas(key),
-        }
+        self.map.quotas(key)
     }
 
     /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions in
@@ -67,10 +57,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
-        match &self.keys {
-            Keys::Local(map) => map.quota_snapshots(key),
-            Keys::Distributed(keys) => keys.quota_snapshots(key),
-        }
+        self.map.quota_snapshots(key)
     }
 
     /// Returns the state of each quota of the key for a response to its caller, with one look at the limiter where that
@@ -92,41 +79,26 @@ where
     /// # Ok(()) }
     /// ```
     pub fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
-        match &self.keys {
-            Keys::Local(map) => map.reported_quotas(key),
-            Keys::Distributed(keys) => keys.reported_quotas(key),
-        }
+        self.map.reported_quotas(key)
     }
 
     /// Returns an address that only this limiter and its clones have.
     #[doc(hidden)]
     pub fn address(&self) -> *const () {
-        match &self.keys {
-            Keys::Local(map) => Arc::as_ptr(map).cast(),
-            Keys::Distributed(keys) => Arc::as_ptr(keys).cast(),
-        }
+        Arc::as_ptr(&self.map).cast()
     }
 
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &K) -> u64 {
-        match &self.keys {
-            Keys::Local(map) => map.deficiency(key),
-            Keys::Distributed(keys) => keys.deficiency(key),
-        }
+        self.map.deficiency(key)
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
-    ///
-    /// For a distributed limiter, this is the shortest wait as far as this node knows, and `None` if it knows nothing
-    /// of the key.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        match &self.keys {
-            Keys::Local(map) => map.estimate(key, cost),
-            Keys::Distributed(keys) => keys.estimate(key, cost),
-        }
+        self.map.estimate(key, cost)
     }
 
     /// Returns a snapshot for metrics. Takes one shard's lock at a time, and does not visit the keys, except those with
@@ -143,10 +115,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn snapshot(&self) -> KeyedSnapshot<K> {
-        match &self.keys {
-            Keys::Local(map) => KeyedSnapshot::of(map),
-            Keys::Distributed(keys) => keys.snapshot(),
-        }
+        KeyedSnapshot::of(&self.map)
     }
 
     /// Returns the `n` keys with the most tokens granted, with the most refused calls, and with the most claims that had
@@ -172,16 +141,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn top(&self, n: usize) -> KeyedTop<K> {
-        match &self.keys {
-            Keys::Local(map) => map.top(n),
-            Keys::Distributed(_) => KeyedTop::default(),
-        }
-    }
-
-    /// Returns true if many machines share the quota of each key; see
-    /// `KeyedBuilder::distributed`.
-    pub fn is_distributed(&self) -> bool {
-        matches!(self.keys, Keys::Distributed(_))
+        self.map.top(n)
     }
 
     /// Returns an iterator over all keys in memory, with their states: keys that owe tokens, have waiters or have a
@@ -189,8 +149,7 @@ where
     ///
     /// The iterator visits the shards one after the other, some hundred keys under each lock, as far as it is driven.
     /// The result is therefore not a view of one instant: a key that comes or goes meanwhile may be included or not.
-    /// Every other key is included exactly once. A distributed limiter lists the
-    /// keys that have a limiter on this node.
+    /// Every other key is included exactly once.
     ///
     /// # Panics
     ///
@@ -206,9 +165,6 @@ where
     /// # Ok(()) }
     /// ```
     pub fn entries(&self) -> KeyedEntries<'_, K, S> {
-        match &self.keys {
-            Keys::Local(map) => KeyedEntries::of(map),
-            Keys::Distributed(keys) => KeyedEntries::listed(keys.entries()),
-        }
+        KeyedEntries::of(&self.map)
     }
 }

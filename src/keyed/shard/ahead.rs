@@ -190,7 +190,7 @@ mod tests {
         for seed in 0..20 {
             let quota = Quota::new(1, Duration::from_nanos(EACH)).burst(BURST);
             let keyed = KeyedLimiter::builder().quota(quota).max_keys(5).shards(1).build().unwrap();
-            let synced = || keyed.map("synced").unwrap().shards[0].lock().synced();
+            let synced = || keyed.map.shards[0].lock().synced();
             let mut exact = [Exact { level: BURST * EACH, at: 0 }; 6];
             let (mut seed, mut now, mut granted, mut unread) = (seed, 0, 0, 0);
             for step in 0..40_000_u64 {
@@ -248,7 +248,7 @@ mod tests {
 
     /// How many tokens can be taken without a reading.
     fn free(keyed: &KeyedLimiter<u64>) -> u64 {
-        keyed.map("free").unwrap().shards[0].lock().rare_fields().ahead.free
+        keyed.map.shards[0].lock().rare_fields().ahead.free
     }
 
     /// Calls until the longest stride begins.
@@ -278,7 +278,7 @@ mod tests {
         let keyed = one_shard();
         run_ahead(&keyed).await;
         tokio::time::advance(Duration::from_nanos(BURST * EACH)).await;
-        let map = keyed.map("now").unwrap();
+        let map = &keyed.map;
         let early = map.now();
         tokio::time::advance(Duration::from_nanos(BURST * EACH)).await;
         let taken = free(&keyed);

@@ -5,7 +5,7 @@ use super::nodes::{consume_for, limiter, millis};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, TryAcquireError};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota, TryAcquireError};
 
 const FOR_EVER: Duration = Duration::from_secs(600);
 
@@ -204,7 +204,7 @@ async fn keys_follow_the_newer_quota_and_report_conflicts() {
     let store = MemoryStore::new().outage(Outage::Fail);
     let keyed = |quota, version| {
         let store = store.clone().quota_version(version);
-        KeyedLimiter::<u64>::builder().quota(quota).distributed(store).build().unwrap()
+        DistributedKeyedLimiter::<u64>::builder(store).quota(quota).build().unwrap()
     };
     let (old, new) = (keyed(Quota::per_second(10), 1), keyed(Quota::per_second(1_000).burst(10), 2));
     let other = keyed(Quota::per_second(20), 2);

@@ -2,11 +2,12 @@
 
 use super::nodes::{limiter, millis, nodes, one_node};
 use fastrand::Rng;
+use std::fmt::Debug;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, MemoryStore, QuotaTerms};
-use tollgate::{Bound, ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate::{Bound, ConsumeError, DistributedKeyedLimiter, Limiter, Quota};
 
 fn wait(node: &Limiter, cost: u64) -> JoinHandle<()> {
     let node = node.clone();
@@ -14,7 +15,7 @@ fn wait(node: &Limiter, cost: u64) -> JoinHandle<()> {
 }
 
 /// The estimate with which the claim is refused, in milliseconds. Nothing may be asked or waited for.
-async fn refused(store: &MemoryStore, claim: impl Future<Output = Result<(), ConsumeError>>) -> u64 {
+async fn refused<G: Debug>(store: &MemoryStore, claim: impl Future<Output = Result<G, ConsumeError>>) -> u64 {
     let (asks, now) = (store.asks(), Instant::now());
     let error = claim.await.unwrap_err();
     assert_eq!((store.asks(), now.elapsed()), (asks, Duration::ZERO), "{error}");
@@ -57,15 +58,15 @@ async fn a_claim_is_refused_until_the_tokens_promised_to_other_nodes_have_come()
 async fn a_claim_of_a_key_is_refused_at_once_with_and_without_a_limiter() {
     let store = MemoryStore::new();
     let quota = Quota::per_second(10).burst(10);
-    let keys = || KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+    let keys = || DistributedKeyedLimiter::builder(store.clone()).quota(quota).build().unwrap();
     let (one, other) = (keys(), keys());
-    one.wait(&"key", 10).await.unwrap();
-    let waiting = tokio::spawn(async move { one.wait(&"key", 20).await });
+    one.consume(&"key", 10).await.unwrap();
+    let waiting = tokio::spawn(async move { one.consume(&"key", 20).await });
     sleep(millis(10)).await;
     // One request tells the state of the store.
-    let first = other.wait(&"key", 1).within(millis(100)).await.unwrap_err();
+    let first = other.consume(&"key", 1).within(millis(100)).await.unwrap_err();
     assert!(matches!(first, ConsumeError::TooLate { .. }), "{first}");
-    let estimate = refused(&store, other.wait(&"key", 1).within(millis(100))).await;
+    let estimate = refused(&store, other.consume(&"key", 1).within(millis(100))).await;
     assert!((1_900..=2_100).contains(&estimate), "{estimate} ms");
     // The key's limiter begins with what the reply said.
     let limiter = other.limiter(&"key").unwrap();
@@ -195,22 +196,22 @@ async fn no_claim_of_a_key_is_refused_that_a_faster_request_would_have_served() 
         let burst = random.u64(1..10);
         let quota = Quota::per_second(random.u64(5..50)).burst(burst);
         let store = MemoryStore::new();
-        let keys = || KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+        let keys = || DistributedKeyedLimiter::builder(store.clone()).quota(quota).build().unwrap();
         let (node, other) = (keys(), keys());
         for _ in 0..random.u8(1..4) {
-            drop(timeout(millis(random.u64(0..50)), other.wait(&"key", random.u64(1..10))).await);
+            drop(timeout(millis(random.u64(0..50)), other.consume(&"key", random.u64(1..10))).await);
         }
         store.set_latency(millis(random.u64(0..100)));
-        _ = node.wait(&"key", random.u64(1..=burst)).within(millis(random.u64(0..50))).await;
+        _ = node.consume(&"key", random.u64(1..=burst)).within(millis(random.u64(0..50))).await;
         store.set_latency(Duration::ZERO);
         sleep(millis(random.u64(0..50))).await;
         let (asks, before, cost) = (store.asks(), Instant::now(), random.u64(1..=burst));
-        let claim = node.wait(&"key", cost).within(millis(random.u64(0..200))).await;
+        let claim = node.consume(&"key", cost).within(millis(random.u64(0..200))).await;
         if let Err(ConsumeError::TooLate { estimate, .. }) = claim
             && store.asks() == asks
         {
             refusals += 1;
-            node.wait(&"key", cost).await.unwrap();
+            node.consume(&"key", cost).await.unwrap();
             assert!(before.elapsed() >= estimate, "seed {seed}: {:?} of {estimate:?}", before.elapsed());
         }
     }

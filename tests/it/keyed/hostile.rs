@@ -160,11 +160,12 @@ fn unchanged_by_panics(builder: KeyedBuilder<PanickingKey>) {
 async fn a_key_that_panics_while_its_calls_are_fast_loses_no_token() {
     let quota = Quota::per_hour(1).burst(6_400);
     let keyed: KeyedLimiter<PanickingKey> = KeyedLimiter::builder().quota(quota).shards(1).build().unwrap();
+    let key = PanickingKey(7);
     for _ in 0..1_000 {
         tokio::time::advance(Duration::from_nanos(100)).await;
-        panic_at_each_call(|| keyed.try_acquire(&PanickingKey(7), 1).unwrap().forget());
+        panic_at_each_call(|| keyed.try_acquire(&key, 1).unwrap().forget());
     }
-    assert_eq!(keyed.available(&PanickingKey(7)), 5_400);
+    assert_eq!(keyed.available(&key), 5_400);
     assert_eq!(keyed.snapshot().granted, 1_000);
 }
 

@@ -404,11 +404,6 @@ fn no_builder_overwrites_a_setting_silently() {
         ("clock", keyed().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
         ("hasher", keyed().hasher(RandomState::new()).hasher(RandomState::new()).build().err()),
         ("weight_by", keyed().weight_by(|_| 1).weight_by(|_| 2).build().err()),
-        #[cfg(feature = "distributed")]
-        ("distributed", {
-            use tollgate::distributed::MemoryStore;
-            keyed().distributed(MemoryStore::new()).distributed(MemoryStore::new()).build().err()
-        }),
         ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
     ];
     for (setting, error) in errors {

@@ -89,8 +89,8 @@ fn a_limiter_without_a_store_publishes_no_figures_of_one() {
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_all_keys_stores_are_published_together() {
     let store = MemoryStore::new();
-    let users = tollgate::KeyedLimiter::<u64>::builder();
-    let users = users.quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();
+    let users = tollgate::DistributedKeyedLimiter::<u64>::builder(store.clone());
+    let users = users.quota(Quota::per_second(10)).build().unwrap();
     let meter = Meter::new("users", &users).unwrap();
     for user in 0..7 {
         drop(users.consume(&user, 1).await.unwrap());

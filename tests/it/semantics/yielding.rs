@@ -91,7 +91,7 @@ fn claims_of_shared_keys_let_other_tasks_run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Neither of the two sends a request to the store.
     let _inside = runtime.enter();
-    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(store).build().unwrap();
+    let users = tollgate::DistributedKeyedLimiter::<u64>::builder(store).quota(quota).build().unwrap();
     yields(PAID, async || drop(users.consume(&1, 0).await.unwrap()));
     yields(PAID, async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
 }

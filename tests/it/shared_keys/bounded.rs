@@ -2,15 +2,15 @@
 
 use super::{millis, one_node};
 use crate::distributed::law::Ledger;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Barrier;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, Quota, TryAcquireError};
+use tollgate::{ConfigError, ConsumeError, DistributedKeyedLimiter, Limiter, Quota, TryAcquireError};
 
-fn bounded(store: &MemoryStore, quota: Quota, keys: u64) -> KeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).max_keys(keys).distributed(store.clone()).build().unwrap()
+fn bounded(store: &MemoryStore, quota: Quota, keys: u64) -> DistributedKeyedLimiter<u64> {
+    DistributedKeyedLimiter::builder(store.clone()).quota(quota).max_keys(keys).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,14 +149,11 @@ async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
     drop((grant, limiter));
     sleep(millis(5_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.keys, snapshot.store.as_ref().unwrap().granted), (1, 1));
+    assert_eq!((snapshot.keys, snapshot.store.granted), (1, 1));
     // It is removed as soon as the debt can be paid.
     sleep(millis(10_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!(
-        (snapshot.keys, snapshot.store.as_ref().unwrap().granted - snapshot.store.as_ref().unwrap().returned),
-        (0, 21)
-    );
+    assert_eq!((snapshot.keys, snapshot.store.granted - snapshot.store.returned), (0, 21));
 }
 
 /// Every limiter that becomes unused is removed, not only the first ones.
@@ -192,40 +189,26 @@ fn limiters_are_removed_also_after_the_end_of_the_building_runtime() {
 }
 
 /// All keys have one hash.
-#[derive(Clone, Copy, Default)]
-struct Alike;
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Alike(u64);
 
-impl BuildHasher for Alike {
-    type Hasher = Zero;
-
-    fn build_hasher(&self) -> Zero {
-        Zero
-    }
-}
-
-struct Zero;
-
-impl Hasher for Zero {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn finish(&self) -> u64 {
-        0
-    }
+impl Hash for Alike {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_one_hash_have_nothing_else_in_common() {
     let store = MemoryStore::new();
-    let builder = KeyedLimiter::<u64>::builder().hasher(Alike).quota(Quota::per_hour(10));
-    let users = builder.distributed(store.clone()).build().unwrap();
-    drop(users.consume(&1, 10).await.unwrap());
-    assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
-    assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
-    let limiters = [users.limiter(&1).unwrap(), users.limiter(&2).unwrap()];
+    let builder = DistributedKeyedLimiter::builder_by(store.clone(), |key: &Alike| key.0.to_string());
+    let users = builder.quota(Quota::per_hour(10)).build().unwrap();
+    drop(users.consume(&Alike(1), 10).await.unwrap());
+    assert!(users.consume(&Alike(1), 1).within(millis(1)).await.is_err());
+    assert_eq!(users.consume(&Alike(2), 4).within(millis(1)).await.unwrap().remaining(), 6);
+    let limiters = [users.limiter(&Alike(1)).unwrap(), users.limiter(&Alike(2)).unwrap()];
     assert_eq!(users.snapshot().keys, 2);
     drop(timeout(millis(10), limiters[1].consume(3)).await.expect("the tokens are available").unwrap());
-    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("the tokens are available").unwrap());
-    assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
+    drop(timeout(millis(10), users.consume(&Alike(2), 3)).await.expect("the tokens are available").unwrap());
+    assert!(timeout(millis(10), users.consume(&Alike(1), 1)).await.is_err());
 }
 
 /// Whichever thread is first: a key has one limiter on this node.

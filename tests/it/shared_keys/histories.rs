@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{KeyedLimiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Quota};
 
-type Node = KeyedLimiter<u64>;
+type Node = DistributedKeyedLimiter<u64>;
 
 struct World {
     store: MemoryStore,
@@ -22,12 +22,7 @@ struct World {
 
 impl World {
     fn node(&self) -> Node {
-        KeyedLimiter::builder()
-            .quota(self.quota)
-            .max_keys(self.max_keys)
-            .distributed(self.store.clone())
-            .build()
-            .unwrap()
+        DistributedKeyedLimiter::builder(self.store.clone()).quota(self.quota).max_keys(self.max_keys).build().unwrap()
     }
 
     fn some_node(&self, random: &mut fastrand::Rng) -> Node {
@@ -72,7 +67,7 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
             }
             6..8 => {
                 let left = world.end.saturating_duration_since(Instant::now());
-                if timeout(left, node.consume_owned(key, cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                if timeout(left, node.consume(&key, cost)).await.is_ok_and(|answer| answer.is_ok()) {
                     world.note(key, cost);
                 }
             }

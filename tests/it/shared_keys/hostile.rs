@@ -5,13 +5,13 @@ use crate::keyed::hostile::{Clinging, PanickingKey, panic_at_each_call};
 use std::hash::Hash;
 use tokio::time::sleep;
 use tollgate::distributed::MemoryStore;
-use tollgate::{KeyedLimiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Quota};
 
 fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
     name: impl Fn(&K) -> String + Send + Sync + 'static,
-) -> KeyedLimiter<K> {
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
-    builder.distributed_by(MemoryStore::new(), name).build().unwrap()
+) -> DistributedKeyedLimiter<K> {
+    let builder = DistributedKeyedLimiter::builder_by(MemoryStore::new(), name);
+    builder.quota(Quota::per_second(10)).max_keys(1).build().unwrap()
 }
 
 /// The map has one entry, and it is still free whenever a key has panicked.
@@ -34,8 +34,8 @@ async fn keys_that_panic_take_no_place() {
 /// Several at once, again and again: keys are still removed.
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(10);
-    let users = builder.distributed_by(MemoryStore::new(), |key: &Clinging| key.number.to_string()).build().unwrap();
+    let builder = DistributedKeyedLimiter::builder_by(MemoryStore::new(), |key: &Clinging| key.number.to_string());
+    let users = builder.quota(Quota::per_second(10)).max_keys(10).build().unwrap();
     for round in 0..3 {
         for number in 0..10 {
             assert!(users.try_acquire(&Clinging::new(number), 1).is_err());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
 use tollgate::{
-    Bound, ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError,
+    Bound, ConfigError, ConsumeError, DistributedKeyedBuilder, DistributedKeyedLimiter, Limiter, Quota, TryAcquireError,
 };
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +167,7 @@ async fn keys_have_quotas_and_names_of_their_own() {
     let by_plan = |key: &(bool, u32)| Quota::per_hour(if key.0 { 50 } else { 2 });
     let build = || {
         let name = |key: &(bool, u32)| format!("{}-{}", key.0, key.1);
-        KeyedLimiter::builder().quota_by(by_plan).distributed_by(store.clone(), name).build().unwrap()
+        DistributedKeyedLimiter::builder_by(store.clone(), name).quota_by(by_plan).build().unwrap()
     };
     let (one, two) = (build(), build());
     let quotas = (one.quotas(&(true, 1)), one.quotas(&(false, 1)));
@@ -183,8 +183,8 @@ async fn keys_have_quotas_and_names_of_their_own() {
 async fn no_two_keys_of_different_stores_share_a_quota() {
     let store = MemoryStore::new();
     let users = |name: &str| {
-        let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
-        builder.distributed(store.beside(name)).build().unwrap()
+        let builder = DistributedKeyedLimiter::<String>::builder(store.beside(name));
+        builder.quota(Quota::per_hour(10)).build().unwrap()
     };
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c"), ("", "a:b:c"), ("1", "1:1"), ("1:1", "1")];
     for (name, key) in spelled {
@@ -232,38 +232,28 @@ async fn closing_refuses_all_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsupported_settings_and_calls_are_errors() {
-    type Built = Result<KeyedLimiter<u64>, ConfigError>;
+async fn bad_settings_are_errors() {
     let store = MemoryStore::new();
-    let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(store.clone()).build() };
+    let builder = || DistributedKeyedLimiter::<u64>::builder(store.clone());
+    let said = |builder: DistributedKeyedBuilder<u64>| builder.build().map(drop).unwrap_err();
     let quota = Quota::per_second(10);
-    let builder = move || KeyedLimiter::builder().quota(quota);
-    let said = |built: Built| built.map(drop).unwrap_err();
-    assert_eq!(said(build(KeyedLimiter::builder())), ConfigError::NoQuota);
-    let of = |quota| build(KeyedLimiter::builder().quota(quota));
-    assert_eq!(said(of(Quota::manual(1))), ConfigError::KeyedManual { quota: 0, quota_name: None });
+    assert_eq!(said(builder()), ConfigError::NoQuota);
+    assert_eq!(said(builder().quota(Quota::manual(1))), ConfigError::KeyedManual { quota: 0, quota_name: None });
     assert_eq!(
-        said(of(quota.initial(3))),
+        said(builder().quota(quota.initial(3))),
         ConfigError::KeyedInitial { quota: 0, quota_name: None, initial: 3, burst: 10 }
     );
-    let named = build(KeyedLimiter::builder().quota_named("day", Quota::manual(1)));
-    assert_eq!(said(named), ConfigError::KeyedManual { quota: 0, quota_name: Some("day") });
+    let named = said(builder().quota_named("day", Quota::manual(1)));
+    assert_eq!(named, ConfigError::KeyedManual { quota: 0, quota_name: Some("day") });
     let beyond = Quota::new((1 << 61) - 1, millis(1_000));
-    assert_eq!(said(of(beyond)), ConfigError::DistributedInexact { quota: 0, quota_name: None });
-    assert_eq!(said(build(builder().max_keys(0))), ConfigError::NoKeys);
-    let above = Limiter::new(quota).unwrap();
-    for (builder, setting) in [
-        (builder().quota(quota), "a second quota"),
-        (builder().max_in_flight(5), "max_in_flight"),
-        (builder().parent(&above), "parent"),
-        (builder().clock(ManualClock::new()), "clock"),
-    ] {
-        assert_eq!(said(build(builder)), ConfigError::DistributedKeyed { setting });
-    }
-    let here = store.clone();
-    let outside = std::thread::spawn(move || builder().distributed(here).build().map(drop));
+    assert_eq!(said(builder().quota(beyond)), ConfigError::DistributedInexact { quota: 0, quota_name: None });
+    assert_eq!(said(builder().quota(quota).max_keys(0)), ConfigError::NoKeys);
+    assert_eq!(said(builder().quota(quota).quota_by(move |_| quota)), ConfigError::QuotaAndQuotaBy);
+    assert_eq!(said(builder().quota(quota).quota(quota)), ConfigError::SetTwice { setting: "quota" });
+    let outside = builder().quota(quota);
+    let outside = std::thread::spawn(move || outside.build().map(drop));
     assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
-    let users = build(builder()).unwrap();
+    let users = builder().quota(quota).build().unwrap();
     let refused = users.consume(&1, 1 << 60).await.unwrap_err();
     assert_eq!(
         refused,
@@ -276,8 +266,8 @@ async fn unsupported_settings_and_calls_are_errors() {
 #[tokio::test(start_paused = true)]
 async fn queues_are_bounded_by_max_waiting() {
     let store = MemoryStore::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
-    let users = builder.distributed(store).build().unwrap();
+    let builder = DistributedKeyedLimiter::builder(store).quota(Quota::per_hour(1)).max_waiting(1);
+    let users = builder.build().unwrap();
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
@@ -315,28 +305,16 @@ async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
     assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than the limiter may keep");
 }
 
-/// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
 #[tokio::test(start_paused = true)]
-async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
+async fn keys_with_a_limiter_are_listed_and_all_grants_are_counted() {
     let (_store, users) = one_node(Quota::per_second(10));
-    assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());
-    let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
-    assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
-    assert_eq!(users.set_quota_for(&1, Quota::per_second(5)), unsupported("set_quota_for"));
-    assert_eq!(users.set_max_in_flight(3), unsupported("max_in_flight"));
-    assert_eq!(users.release(&1, 1), Err(tollgate::ReleaseError::NotCapped));
-    users.reset_quota_for(&1);
-    users.tick();
-    users.replenisher().await;
-    let local = KeyedLimiter::new(Quota::per_second(1)).unwrap();
-    assert_eq!(local.limiter(&1).unwrap().available(), local.available(&1));
     // A key without a limiter on this node is not listed; one with a limiter is.
     drop(users.consume(&1, 4).await.unwrap());
-    assert_eq!((users.entries().count(), users.available(&1), users.deficiency(&1)), (0, 6, 0));
-    assert_eq!(users.quota_snapshots(&1)[0].available, 6);
+    assert_eq!((users.entries().len(), users.available(&1)), (0, 6));
+    assert_eq!(users.reported_quotas(&1)[0].available, 6);
     let limiter = users.limiter(&1).unwrap();
     drop(limiter.consume(1).await.unwrap());
-    let entries: Vec<_> = users.entries().map(|entry| (entry.key, entry.waiting_tasks)).collect();
+    let entries: Vec<_> = users.entries().iter().map(|entry| (entry.key, entry.waiting_tasks)).collect();
     assert_eq!(entries, [(1, 0)]);
     let snapshot = users.snapshot();
     assert_eq!((snapshot.keys, snapshot.granted, snapshot.refused), (1, 5, 0));
@@ -389,7 +367,7 @@ async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
     users.resume_all();
     assert!(users.try_acquire(&2, 1).is_err(), "it is paused by itself");
     drop(users.consume(&5, 1).await.unwrap());
-    assert!(users.entries().all(|entry| entry.key < 4), "claims that need no limiter make none");
+    assert!(users.entries().iter().all(|entry| entry.key < 4), "claims that need no limiter make none");
     assert!(began.elapsed() < millis(3_000), "{:?}", began.elapsed());
     sleep(millis(1_000)).await;
     users.resume(&2);
@@ -437,22 +415,15 @@ async fn a_thread_waits_for_a_distributed_key() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_on_a_key_with_a_bad_quota_are_refused() {
-    let quota_by = |key: &u32| match key {
-        0 => Quotas::from(Quota::manual(17)),
-        1 => Quotas::default(),
-        2 => [Quota::per_second(1), Quota::per_day(9)].into(),
-        _ => Quota::per_second(9).into(),
-    };
-    let keyed = KeyedLimiter::builder().quota_by(quota_by).distributed(MemoryStore::new()).build().unwrap();
-    for (key, says) in [(0, "manual"), (1, "nothing is limited"), (2, "2 quotas")] {
-        let at_once = keyed.try_acquire(&key, 1).map(drop).unwrap_err();
-        assert!(matches!(at_once, TryAcquireError::BadQuota(_)), "{at_once}");
-        let waits = keyed.consume(&key, 1).await.map(drop).unwrap_err();
-        assert!(waits.to_string().contains(says) && at_once.to_string().contains(says), "{waits}");
-        assert_eq!((keyed.available(&key), keyed.estimate(&key, 1)), (0, None));
-        assert!(keyed.limiter(&key).is_err());
-        keyed.pause_for(&key, Duration::from_secs(1));
-    }
-    assert_eq!(keyed.snapshot().refused, 6);
+    let quota_by = |key: &u32| if *key == 0 { Quota::manual(17) } else { Quota::per_second(9) };
+    let keyed = DistributedKeyedLimiter::builder(MemoryStore::new()).quota_by(quota_by).build().unwrap();
+    let at_once = keyed.try_acquire(&0, 1).map(drop).unwrap_err();
+    assert!(matches!(at_once, TryAcquireError::BadQuota(_)), "{at_once}");
+    let waits = keyed.consume(&0, 1).await.map(drop).unwrap_err();
+    assert!(waits.to_string().contains("manual") && at_once.to_string().contains("manual"), "{waits}");
+    assert_eq!((keyed.available(&0), keyed.estimate(&0, 1)), (0, None));
+    assert!(keyed.limiter(&0).is_err());
+    keyed.pause_for(&0, Duration::from_secs(1));
+    assert_eq!(keyed.snapshot().refused, 2);
     assert!(keyed.consume(&7, 9).await.is_ok());
 }

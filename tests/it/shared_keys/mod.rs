@@ -11,26 +11,26 @@ mod trips;
 
 use std::time::Duration;
 use tollgate::distributed::MemoryStore;
-use tollgate::{KeyedLimiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Quota};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// A node of all the stores in this memory.
-fn node(store: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).distributed(store.clone()).build().unwrap()
+fn node(store: &MemoryStore, quota: Quota) -> DistributedKeyedLimiter<u64> {
+    DistributedKeyedLimiter::builder(store.clone()).quota(quota).build().unwrap()
 }
 
 /// A store, and a node of it.
-fn one_node(quota: Quota) -> (MemoryStore, KeyedLimiter<u64>) {
+fn one_node(quota: Quota) -> (MemoryStore, DistributedKeyedLimiter<u64>) {
     let store = MemoryStore::new();
     let node = node(&store, quota);
     (store, node)
 }
 
 /// A store, and two nodes of it.
-fn nodes(quota: Quota) -> (MemoryStore, [KeyedLimiter<u64>; 2]) {
+fn nodes(quota: Quota) -> (MemoryStore, [DistributedKeyedLimiter<u64>; 2]) {
     let store = MemoryStore::new();
     let nodes = [node(&store, quota), node(&store, quota)];
     (store, nodes)

@@ -47,12 +47,7 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
         }
         sleep(millis(200)).await;
         let snapshot = users.snapshot();
-        assert!(
-            snapshot.store.as_ref().unwrap().is_out
-                && snapshot.store.as_ref().unwrap().outages >= 1
-                && snapshot.store.as_ref().unwrap().error.is_some(),
-            "{snapshot:?}"
-        );
+        assert!(snapshot.store.is_out && snapshot.store.outages >= 1 && snapshot.store.error.is_some(), "{snapshot:?}");
         store.set_reachable(true);
         let back = Instant::now();
         for key in [COLD, BUSY, 3, 4] {
@@ -63,7 +58,7 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
         sleep(millis(5_000)).await;
         let snapshot = users.snapshot();
-        assert!(!snapshot.store.as_ref().unwrap().is_out && snapshot.keys == 0, "{outage:?}: {snapshot:?}");
+        assert!(!snapshot.store.is_out && snapshot.keys == 0, "{outage:?}: {snapshot:?}");
     }
 }
 
@@ -79,7 +74,7 @@ async fn a_failing_store_is_not_tried_by_every_caller() {
     }
     // One caller has noticed the outage, and the others use that.
     assert_eq!(began.elapsed(), millis(20));
-    assert_eq!((users.snapshot().keys, users.snapshot().store.unwrap().outages), (0, 1));
+    assert_eq!((users.snapshot().keys, users.snapshot().store.outages), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,9 +110,9 @@ async fn nodes_that_disagree_about_a_quota_get_an_error() {
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::QuotaConflict(_))));
     let snapshot = two.snapshot();
-    assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("`7/s, burst 7`"));
+    assert!(snapshot.store.error.as_ref().unwrap().contains("`7/s, burst 7`"));
     // The disagreement concerns this key only, and does not stop requests for other keys.
-    assert!(!snapshot.store.as_ref().unwrap().is_out);
+    assert!(!snapshot.store.is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
 

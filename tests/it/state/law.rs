@@ -80,7 +80,7 @@ impl Process {
         let wall_clock = begin() + Duration::from_nanos(self.now) - Duration::from_nanos(self.behind);
         match &self.limiter {
             Ok(limiter) => Saved::Limiter(through(&limiter.state_at(wall_clock).unwrap())),
-            Err(keyed) => Saved::Keyed(through(&keyed.state_at(wall_clock).unwrap())),
+            Err(keyed) => Saved::Keyed(through(&keyed.state_at(wall_clock))),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 use tollgate::distributed::{MemoryStore, ReplyKind, StoreError};
-use tollgate::{KeyedLimiter, Limiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Limiter, Quota};
 
 fn in_paused_time(act: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);
@@ -76,7 +76,7 @@ fn an_outage_that_single_requests_of_keys_meet_is_reported_too() {
     subscriber.listen(|| {
         in_paused_time(async {
             let store = MemoryStore::new().outage(tollgate::distributed::Outage::Fail);
-            let users = KeyedLimiter::<u64>::builder().quota(Quota::per_second(10)).distributed(store.clone()).build();
+            let users = DistributedKeyedLimiter::<u64>::builder(store.clone()).quota(Quota::per_second(10)).build();
             let users = users.unwrap();
             store.set_reachable(false);
             for user in 0..5 {

@@ -6,7 +6,7 @@ use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreSnapshot};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, Share};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota, Share};
 use tollgate_postgres::{PostgresStore, pool};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,8 +77,8 @@ async fn a_stricter_isolation_refuses_no_call() {
 
         // Claims for one key at the same time, from two nodes.
         let store = connect(&format!("{isolation} keys")).await;
-        let keyed = || KeyedLimiter::builder().quota(Quota::per_day(100)).distributed(store.clone()).build().unwrap();
-        let users: [KeyedLimiter<u64>; 2] = [keyed(), keyed()];
+        let keyed = || DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_day(100)).build().unwrap();
+        let users: [DistributedKeyedLimiter<u64>; 2] = [keyed(), keyed()];
         let claims = (0..120).map(|number| {
             let users = users[number % 2].clone();
             tokio::spawn(async move { users.consume(&1, 1).within(Duration::ZERO).await.map(drop) })
@@ -101,8 +101,8 @@ async fn a_stricter_isolation_refuses_no_call() {
 async fn each_key_has_a_quota_of_its_own() {
     let Some(server) = Server::start().await else { return };
     let store = server.store("users").await;
-    let build = || KeyedLimiter::builder().quota(Quota::per_day(10)).distributed(store.clone()).build().unwrap();
-    let nodes: [KeyedLimiter<String>; 2] = [build(), build()];
+    let build = || DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_day(10)).build().unwrap();
+    let nodes: [DistributedKeyedLimiter<String>; 2] = [build(), build()];
     for user in 0..20 {
         let user = format!("user {user}");
         let mut granted = 0;

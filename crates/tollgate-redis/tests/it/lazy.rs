@@ -5,7 +5,7 @@ use super::server::{FOR_EVER, Server};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{Outage, StoreError};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
 const QUOTA: Quota = Quota::per_second(1_000).burst(50);
@@ -36,8 +36,8 @@ async fn a_process_starts_while_redis_is_down_and_obeys_the_outage_policy_until_
     // By its own quota, which begins empty.
     timeout(FOR_EVER, sharing.wait(20)).await.expect("nothing is shared").unwrap();
     let waiter = tokio::spawn(async move { waiting.wait(1).await });
-    let keys = KeyedLimiter::builder().quota(QUOTA).distributed(store.clone().outage(Outage::Fail)).build().unwrap();
-    assert_eq!(keys.wait(&7, 1).await, Err(ConsumeError::Unreachable));
+    let keys = DistributedKeyedLimiter::builder(store.clone().outage(Outage::Fail)).quota(QUOTA).build().unwrap();
+    assert_eq!(keys.consume(&7, 1).await.map(drop), Err(ConsumeError::Unreachable));
     assert_eq!(store.snapshot().round_trips, 0);
     assert!(store.snapshot().is_out);
     server.restart();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
 const RATE: u64 = 2_000;
@@ -246,10 +246,11 @@ async fn a_connection_that_was_ended_is_no_outage() {
     // may lose two connections in a row, which is an outage.
     for number in 0..18 {
         let store = store.beside(&number.to_string()).unwrap();
-        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(store.clone()).build().unwrap();
+        let users = DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_hour(10)).build().unwrap();
         let limiter = Limiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
         end_connections(&server);
-        let granted = async { if number < 9 { users.wait(&1, 10).await } else { limiter.wait(100).await } };
+        let granted =
+            async { if number < 9 { users.consume(&1, 10).await.map(drop) } else { limiter.wait(100).await } };
         let granted = timeout(FOR_EVER, granted).await.expect("the call does not hang");
         granted.unwrap_or_else(|error| panic!("{error}: {:?}", store.snapshot().error));
         assert_eq!(store.snapshot().outages, 0);

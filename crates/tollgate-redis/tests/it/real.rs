@@ -5,7 +5,7 @@ use super::saturate::saturate;
 use super::server::{Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{ConsumeError, KeyedLimiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota};
 
 /// The number of round trips and the speed are tested in paused time: `tests/it/fleet.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,15 +59,14 @@ async fn a_claim_on_an_exhausted_quota_is_refused_at_once_with_the_known_wait() 
     // 100 tokens of the one node and one of this node come first; a slow machine may have taken a while to ask.
     assert!((Duration::from_secs(60)..=Duration::from_secs(106)).contains(&estimate), "{estimate:?}");
     // Nor for a key, of which the first call asks.
-    let keys =
-        KeyedLimiter::builder().quota(quota).distributed(open_store(&server.url(), "keys").await).build().unwrap();
-    keys.wait(&1, 10).await.unwrap();
+    let keys = DistributedKeyedLimiter::builder(open_store(&server.url(), "keys").await).quota(quota).build().unwrap();
+    keys.consume(&1, 10).await.unwrap();
     let limiter = keys.limiter(&1).unwrap();
     let waiter = tokio::spawn(async move { limiter.wait(50).await });
-    while keys.snapshot().store.unwrap().granted < 60 {
+    while keys.snapshot().store.granted < 60 {
         sleep(Duration::from_millis(1)).await;
     }
-    let error = keys.wait(&1, 1).within(Duration::from_secs(20)).await.unwrap_err();
+    let error = keys.consume(&1, 1).within(Duration::from_secs(20)).await.unwrap_err();
     assert!(matches!(error, ConsumeError::TooLate { .. }), "{error}");
     [first, waiting, waiter].iter().for_each(|task| task.abort());
 }

@@ -5,7 +5,7 @@ use super::server::{FOR_EVER, Server, open_store};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
 const QUOTA: Quota = Quota::per_hour(1_000);
@@ -210,7 +210,7 @@ async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
     let Some(server) = Server::start() else { return };
     for (kind, cause, remedy) in causes {
         let store = open_store(&server.url(), &kind.to_string()).await.outage(Outage::Fail);
-        let users = KeyedLimiter::<u64>::builder().quota(QUOTA).distributed(store.beside("users").unwrap());
+        let users = DistributedKeyedLimiter::<u64>::builder(store.beside("users").unwrap()).quota(QUOTA);
         let users = users.build().unwrap();
         let limiter = Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
         if cause.is_empty() {
@@ -224,7 +224,7 @@ async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
         ] {
             assert!(matches!(error, ConsumeError::Unreachable), "{kind}: {error:?}");
         }
-        for snapshot in [store.snapshot(), users.snapshot().store.unwrap()] {
+        for snapshot in [store.snapshot(), users.snapshot().store] {
             assert!(snapshot.is_out && snapshot.outages == 1, "{kind}: {snapshot:?}");
             assert!(snapshot.error_replies(kind) > 0, "{kind}: {snapshot:?}");
             assert!(snapshot.error.is_some() && snapshot.error_age.is_some(), "{kind}: {snapshot:?}");
@@ -236,7 +236,7 @@ async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
             }
         };
         timeout(FOR_EVER, again).await.expect("the outage does not end");
-        for snapshot in [store.snapshot(), users.snapshot().store.unwrap()] {
+        for snapshot in [store.snapshot(), users.snapshot().store] {
             assert_eq!((snapshot.is_out, snapshot.error), (false, None), "{kind}");
         }
     }

@@ -106,11 +106,7 @@ impl RateLimits {
 
     /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one.
     #[cfg(feature = "keyed")]
-    pub fn of_key<K, S>(users: &tollgate::KeyedLimiter<K, S>, key: &K, terms: &Terms) -> Self
-    where
-        K: std::hash::Hash + Eq + Clone,
-        S: std::hash::BuildHasher,
-    {
+    pub fn of_key<K>(users: &impl tollgate::AsKeyedLimiter<K>, key: &K, terms: &Terms) -> Self {
         Self::of_quotas(&users.reported_quotas(key), terms)
     }
 

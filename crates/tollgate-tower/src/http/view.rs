@@ -152,16 +152,15 @@ impl<V: View> View for PartitionView<V> {
 #[cfg(feature = "keyed")]
 mod keyed {
     use super::*;
-    use std::hash::{BuildHasher, Hash};
-    use tollgate::{Bound, KeyedLimiter};
+    use tollgate::{AsKeyedLimiter, Bound};
 
     /// Reads the limits of one key of a keyed limiter.
-    pub struct KeyView<K, S> {
-        users: KeyedLimiter<K, S>,
+    pub struct KeyView<K, L> {
+        users: L,
         key: K,
     }
 
-    impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
+    impl<K, L: AsKeyedLimiter<K>> View for KeyView<K, L> {
         fn look(&self, terms: &Terms) -> RateLimits {
             RateLimits::of_key(&self.users, &self.key, terms)
         }
@@ -178,21 +177,17 @@ mod keyed {
         }
     }
 
-    impl<K, S> fmt::Debug for KeyView<K, S> {
+    impl<K, L: fmt::Debug> fmt::Debug for KeyView<K, L> {
         /// Omits the key, which identifies a user.
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_struct("KeyView").field("users", &self.users).finish_non_exhaustive()
         }
     }
 
-    impl<K, S> Viewed<(K, u64)> for KeyedLimiter<K, S>
-    where
-        K: Hash + Eq + Clone,
-        S: BuildHasher,
-    {
-        type View = KeyView<K, S>;
+    impl<K: Clone, L: AsKeyedLimiter<K>> Viewed<(K, u64)> for L {
+        type View = KeyView<K, L>;
 
-        fn view(&self, (key, _): &(K, u64)) -> KeyView<K, S> {
+        fn view(&self, (key, _): &(K, u64)) -> KeyView<K, L> {
             KeyView { users: self.clone(), key: key.clone() }
         }
     }

@@ -60,7 +60,7 @@ mod http {
             HeedFuture<u8>, HeedKey<String, RandomState>, Advice, Format, RateLimits, QuotaPolicy, ServiceLimit,
             ResourceLimit, ResourceLimits, Terms, Unit, AdaptiveGate, ReportStatus, Unreported, Refusal, ProblemType,
             Partitioned<Limiter, fn(&()) -> Vec<u8>>, PartitionView<Limiter>, By<AnyLimiter, fn(&()) -> (Limiter, u64)>,
-            KeyView<u8, RandomState>, By<KeyedLimiter<u8>, fn(&()) -> (u8, u64)>, ClientAddress, Ipv6Prefix,
+            KeyView<u8, KeyedLimiter<u8>>, By<KeyedLimiter<u8>, fn(&()) -> (u8, u64)>, ClientAddress, Ipv6Prefix,
             NoTrustedProxies, PrefixTooLong;
         yes yes no: AdaptiveAdmission, Admission<KeyedLimiter<u8>, (u8, u64)>;
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
-fn node(store: &RedisStore, quota: Quota) -> KeyedLimiter<String> {
-    KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(store.clone()).build().unwrap()
+fn node(store: &RedisStore, quota: Quota) -> DistributedKeyedLimiter<String> {
+    DistributedKeyedLimiter::builder(store.clone()).quota(quota).max_keys(10_000).build().unwrap()
 }
 
 /// How often the server has executed this command.
@@ -25,7 +25,12 @@ pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
 
 /// Three tasks for each key of each node take one token at a time, until each key has this many and the condition is
 /// true. Returns the tokens of each key.
-async fn saturate(nodes: &[KeyedLimiter<String>], keys: usize, tokens: u64, so: impl Fn() -> bool) -> Vec<u64> {
+async fn saturate(
+    nodes: &[DistributedKeyedLimiter<String>],
+    keys: usize,
+    tokens: u64,
+    so: impl Fn() -> bool,
+) -> Vec<u64> {
     let granted: Arc<[AtomicU64]> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let mut all = Vec::new();
     for node in nodes {
@@ -45,7 +50,7 @@ async fn saturate(nodes: &[KeyedLimiter<String>], keys: usize, tokens: u64, so: 
         assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", so_far());
         sleep(millis(1)).await;
     }
-    nodes.iter().for_each(KeyedLimiter::close);
+    nodes.iter().for_each(DistributedKeyedLimiter::close);
     for task in all {
         timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
     }
@@ -68,7 +73,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     // The round trips counted here are those that Redis has seen. Each node has one connection, however many keys there
     // are.
     let mut connection = server.client();
-    let counted: u64 = nodes.iter().map(|node| node.snapshot().store.unwrap().round_trips).sum();
+    let counted: u64 = nodes.iter().map(|node| node.snapshot().store.round_trips).sum();
     let seen = calls(&mut connection, "evalsha") + calls(&mut connection, "eval");
     assert!(counted <= seen && seen <= counted + 100, "{counted} counted, {seen} seen");
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
@@ -145,14 +150,14 @@ async fn a_killed_redis_is_found_again_by_all_keys() {
     let waiting: Vec<_> = keys
         .iter()
         .map(|key| {
-            let claim = users.clone().consume_owned(key.clone(), 1);
+            let claim = users.consume(key, 1);
             tokio::spawn(timeout(FOR_EVER, claim))
         })
         .collect();
     let comes_to = async |is_out: bool| {
         let began = Instant::now();
-        while users.snapshot().store.unwrap().is_out != is_out {
-            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().store.unwrap());
+        while users.snapshot().store.is_out != is_out {
+            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().store);
             sleep(millis(1)).await;
         }
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{Outage, ReplyKind};
-use tollgate::{ConsumeError, KeyedLimiter, Quota};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
 const NODES: usize = 2;
@@ -28,18 +28,18 @@ pub fn connections(observer: &mut Connection) -> u64 {
     found.expect("every Redis counts them").trim().parse().unwrap()
 }
 
-async fn nodes(server: &Server) -> Vec<KeyedLimiter<String>> {
+async fn nodes(server: &Server) -> Vec<DistributedKeyedLimiter<String>> {
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         let store = RedisStore::connect(server.url(), "users").await.unwrap().answer_timeout(TIMEOUT);
         let quota = Quota::per_second(100).burst(100);
-        nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(store).build().unwrap());
+        nodes.push(DistributedKeyedLimiter::builder(store).quota(quota).max_keys(100_000).build().unwrap());
     }
     nodes
 }
 
-fn call(calls: &mut JoinSet<()>, node: &KeyedLimiter<String>, key: String) {
-    let claim = node.clone().consume_owned(key, 1);
+fn call(calls: &mut JoinSet<()>, node: &DistributedKeyedLimiter<String>, key: String) {
+    let claim = node.consume(&key, 1);
     calls.spawn(async move { drop(timeout(FOR_EVER, claim).await.expect("every call is answered").unwrap()) });
 }
 
@@ -86,7 +86,7 @@ async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "users").await.outage(Outage::Fail);
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
+    let users = DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_hour(100)).build().unwrap();
     for number in 10..30 {
         server.say(&["SET", &format!("tollgate:{{users:rare{number}}}:15"), "text"]);
         let key = format!("rare{number}");
@@ -94,7 +94,7 @@ async fn a_bad_key_fails_alone() {
         assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
         drop(timeout(FOR_EVER, users.consume(&format!("well{number}"), 1)).await.expect("the claim hangs").unwrap());
     }
-    let snapshot = users.snapshot().store.unwrap();
+    let snapshot = users.snapshot().store;
     assert_eq!((snapshot.error_replies(ReplyKind::WrongType), snapshot.outages), (20, 0), "{snapshot:?}");
     for number in 0..100 {
         let key = "bad".to_owned();
@@ -103,7 +103,7 @@ async fn a_bad_key_fails_alone() {
         drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("the claim hangs").unwrap());
     }
     // The limiter of this key is in an outage.
-    let snapshot = users.snapshot().store.unwrap();
+    let snapshot = users.snapshot().store;
     assert!(snapshot.error_replies(ReplyKind::WrongType) > 20 && snapshot.is_out, "{snapshot:?}");
     assert_eq!(store.servers()[0].connections, 1);
 }
@@ -113,7 +113,7 @@ async fn a_bad_key_fails_alone() {
 async fn a_stalled_shard_fails_alone() {
     let Some(masters) = masters() else { return };
     let store = open_cluster_store(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(store.clone()).build().unwrap();
+    let users = DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_hour(100)).build().unwrap();
     // Each shard has the script.
     for number in 0..30 {
         let key = format!("first {number}");

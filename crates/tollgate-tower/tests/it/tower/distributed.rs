@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use tollgate::distributed::MemoryStore;
-use tollgate::{KeyedLimiter, Quota};
+use tollgate::{DistributedKeyedLimiter, Quota};
 use tollgate_tower::LimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -11,7 +11,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 async fn requests_of_a_user_are_limited_together_on_all_machines() {
     let store = MemoryStore::new();
     let serve = || {
-        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(store.clone()).build().unwrap();
+        let users = DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_hour(10)).build().unwrap();
         let layer = LimitLayer::keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
         layer.layer(service_fn(|user: u64| async move { Ok::<u64, Infallible>(user) }))
     };
