@@ -35,6 +35,7 @@
 //! | take tokens that are there, and do something before waiting for others | [`Consume::try_now`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | share a quota per user between many machines | `DistributedKeyedLimiter` (features `keyed` and `distributed`) |
 //! | follow a limit that is unknown or changes | [`Adaptive`] |
 //! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!

@@ -4,7 +4,7 @@ use super::Store;
 use std::sync::Arc;
 
 /// A store that gives access to other stores on the same server, by name: one for each key of a distributed keyed limiter
-/// (`KeyedBuilder::distributed`, feature `keyed`). They use the same connection.
+/// (`DistributedKeyedLimiter`, feature `keyed`). They use the same connection.
 ///
 /// Implemented by [`MemoryStore`](super::MemoryStore), by `RedisStore` of the crate
 /// [`tollgate-redis`](https://docs.rs/tollgate-redis) and by `PostgresStore` of the crate

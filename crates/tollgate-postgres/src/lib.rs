@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`tollgate::distributed`] describes the protocol between a limiter and its store. With the feature `keyed` of
-//! tollgate, `DistributedKeyedLimiter::builder(store)` shares one quota per key.
+//! tollgate, `DistributedKeyedLimiter` shares one quota per key.
 //!
 //! # The migration
 //!

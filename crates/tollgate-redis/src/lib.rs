@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`tollgate::distributed`] describes the protocol between a limiter and its store. With the feature `keyed` of
-//! tollgate, `DistributedKeyedLimiter::builder(store)` shares one quota per key.
+//! tollgate, `DistributedKeyedLimiter` shares one quota per key.
 //!
 //! Each store is one key, updated by one script (`claim.lua` and `store.lua`), which reads the server's clock. Redis knows scripts by
 //! their hash, and forgets them when it restarts, fails over or is told to. A node that gets the error `NOSCRIPT` sends
