@@ -22,7 +22,6 @@ mod view;
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
-#[cfg(feature = "distributed")]
 use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
@@ -38,8 +37,7 @@ use crate::permit::Permit;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
