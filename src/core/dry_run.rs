@@ -76,8 +76,9 @@ pub(crate) struct DryRun {
     scratch: Option<Supply>,
     /// Which quotas are in dry run.
     is_dry: Box<[bool]>,
-    /// The verdicts on claims that wait in the limiter's own queue, by number.
-    held: BTreeMap<u64, (u64, Verdict)>,
+    /// The costs of the claims that wait in the limiter's own queue, by number, and the verdicts on them. A claim that waited
+    /// there when the simulation began has none.
+    held: BTreeMap<u64, (u64, Option<Verdict>)>,
     pub(crate) totals: DryTotals,
 }
 
@@ -289,12 +290,13 @@ impl DryRun {
                 None => {}
             }
         }
-        self.held.insert(number, (cost, verdict));
+        self.held.insert(number, (cost, Some(verdict)));
     }
 
     /// Adds a claim that waited in the limiter's own queue when the simulation began.
     pub(crate) fn adopt(&mut self, number: u64, cost: u64) {
         self.push(Entry::Waiting { cost, number });
+        self.held.insert(number, (cost, None));
     }
 
     /// Adds a debt that was in the limiter's own queue, behind claims, when the simulation began.
@@ -306,7 +308,7 @@ impl DryRun {
 
     /// The limiter has granted the claim with this number. Returns the verdict on it, if it arrived here.
     pub(crate) fn pass(&mut self, number: u64) -> Option<Verdict> {
-        self.held.remove(&number).map(|(_, verdict)| verdict)
+        self.held.remove(&number)?.1
     }
 
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
@@ -326,7 +328,7 @@ impl DryRun {
                 self.supply.cut(None);
                 self.serve(now);
             }
-        } else if let Some((cost, Verdict::AtOnce { .. } | Verdict::Waits { .. })) = held {
+        } else if let Some((cost, None | Some(Verdict::AtOnce { .. } | Verdict::Waits { .. }))) = held {
             self.refund(cost, now);
         }
     }

@@ -8,7 +8,7 @@ use tokio_test::assert_ready_ok;
 use tokio_test::task::spawn;
 use tollgate::{Limiter, ManualClock, Quota};
 
-use crate::fixture::MILLI;
+use crate::fixture::{MILLI, pending};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Int, Oracle};
@@ -100,6 +100,18 @@ fn replenish_forgives_the_calls_that_passed() {
     assert_eq!(limiter.deficiency(), 48);
     limiter.replenish(limiter.deficiency());
     assert_eq!((limiter.deficiency(), limiter.estimate(1)), (0, Some(MILLI)));
+}
+
+#[test]
+fn a_claim_that_waited_before_the_dry_run_is_refunded_in_it_too() {
+    let builder = Limiter::builder().quota(Quota::manual(10).initial(10)).max_in_flight(5);
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
+    let _held = limiter.try_acquire(5).unwrap();
+    let waiting = pending(limiter.consume(5));
+    limiter.set_dry_run(0, true).unwrap();
+    drop(waiting);
+    limiter.set_dry_run(0, false).unwrap();
+    assert_eq!(limiter.snapshot().quotas[0].level, 5);
 }
 
 #[test]
