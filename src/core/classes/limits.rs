@@ -49,7 +49,8 @@ impl Tree {
     }
 
     /// Does what [`limit_installments`](Self::limit_installments) has left, for some classes. Until all are done, their
-    /// installments can be too small, or too large to be served. Returns false if nothing is left.
+    /// installments can be too small, or too large for a ceiling, which holds them back until then. A quota gets none that
+    /// is above its burst: [`pick`](super::Scheduler::pick) cuts it. Returns false if nothing is left.
     pub(crate) fn limit_more_installments(&mut self, now: u64) -> bool {
         let from = self.unlimited;
         for id in (from..self.len() as ClassId).take(LIMITED_AT_ONCE) {

@@ -244,7 +244,9 @@ impl Scheduler {
     #[inline]
     pub(crate) fn pick(&self) -> Option<Pick> {
         let saves_for = self.saves_for.and_then(|leaf| self.tree.installment(leaf));
-        saves_for.or_else(|| self.tree.pick())
+        let pick = saves_for.or_else(|| self.tree.pick())?;
+        // A burst that has just become smaller may not have reached the leaf yet.
+        Some(Pick { tokens: pick.tokens.min(self.tree.limits.burst), ..pick })
     }
 
     /// What happens next, as of the instant of `supply`.

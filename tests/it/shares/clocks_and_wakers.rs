@@ -1,5 +1,6 @@
 //! Clocks that stand still, step back and reach the end of time; wakers that panic or call the limiter.
 
+use crate::fixture::pending;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -258,4 +259,34 @@ fn a_poll_that_panics_delays_no_other_claim() {
     assert_eq!(limiter.snapshot().waiting_tasks, 1);
     limiter.replenish(1);
     timed.block_on(async { assert!(matches!(second.poll(), Poll::Ready(Ok(_)))) });
+}
+
+/// Moves the clock on by nine seconds when it is woken.
+struct SlowWaker(ManualClock);
+
+impl Wake for SlowWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.advance(Duration::from_secs(9));
+    }
+}
+
+/// The installments of so many classes are made smaller in several steps, and time passes between these.
+#[test]
+fn no_installment_is_above_the_burst_while_a_change_of_the_quota_goes_on() {
+    let (clock, quota) = (ManualClock::new(), Quota::per_second(10));
+    let builder = Limiter::builder().quota(quota.burst(100).initial(0)).classes();
+    let limiter = builder.clock(clock.clone()).build().unwrap();
+    let class =
+        |index: u64| limiter.class(index.to_string(), Share::weight(if index == 0 { 1_000 } else { 1 })).unwrap();
+    let classes: Vec<_> = (0..3_000).map(class).collect();
+    let mut first = Box::pin(classes[0].consume(1));
+    let waker = Waker::from(Arc::new(SlowWaker(clock.clone())));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let _large = pending(classes[1].consume(100));
+    let small: Vec<_> = (0..80).map(|_| pending(classes[0].consume(1))).collect();
+    clock.advance(Duration::from_millis(100));
+    limiter.set_quota(0, quota.burst(10)).unwrap();
+    let granted = small.iter().filter(|claim| claim.is_woken()).count();
+    let late = limiter.snapshot().lateness.as_secs() as usize;
+    assert!(granted <= 10 + 10 * late, "{granted} tokens at one instant, {late} seconds late");
 }
