@@ -164,13 +164,14 @@ impl State {
         }
         let Some(front) = self.joint_mut().and_then(|fronts| fronts.get_mut(number)) else { return false };
         let (old, joint_due) = (front.due, front.joint_due);
+        let one_clock = front.set.one_clock;
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= synced);
         if due == old || is_past(due) && is_past(old) {
             return false;
         }
         front.due = due;
         match (old, due) {
-            (Some(old), Some(due)) => joint_due.is_some_and(|joint_due| due > joint_due || old >= joint_due),
+            (Some(old), Some(due)) => joint_due.map_or(!one_clock, |joint_due| due > joint_due || old >= joint_due),
             _ => true,
         }
     }

@@ -189,6 +189,17 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
 }
 
 #[test]
+fn a_refund_brings_forward_a_claim_over_two_clocks() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let (a, b) = (full(&clock, 10), full(&other, 10));
+    let mut earlier = a.try_acquire(10).unwrap();
+    let claim = pending(join([(&a, 10), (&b, 1)]));
+    pass(1, &clock, &[&a, &b]);
+    earlier.settle(0);
+    assert!(claim.is_woken());
+}
+
+#[test]
 fn a_clock_that_steps_back_takes_no_readiness_away() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), by_hand(&clock));
