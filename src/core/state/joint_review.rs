@@ -85,8 +85,9 @@ impl State {
         let Some(front) = fronts.get_mut(number) else { return };
         (front.due, front.joint_due) = (due, joint_due);
         front.stays |= is_unknown && !is_blocked;
-        let is_last = is_blocked && joint_due.is_none();
-        let wants = front.stays || is_last || start.is_some_and(|start| start <= synced);
+        // When the older front leaves, this one follows at once, if no other member makes it wait for longer.
+        let is_in_line = is_blocked && due >= joint_due;
+        let wants = front.stays || is_in_line || start.is_some_and(|start| start <= synced);
         let alarm = match joint_due {
             Some(joint_due) if wants => Some(joint_due),
             Some(joint_due) => Some(start.map_or(joint_due, |start| start.min(joint_due))),

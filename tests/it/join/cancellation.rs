@@ -75,6 +75,17 @@ fn a_claim_refused_in_the_middle_of_the_other_queue_is_skipped_there() {
 }
 
 #[test]
+fn a_claim_over_other_limiters_takes_the_place_of_one_that_leaves() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), full(&clock, 5));
+    let giant = pending(join([(&a, 1_000), (&b, 1)]));
+    let behind = pending(join([(&a, 1)]));
+    pass(5, &clock, &[&a, &b]);
+    drop(giant);
+    assert!(behind.is_woken());
+}
+
+#[test]
 fn closing_after_the_grant_leaves_it_valid() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
