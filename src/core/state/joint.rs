@@ -119,7 +119,7 @@ impl State {
 
     /// The debts charged after front `number` had arrived that are in the level already. All debts that are still behind
     /// waiters are younger than those.
-    fn younger_debts(&self, number: u64) -> u64 {
+    pub(super) fn younger_debts(&self, number: u64) -> u64 {
         let Some(fronts) = self.joint().filter(|_| !self.role.has_classes()) else { return 0 };
         let Some(front) = fronts.get(number) else { return 0 };
         fronts.charged.wrapping_sub(front.charged).saturating_sub(self.supply.debts())

@@ -189,6 +189,20 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
 }
 
 #[test]
+fn a_joint_claim_that_was_not_held_leaves_the_savings_of_a_claim_behind_it() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 1), full(&clock, 1));
+    b.pause_for(12 * MS);
+    let joint = pending(join([(&a, 1), (&b, 1)]));
+    let behind = pending(a.consume(5));
+    pass(4, &clock, &[&a, &b]);
+    b.resume();
+    assert!(joint.is_woken());
+    pass(2, &clock, &[&a, &b]);
+    assert!(behind.is_woken(), "three tokens were left of four");
+}
+
+#[test]
 fn a_refund_brings_forward_a_claim_over_two_clocks() {
     let (clock, other) = (ManualClock::new(), ManualClock::new());
     let (a, b) = (full(&clock, 10), full(&other, 10));
