@@ -247,7 +247,7 @@ pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
     AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, TopKey,
+    KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, ToKey, TopKey,
 };
 #[cfg(all(feature = "keyed", feature = "distributed"))]
 pub use keyed::{

@@ -200,6 +200,8 @@ fn a_limiter_is_640_bytes_in_all() {
 mod keys {
     use super::*;
     use futures::poll;
+    use std::future::Future;
+    use std::task::{Context, Waker};
     use tokio::runtime::{Builder, Runtime};
     use tollgate::KeyedLimiter;
 
@@ -208,6 +210,23 @@ mod keys {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
         let keyed = runtime.block_on(async { builder.build().unwrap() });
         (runtime, keyed)
+    }
+
+    /// Only a new key is made.
+    #[test]
+    fn calls_by_a_borrowed_form_of_a_key_in_memory_allocate_nothing() {
+        let (runtime, _) = keyed();
+        let users: KeyedLimiter<String> = KeyedLimiter::new(Quota::per_minute(1).burst(1 << 20)).unwrap();
+        // What the shard allocates on first use.
+        (0..10).for_each(|_| drop(users.try_acquire("ann", 1)));
+        assert!(users.try_acquire("ann", 1 << 20).is_err());
+        allocates_nothing(|| users.try_acquire("ann", 2).unwrap().settle("ann", 1));
+        allocates_nothing(|| assert!(users.try_acquire("ann", 1 << 20).is_err()));
+        allocates_nothing(|| assert!(users.available("ann") < 1 << 20));
+        runtime.block_on(async {
+            let mut context = Context::from_waker(Waker::noop());
+            allocates_nothing(|| assert!(std::pin::pin!(users.wait("ann", 1)).poll(&mut context).is_ready()));
+        });
     }
 
     /// Calls `visit` with one key after the other. After the first thousand of them, no more memory is kept.

@@ -4,9 +4,10 @@
 //! key, with all the guarantees of that type: the key's live entry or, if the limiter is distributed, the key's limiter
 //! on this node. While it waits there, it holds that core.
 
-use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
-use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::map::{Arrival, Taken};
+use super::ToKey;
+use super::grant::{Granted, KeyedGrant, OwnedKeyedGrant};
+use super::key_ref::{Form, KeyRef, MapRef, Owned};
+use super::map::{Arrival, Map, Taken};
 use super::top::Rank;
 use crate::claim::Claim;
 use crate::core::Core;
@@ -24,9 +25,9 @@ use std::time::Duration;
 
 /// A claim on `cost` tokens of a key.
 #[pin_project(PinnedDrop)]
-pub(super) struct KeyedClaim<H: KeyRef> {
+pub(super) struct KeyedClaim<M: MapRef, F> {
     /// `None` once the future has completed.
-    key_ref: Option<H>,
+    key_ref: Option<KeyRef<M, F>>,
     hash: u64,
     cost: u64,
     allowed: Allowed,
@@ -52,8 +53,8 @@ impl Stage {
     }
 }
 
-impl<H: KeyRef> KeyedClaim<H> {
-    fn new(key_ref: H, cost: u64) -> Self {
+impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
+    fn new(key_ref: KeyRef<M, F>, cost: u64) -> Self {
         Self { key_ref: Some(key_ref), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle }
     }
 
@@ -66,7 +67,7 @@ impl<H: KeyRef> KeyedClaim<H> {
     /// Polls for one unit of the task's budget. A grant without waiting may be [free](count_free_grant).
     // Inlined at every `.await`, and calls for the rest: a grant without waiting needs nothing else.
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Granted<M, F>, ConsumeError>> {
         let is_free = matches!(self.stage, Stage::Idle) && count_free_grant();
         let mut live = None;
         if is_free {
@@ -82,7 +83,7 @@ impl<H: KeyRef> KeyedClaim<H> {
     /// The fast path alone, for a claim that was never polled.
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
-    fn try_now(mut self) -> Result<Pass<H>, Self> {
+    fn try_now(mut self) -> Result<Granted<M, F>, Self> {
         match Self::take_at_once(&mut self.key_ref, &mut self.hash, self.cost) {
             Ok(pass) => Ok(pass),
             Err(live) => {
@@ -96,19 +97,23 @@ impl<H: KeyRef> KeyedClaim<H> {
     #[inline]
     fn let_go(&self, live: Option<Arc<Core>>) {
         if let (Some(live), Some(key_ref)) = (live, &self.key_ref) {
-            key_ref.map().let_go(self.hash, live);
+            key_ref.map.map().let_go(self.hash, live);
         }
     }
 
     /// The fast path of the first poll. The error is the key's live entry, if it has one.
     #[inline(always)]
-    fn take_at_once(slot: &mut Option<H>, hash: &mut u64, cost: u64) -> Result<Pass<H>, Option<Arc<Core>>> {
+    fn take_at_once(
+        slot: &mut Option<KeyRef<M, F>>,
+        hash: &mut u64,
+        cost: u64,
+    ) -> Result<Granted<M, F>, Option<Arc<Core>>> {
         let key_ref = slot.as_ref().expect("a keyed claim was polled after it had completed");
-        let map = key_ref.map();
-        *hash = map.hash(key_ref.key());
-        let left = map.claim_at_once(key_ref.key(), *hash, cost)?;
+        let (map, key) = (key_ref.map.map(), key_ref.key.form());
+        *hash = map.hash(key);
+        let left = map.claim_at_once(key, *hash, cost)?;
         let key_ref = slot.take().expect("the key is present: it was just used");
-        Ok(Pass::new(key_ref, *hash, cost, Taken { left, live: None }))
+        Ok(Granted::new(key_ref, *hash, cost, Taken { left, live: None }))
     }
 
     /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live entry, if
@@ -119,7 +124,7 @@ impl<H: KeyRef> KeyedClaim<H> {
         cx: &mut Context<'_>,
         is_tried: bool,
         mut live: Option<Arc<Core>>,
-    ) -> Poll<Result<Pass<H>, ConsumeError>> {
+    ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
         if is_tried {
             uncount_free_grant();
         }
@@ -143,10 +148,10 @@ impl<H: KeyRef> KeyedClaim<H> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         live: Option<Arc<Core>>,
-    ) -> Poll<Result<Pass<H>, ConsumeError>> {
+    ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key, cost) = (key_ref.map(), key_ref.key(), *this.cost);
+        let (map, key, cost) = (key_ref.map.map(), key_ref.key.form(), *this.cost);
         if let Stage::Idle = *this.stage {
             let hash = *this.hash;
             let answer = match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
@@ -163,7 +168,7 @@ impl<H: KeyRef> KeyedClaim<H> {
             };
             if let Some(answer) = answer {
                 let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-                return Poll::Ready(answer.map(|taken| Pass::new(key_ref, hash, cost, taken)));
+                return Poll::Ready(answer.map(|taken| Granted::new(key_ref, hash, cost, taken)));
             }
         }
         let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
@@ -184,7 +189,7 @@ impl<H: KeyRef> KeyedClaim<H> {
             map.may_be_idle(*this.hash);
         }
         let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-        Poll::Ready(taken.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
+        Poll::Ready(taken.map(|taken| Granted::new(key_ref, *this.hash, cost, taken)))
     }
 }
 
@@ -195,20 +200,20 @@ fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
 }
 
 #[pinned_drop]
-impl<H: KeyRef> PinnedDrop for KeyedClaim<H> {
+impl<M: MapRef, F> PinnedDrop for KeyedClaim<M, F> {
     /// A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
         if let Stage::Queued { .. } = *this.stage {
             this.stage.set(Stage::Idle);
             if let Some(key_ref) = this.key_ref {
-                key_ref.map().may_be_idle(*this.hash);
+                key_ref.map.map().may_be_idle(*this.hash);
             }
         }
     }
 }
 
-impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
+impl<M: MapRef, F> fmt::Debug for KeyedClaim<M, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = !matches!(self.stage, Stage::Idle);
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
@@ -230,13 +235,13 @@ impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
+pub struct KeyedConsume<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher = RandomState, Q: ToKey<K> + ?Sized = K> {
     #[pin]
-    claim: KeyedClaim<Borrowed<'a, K, S>>,
+    claim: KeyedClaim<&'a Map<K, S>, &'k Q>,
 }
 
-impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
-    pub(super) fn new(key_ref: Borrowed<'a, K, S>, cost: u64) -> Self {
+impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedConsume<'a, 'k, K, S, Q> {
+    pub(super) fn new(key_ref: KeyRef<&'a Map<K, S>, &'k Q>, cost: u64) -> Self {
         Self { claim: KeyedClaim::new(key_ref, cost) }
     }
 
@@ -269,16 +274,16 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(self) -> Result<KeyedGrant<'a, K, S>, Self> {
-        self.claim.try_now().map(KeyedGrant).map_err(|claim| Self { claim })
+        self.claim.try_now().map(KeyedGrant::of).map_err(|claim| Self { claim })
     }
 }
 
-impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S> {
+impl<'a, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> Future for KeyedConsume<'a, '_, K, S, Q> {
     type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(KeyedGrant)
+        self.project().claim.poll(cx).map_ok(KeyedGrant::of)
     }
 }
 
@@ -296,11 +301,11 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S>
 #[derive(Debug)]
 pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
     #[pin]
-    claim: KeyedClaim<Owned<K, S>>,
+    claim: KeyedClaim<Arc<Map<K, S>>, Owned<K>>,
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
-    pub(super) fn new(key_ref: Owned<K, S>, cost: u64) -> Self {
+    pub(super) fn new(key_ref: KeyRef<Arc<Map<K, S>>, Owned<K>>, cost: u64) -> Self {
         Self { claim: KeyedClaim::new(key_ref, cost) }
     }
 
@@ -317,7 +322,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(self) -> Result<OwnedKeyedGrant<K, S>, Self> {
-        self.claim.try_now().map(OwnedKeyedGrant).map_err(|claim| Self { claim })
+        self.claim.try_now().map(OwnedKeyedGrant::of).map_err(|claim| Self { claim })
     }
 }
 
@@ -326,6 +331,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant)
+        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant::of)
     }
 }

@@ -1,7 +1,8 @@
 //! Grants for a key.
 
-use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::map::Taken;
+use super::ToKey;
+use super::key_ref::{KeyRef, MapRef, Owned};
+use super::map::{Map, Taken};
 use super::rate::Left;
 use crate::core::Core;
 use crate::core::classes::ROOT;
@@ -13,9 +14,15 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a claim was granted.
+pub(super) struct Granted<M: MapRef, F> {
+    pass: Pass<M>,
+    key: F,
+}
+
 /// A grant, whether it borrows or owns the limiter.
-pub(super) struct Pass<H: KeyRef> {
-    key_ref: H,
+struct Pass<M: MapRef> {
+    map: M,
     hash: u64,
     cost: u64,
     left: Left,
@@ -25,44 +32,46 @@ pub(super) struct Pass<H: KeyRef> {
     parent: u64,
 }
 
-impl<H: KeyRef> Pass<H> {
+impl<M: MapRef, F> Granted<M, F> {
     // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
-    pub(super) fn new(key_ref: H, hash: u64, cost: u64, Taken { mut left, live }: Taken) -> Self {
-        let map = key_ref.map();
+    pub(super) fn new(KeyRef { map: of, key }: KeyRef<M, F>, hash: u64, cost: u64, taken: Taken) -> Self {
+        let Taken { mut left, live } = taken;
+        let map = of.map();
         let parent = if map.parent.is_some() { cost } else { 0 };
         if map.template.dry_run.is_on() {
             left = left.in_dry_run();
             map.template.dry_run.count(left.word());
         }
-        Self { key_ref, hash, cost, left, live, parent }
+        Self { pass: Pass { map: of, hash, cost, left, live, parent }, key }
     }
+}
 
-    fn settle(&mut self, actual: u64) {
-        let map = self.key_ref.map();
+impl<M: MapRef> Pass<M> {
+    fn settle(&mut self, key: &(impl ToKey<M::Key> + ?Sized), actual: u64) {
+        let map = self.map.map();
         self.cost = match &self.live {
             Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
-            None => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
+            None => map.resettle(key, self.hash, self.cost, actual),
         };
         if let Some(parent) = &map.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.
-            let key = || map.key_in_parent(self.key_ref.key(), self.hash);
             let actual = actual.min(map.template.max_cost.max(self.parent));
-            self.parent = parent.resettle(key, self.parent, actual);
+            self.parent = parent.resettle(|| map.key_in_parent(key, self.hash), self.parent, actual);
         }
     }
 
     #[inline]
     fn forget(mut self) {
-        if let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped) {
+        if let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped) {
             parent.forget(std::mem::take(&mut self.parent));
         }
         if let Some(live) = self.live.take() {
             Permit::new(Arc::clone(&live), self.cost, 0).forget();
             // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
             // nothing in flight.
-            self.key_ref.map().let_go(self.hash, live);
+            self.map.map().let_go(self.hash, live);
         }
     }
 
@@ -70,17 +79,17 @@ impl<H: KeyRef> Pass<H> {
     fn release(&mut self) {
         if let Some(live) = self.live.take() {
             drop(Permit::new(Arc::clone(&live), self.cost, 0));
-            self.key_ref.map().let_go(self.hash, live);
+            self.map.map().let_go(self.hash, live);
         }
         if self.parent > 0
-            && let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped)
+            && let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped)
         {
             parent.release(self.parent);
         }
     }
 }
 
-impl<H: KeyRef> Drop for Pass<H> {
+impl<M: MapRef> Drop for Pass<M> {
     #[inline]
     fn drop(&mut self) {
         if self.live.is_some() || self.parent > 0 {
@@ -89,7 +98,7 @@ impl<H: KeyRef> Drop for Pass<H> {
     }
 }
 
-impl<H: KeyRef> fmt::Debug for Pass<H> {
+impl<M: MapRef> fmt::Debug for Pass<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.left.tokens()).finish()
     }
@@ -102,77 +111,109 @@ impl<H: KeyRef> fmt::Debug for Pass<H> {
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState>(pub(super) Pass<Borrowed<'a, K, S>>);
+pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
+    pass: Pass<&'a Map<K, S>>,
+}
 
 /// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
-#[derive(Debug)]
-pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher = RandomState>(pub(super) Pass<Owned<K, S>>);
+pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
+    pass: Pass<Arc<Map<K, S>>>,
+    key: K,
+}
 
 macro_rules! grant_methods {
     () => {
         /// Returns the cost in tokens: the latest figure, if the grant was [settled](Self::settle).
         pub fn cost(&self) -> u64 {
-            self.0.cost
+            self.pass.cost
         }
 
         /// Returns how many tokens this grant left for its key: the number that a response header would report.
         pub fn remaining(&self) -> u64 {
-            self.0.left.tokens()
+            self.pass.left.tokens()
         }
 
         /// Returns how long the call would have waited if the limiter were not in dry run; see
         /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
         pub fn would_have_waited(&self) -> Option<Duration> {
-            Verdict::of_word(self.0.left.word())?.wait()
+            Verdict::of_word(self.pass.left.word())?.wait()
         }
 
         /// Returns what would have refused the call if the limiter were not in dry run; see
         /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
         pub fn would_have_been_refused(&self) -> Option<Bound> {
-            Verdict::of_word(self.0.left.word())?.refused_by()
-        }
-
-        /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like
-        /// [`Grant::settle`](crate::Grant::settle). The latest figure counts.
-        ///
-        /// The difference is also settled in the [parent limiter](super::KeyedBuilder::parent), if there is one.
-        ///
-        /// Tokens that come back can be granted again at once, and a server may see the requests of both grants: see
-        /// [`Grant::settle`](crate::Grant::settle).
-        ///
-        /// A charge is always recorded, even if the key was forgotten meanwhile or the map is full.
-        ///
-        /// ```
-        /// use tollgate::{KeyedLimiter, ManualClock, Quota};
-        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).clock(ManualClock::new());
-        /// let users = builder.build()?;
-        /// let mut grant = users.try_acquire(&"ann", 40)?;
-        /// grant.settle(25);
-        /// assert_eq!(users.available(&"ann"), 75);
-        /// grant.settle(110);
-        /// assert_eq!((users.available(&"ann"), users.deficiency(&"ann")), (0, 10));
-        /// # Ok(()) }
-        /// ```
-        pub fn settle(&mut self, actual: u64) {
-            self.0.settle(actual);
+            Verdict::of_word(self.pass.left.word())?.refused_by()
         }
 
         /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
         /// its cost. Without an in-flight cap, the same as dropping it.
         #[inline]
         pub fn forget(self) {
-            self.0.forget();
+            self.pass.forget();
         }
     };
 }
 
-impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'_, K, S> {
+impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
+    #[inline]
+    pub(super) fn of<F>(granted: Granted<&'a Map<K, S>, F>) -> Self {
+        Self { pass: granted.pass }
+    }
+
     grant_methods!();
+
+    /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like
+    /// [`Grant::settle`](crate::Grant::settle). The latest figure counts. The grant keeps no key, so `key` is the one for
+    /// which it was granted.
+    ///
+    /// The difference is also settled in the [parent limiter](super::KeyedBuilder::parent), if there is one.
+    ///
+    /// Tokens that come back can be granted again at once, and a server may see the requests of both grants: see
+    /// [`Grant::settle`](crate::Grant::settle).
+    ///
+    /// A charge is always recorded, even if the key was forgotten meanwhile or the map is full.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `key` is another key than that of the grant.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).clock(ManualClock::new());
+    /// let users: KeyedLimiter<String> = builder.build()?;
+    /// let mut grant = users.try_acquire("ann", 40)?;
+    /// grant.settle("ann", 25);
+    /// assert_eq!(users.available("ann"), 75);
+    /// grant.settle("ann", 110);
+    /// assert_eq!((users.available("ann"), users.deficiency("ann")), (0, 10));
+    /// # Ok(()) }
+    /// ```
+    pub fn settle(&mut self, key: &(impl ToKey<K> + ?Sized), actual: u64) {
+        assert!(self.pass.map.hash(key) == self.pass.hash, "a grant is settled with another key than its own");
+        self.pass.settle(key, actual);
+    }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> OwnedKeyedGrant<K, S> {
+    #[inline]
+    pub(super) fn of(granted: Granted<Arc<Map<K, S>>, Owned<K>>) -> Self {
+        Self { pass: granted.pass, key: granted.key.0 }
+    }
+
     grant_methods!();
+
+    /// Sets the real cost, known afterwards; see [`KeyedGrant::settle`].
+    pub fn settle(&mut self, actual: u64) {
+        self.pass.settle(&self.key, actual);
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> fmt::Debug for OwnedKeyedGrant<K, S> {
+    /// Prints no key: keys may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pass.fmt(f)
+    }
 }

@@ -1,64 +1,68 @@
-//! How futures and grants refer to the limiter and their key: borrowed, or owned for spawned tasks.
+//! How futures and grants hold the limiter and their key: borrowed, or owned for spawned tasks.
 
+use super::ToKey;
 use super::map::Map;
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// A limiter and a key.
-pub(super) trait KeyRef {
+/// A limiter that a grant holds.
+pub(super) trait MapRef {
     type Key: Hash + Eq + Clone;
     type Hasher: BuildHasher;
 
     fn map(&self) -> &Map<Self::Key, Self::Hasher>;
-    fn key(&self) -> &Self::Key;
 }
 
-pub(super) struct Borrowed<'a, K, S> {
-    pub(super) map: &'a Map<K, S>,
-    pub(super) key: &'a K,
-}
-
-pub(super) struct Owned<K, S> {
-    pub(super) map: Arc<Map<K, S>>,
-    pub(super) key: K,
-}
-
-impl<K: Hash + Eq + Clone, S: BuildHasher> KeyRef for Borrowed<'_, K, S> {
+impl<K: Hash + Eq + Clone, S: BuildHasher> MapRef for &Map<K, S> {
     type Key = K;
     type Hasher = S;
 
+    #[inline]
     fn map(&self) -> &Map<K, S> {
-        self.map
-    }
-
-    fn key(&self) -> &K {
-        self.key
+        self
     }
 }
 
-impl<K: Hash + Eq + Clone, S: BuildHasher> KeyRef for Owned<K, S> {
+impl<K: Hash + Eq + Clone, S: BuildHasher> MapRef for Arc<Map<K, S>> {
     type Key = K;
     type Hasher = S;
 
+    #[inline]
     fn map(&self) -> &Map<K, S> {
-        &self.map
-    }
-
-    fn key(&self) -> &K {
-        &self.key
+        self
     }
 }
 
-/// Prints no key: keys may be personal data.
-impl<K, S> fmt::Debug for Borrowed<'_, K, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Borrowed").finish_non_exhaustive()
+/// The limiter and the key of a claim.
+pub(super) struct KeyRef<M, F> {
+    pub(super) map: M,
+    pub(super) key: F,
+}
+
+/// How a claim holds its key.
+pub(super) trait Form<K> {
+    type Form: ToKey<K> + ?Sized;
+
+    fn form(&self) -> &Self::Form;
+}
+
+impl<K, Q: ToKey<K> + ?Sized> Form<K> for &Q {
+    type Form = Q;
+
+    #[inline]
+    fn form(&self) -> &Q {
+        self
     }
 }
 
-impl<K, S> fmt::Debug for Owned<K, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owned").finish_non_exhaustive()
+/// The key of a claim that owns it.
+pub(super) struct Owned<K>(pub(super) K);
+
+impl<K: Clone + Hash + Eq> Form<K> for Owned<K> {
+    type Form = K;
+
+    #[inline]
+    fn form(&self) -> &K {
+        &self.0
     }
 }

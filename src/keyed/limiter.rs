@@ -5,10 +5,12 @@ mod changes;
 mod pausing;
 mod view;
 
-use super::grant::Pass;
-use super::key_ref::{Borrowed, KeyRef, Owned};
+use super::grant::Granted;
+use super::key_ref::{Form, KeyRef, MapRef, Owned};
 use super::map::{Map, Taken};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
+use super::{
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
+};
 use crate::Limiter;
 use crate::error::{ConfigError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
@@ -121,8 +123,11 @@ where
     /// # Ok(()) }
     /// ```
     #[inline]
-    pub fn consume<'a>(&'a self, key: &'a K, cost: u64) -> KeyedConsume<'a, K, S> {
-        KeyedConsume::new(self.borrowed(key), cost)
+    pub fn consume<'a, 'k, Q>(&'a self, key: &'k Q, cost: u64) -> KeyedConsume<'a, 'k, K, S, Q>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        KeyedConsume::new(KeyRef { map: &self.map, key }, cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter where neither the keys nor the parent
@@ -150,7 +155,10 @@ where
     /// # Ok(()) }
     /// ```
     #[inline]
-    pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
+    pub fn wait<'a, 'k, Q>(&'a self, key: &'k Q, cost: u64) -> Wait<KeyedConsume<'a, 'k, K, S, Q>>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
         Wait::new(self.consume(key, cost), self.map.holds_in_flight())
     }
 
@@ -177,7 +185,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, key: K, cost: u64) -> KeyedConsumeOwned<K, S> {
-        KeyedConsumeOwned::new(Owned { map: self.map, key }, cost)
+        KeyedConsumeOwned::new(KeyRef { map: self.map, key: Owned(key) }, cost)
     }
 
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never
@@ -205,8 +213,12 @@ where
     /// # Ok(()) }
     /// ```
     #[inline]
-    pub fn try_acquire<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, TryAcquireError> {
-        try_acquire(self.borrowed(key), cost).map(KeyedGrant)
+    pub fn try_acquire(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+    ) -> Result<KeyedGrant<'_, K, S>, TryAcquireError> {
+        try_acquire(KeyRef { map: &*self.map, key }, cost).map(KeyedGrant::of)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
@@ -228,12 +240,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
-        try_acquire(Owned { map: self.map, key }, cost).map(OwnedKeyedGrant)
-    }
-
-    #[inline]
-    fn borrowed<'a>(&'a self, key: &'a K) -> Borrowed<'a, K, S> {
-        Borrowed { map: &self.map, key }
+        try_acquire(KeyRef { map: self.map, key: Owned(key) }, cost).map(OwnedKeyedGrant::of)
     }
 
     /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
@@ -267,7 +274,7 @@ where
     /// assert_eq!((hosts.available(&"a.example"), users.available(&17)), (1, 4));
     /// # Ok(()) }
     /// ```
-    pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
+    pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
         self.map.limiter(key)
     }
 
@@ -279,7 +286,7 @@ where
     ///
     /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
     /// released then.
-    pub fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
+    pub fn release(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         self.map.release(key, tokens)
     }
 
@@ -315,12 +322,12 @@ impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
 }
 
 #[inline]
-fn try_acquire<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
-    let (key, map) = (key_ref.key(), key_ref.map());
+fn try_acquire<M: MapRef, F: Form<M::Key>>(key_ref: KeyRef<M, F>, cost: u64) -> Result<Granted<M, F>, TryAcquireError> {
+    let (map, key) = (key_ref.map.map(), key_ref.key.form());
     let hash = map.hash(key);
     let taken = match map.take_at_once(key, hash, cost) {
         Ok(left) => Taken { left, live: None },
         Err(live) => map.try_acquire(key, hash, cost, live)?,
     };
-    Ok(Pass::new(key_ref, hash, cost, taken))
+    Ok(Granted::new(key_ref, hash, cost, taken))
 }

@@ -19,6 +19,7 @@ mod settling;
 mod taking;
 mod view;
 
+use super::ToKey;
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
@@ -202,12 +203,12 @@ impl<K, S> Map<K, S> {
     }
 
     /// The weight of a key among the keys under a parent.
-    fn weight(&self, key: &K) -> u64 {
-        self.weight_by.as_ref().map_or(1, |weight_by| weight_by(key).clamp(1, MAX_WEIGHT))
+    fn weight(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
+        self.weight_by.as_ref().map_or(1, |weight_by| weight_by(&key.to_key()).clamp(1, MAX_WEIGHT))
     }
 
     /// The class of a key in the parent.
-    pub(super) fn key_in_parent(&self, key: &K, hash: u64) -> (KeyName, u64) {
+    pub(super) fn key_in_parent(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> (KeyName, u64) {
         (self.template.key_name(hash), self.weight(key))
     }
 
@@ -228,7 +229,7 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    pub(super) fn hash(&self, key: &K) -> u64 {
+    pub(super) fn hash(&self, key: &(impl Hash + ?Sized)) -> u64 {
         self.hasher.hash_one(key)
     }
 
@@ -246,12 +247,12 @@ where
     }
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space.
-    fn enter<R>(
+    fn enter<Q: ToKey<K> + ?Sized, R>(
         &self,
-        key: &K,
+        key: &Q,
         hash: u64,
         forced: bool,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> Result<R, Stop>,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
         let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
@@ -279,9 +280,9 @@ where
     }
 
     /// Asks `quota_by` for the quotas of a key, and checks them.
-    fn ask_quota(&self, key: &K) -> Result<Arc<Rates>, ConfigError> {
+    fn ask_quota(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Arc<Rates>, ConfigError> {
         let quota_by = self.quota_by.as_ref().expect("a shard asks for quotas only if `quota_by` is set");
-        let quotas = quota_by(key);
+        let quotas = quota_by(&key.to_key());
         quotas.check().map(|()| self.rates(quotas))
     }
 

@@ -26,7 +26,7 @@
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
 //! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
-//! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
+//! | `claim.rs`, `grant.rs`, `key_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `slots.rs`, `groups.rs` | the table of a shard |
@@ -64,6 +64,7 @@ mod snapshot;
 #[cfg(feature = "state")]
 mod state;
 mod timer_wheel;
+mod to_key;
 mod top;
 mod wait;
 
@@ -83,6 +84,7 @@ pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
 #[cfg(feature = "state")]
 pub use state::KeyedState;
+pub use to_key::ToKey;
 pub use top::{KeyedTop, TopKey};
 
 /// Multiplies by an odd constant, so that the upper bits depend on all bits of `hash`: a fast hasher may vary only a

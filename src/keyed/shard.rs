@@ -54,6 +54,7 @@ pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 pub(super) use view::ListedKey;
 
+use super::ToKey;
 use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
@@ -134,8 +135,8 @@ struct QuotaChange {
 }
 
 /// The part of a call on `key` that a shard needs.
-pub(super) struct EntryRequest<'a, K> {
-    pub(super) key: &'a K,
+pub(super) struct EntryRequest<'a, Q: ?Sized> {
+    pub(super) key: &'a Q,
     pub(super) hash: u64,
     pub(super) now: u64,
     /// The rates that `quota_by` returned for the key, once the map has called it.
@@ -144,15 +145,18 @@ pub(super) struct EntryRequest<'a, K> {
     pub(super) forced: bool,
 }
 
-impl<K: Clone> EntryRequest<'_, K> {
-    /// Counts one more key, if the limit allows it, and clones the key.
-    fn take_place(&self, key_limit: &KeyLimit, deferred: &mut DeferredDrops<K>) -> Result<K, Stop> {
-        // Check first without cloning: a caller that cycles through keys while the map is full must not cause clones.
+impl<Q: ?Sized> EntryRequest<'_, Q> {
+    /// Counts one more key, if the limit allows it, and makes the owned key.
+    fn take_place<K>(&self, key_limit: &KeyLimit, deferred: &mut DeferredDrops<K>) -> Result<K, Stop>
+    where
+        Q: ToKey<K>,
+    {
+        // Check first, without a key: a caller that cycles through keys while the map is full must not cause clones.
         if !self.forced && !key_limit.has_place() {
             return Err(Stop::NoSpace);
         }
-        // `Clone` may panic, so it runs before the key is counted.
-        let key = self.key.clone();
+        // It may panic, so it runs before the key is counted.
+        let key = self.key.to_key();
         if self.forced {
             key_limit.force_place();
         } else if !key_limit.take_place() {
@@ -222,7 +226,14 @@ pub(super) enum Stop {
 impl<K: Clone + Eq> Shard<K> {
     /// Counts `events` of a key, if keys are ranked. Returns a key to be dropped after releasing the lock.
     #[inline]
-    pub(super) fn count_rank(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
+    pub(super) fn count_rank(
+        &mut self,
+        rank: Rank,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        events: u64,
+        now: u64,
+    ) -> Option<K> {
         let ranks = self.ranks()?;
         count_unless_it_panics(|| ranks.count(rank, key, hash, events, now))?
     }
@@ -230,12 +241,12 @@ impl<K: Clone + Eq> Shard<K> {
     /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
     /// Returns a key to be dropped after releasing the lock.
     #[inline]
-    pub(super) fn rank_grant(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+    pub(super) fn rank_grant(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<K> {
         if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, hash, cost, now) } else { None }
     }
 
     #[inline(never)]
-    fn rank_sample(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<K> {
+    fn rank_sample(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<K> {
         let ranks = self.ranks()?;
         let (sampling, lost) = count_unless_it_panics(|| ranks.count_grant(key, hash, cost, now))?;
         self.sampling = sampling;

@@ -9,6 +9,7 @@
 //! lines, which processors fetch together: so finding a key that is in no cache waits for memory once. With two quotas
 //! it is three lines, which the lookup requests together.
 
+use super::ToKey;
 use super::groups::{EntryIndex, Groups};
 use super::rates::{Levels, Packed, Rates};
 use crate::core::Core;
@@ -253,17 +254,17 @@ impl<K> Slots<K> {
     }
 }
 
-impl<K: Eq> Slots<K> {
+impl<K> Slots<K> {
     /// The first packed level of a key that is near its place in the table.
     #[inline(always)]
-    pub(super) fn packed_near(&mut self, hash: u64, key: &K) -> Option<&mut NonZeroU64> {
-        let (_, word) = self.groups.find_near(hash, |(own, _)| own == key)?;
+    pub(super) fn packed_near(&mut self, hash: u64, key: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
+        let (_, word) = self.groups.find_near(hash, |(own, _)| key.equivalent(own))?;
         if word.get() & 1 == 1 { Some(word) } else { None }
     }
 
     #[inline]
-    pub(super) fn index_of(&self, hash: u64, key: &K) -> Option<EntryIndex> {
-        self.groups.index_of(hash, |(own, _)| own == key)
+    pub(super) fn index_of(&self, hash: u64, key: &(impl ToKey<K> + ?Sized)) -> Option<EntryIndex> {
+        self.groups.index_of(hash, |(own, _)| key.equivalent(own))
     }
 }
 

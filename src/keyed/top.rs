@@ -18,6 +18,7 @@
 //! with faded events in place of events. The count of a key with a constant rate is then that of one window, or up to
 //! an eighth less.
 
+use super::ToKey;
 use std::cmp::Reverse;
 use std::mem;
 use std::time::Duration;
@@ -97,12 +98,13 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     /// Counts `events` of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing the
     /// lock.
     #[inline]
-    pub(super) fn count(&mut self, key: &K, hash: u64, events: f64) -> Option<K> {
-        let is_own = |counter: &Counter<K>| counter.hash == hash && counter.key.as_ref().is_none_or(|own| own == key);
+    pub(super) fn count(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, events: f64) -> Option<K> {
+        let is_own =
+            |counter: &Counter<K>| counter.hash == hash && counter.key.as_ref().is_none_or(|own| key.equivalent(own));
         let Some(at) = self.counters.iter().position(is_own) else { return self.begin(key, hash, events) };
         let own = &mut self.counters[at];
         if own.key.is_none() {
-            own.key = Some(key.clone());
+            own.key = Some(key.to_key());
         }
         let count = own.count + events;
         self.raise(at, count);
@@ -110,12 +112,12 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     }
 
     /// Gives a counter to a key that has none.
-    fn begin(&mut self, key: &K, hash: u64, events: f64) -> Option<K> {
+    fn begin(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, events: f64) -> Option<K> {
         if self.counters.len() < self.most {
             if self.counters.is_empty() {
                 self.counters.reserve_exact(self.most);
             }
-            self.counters.push(Counter { hash, count: 0.0, error: 0.0, key: Some(key.clone()) });
+            self.counters.push(Counter { hash, count: 0.0, error: 0.0, key: Some(key.to_key()) });
             self.raise(self.counters.len() - 1, events);
             return None;
         }
@@ -199,7 +201,14 @@ impl<K> Ranks<K> {
 impl<K: Clone + Eq> Ranks<K> {
     /// Counts `events` of `key`. Returns a key to be dropped after releasing the lock.
     #[inline]
-    pub(super) fn count(&mut self, rank: Rank, key: &K, hash: u64, events: u64, now: u64) -> Option<K> {
+    pub(super) fn count(
+        &mut self,
+        rank: Rank,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        events: u64,
+        now: u64,
+    ) -> Option<K> {
         if now >= self.next {
             self.fade(now);
         }
@@ -208,7 +217,13 @@ impl<K: Clone + Eq> Ranks<K> {
 
     /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing the
     /// lock.
-    pub(super) fn count_grant(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> (u8, Option<K>) {
+    pub(super) fn count_grant(
+        &mut self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        now: u64,
+    ) -> (u8, Option<K>) {
         if now >= self.next {
             self.fade(now);
         }

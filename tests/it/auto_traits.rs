@@ -55,6 +55,8 @@ mod features {
         fn paces_items<T: PaceStreamExt>() {}
         fn paces_sends<T: PaceSinkExt<u8>>() {}
         fn limits_keys<L: AsKeyedLimiter<String>>() {}
+        fn names_strings<Q: ToKey<String> + ?Sized>() {}
+        names_strings::<str>();
         limits_keys::<KeyedLimiter<String>>();
         limits_keys::<DistributedKeyedLimiter<String>>();
         paces_bytes::<::tokio::io::Empty>();
@@ -76,7 +78,7 @@ mod features {
             Circuit, PacedStream<Receiver<u8>>, WithGrants<Receiver<u8>>, PacedSink<Sender<u8>, u8>,
             PacedIo<::tokio::net::TcpStream>, RefusedItem<u8>, PacedSinkError<u8>, Meter, Meter<KeyedLimiter<String>>,
             AdaptiveMeter, AlreadyMetered, LimiterState, KeyedState<String>, StateError;
-        yes yes no: KeyedConsume<'static, String, RandomState>, KeyedConsumeOwned<String, RandomState>,
+        yes yes no: KeyedConsume<'static, 'static, String, RandomState, str>, KeyedConsumeOwned<String, RandomState>,
             DistributedKeyedConsume<String>, KeyedReplenisher, dyn Store, dyn Stores;
         yes no yes: Reporting<'static>;
     }

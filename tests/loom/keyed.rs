@@ -216,7 +216,7 @@ fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
         let parent = global.clone();
         let grant = race.actor(move || parent.tick());
         // One more token in flight. It is charged in the parent too, where it makes a debt.
-        held.settle(2);
+        held.settle(&1, 2);
         grant.join().unwrap();
         let granted = waiting.poll().is_ready();
         let parent = global.snapshot();

@@ -121,7 +121,7 @@ impl Subject {
         let free = "a cost of 0 is always granted";
         match self {
             Self::Whole(limiter) => limiter.try_acquire(0).expect(free).settle(event.cost),
-            Self::PerKey(keys) => keys.try_acquire(&event.key, 0).expect(free).settle(event.cost),
+            Self::PerKey(keys) => keys.try_acquire(&event.key, 0).expect(free).settle(&event.key, event.cost),
         }
     }
 }

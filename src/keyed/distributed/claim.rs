@@ -1,13 +1,15 @@
 //! The route of a claim: its tokens come through a single request, or through the queue of the key's limiter.
 
 use super::asking::StoreReply;
+use super::grant::Tokens;
 use super::map::{DistributedMap, Route};
 use crate::Limiter;
 use crate::core::Core;
 use crate::core::state::MAX_COST;
 use crate::deadline::Allowed;
 use crate::distributed::{Outage, QuotaTerms};
-use crate::error::{Bound, ConsumeError};
+use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::permit::Permit;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::Pin;
@@ -46,6 +48,17 @@ impl<K> KeyClaim<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
+    /// Takes the tokens if they are on this node.
+    pub(super) fn try_acquire(&self) -> Result<Tokens, TryAcquireError> {
+        let Self { map, key, hash, cost, .. } = self;
+        let limiter = map.try_route(key, *hash, *cost).inspect_err(|error| map.observers.refused(*cost, *error))?;
+        let Some(limiter) = limiter else { return Ok(Tokens::OfStore { cost: 0, remaining: 0 }) };
+        // The limiter reports its own refusals.
+        let core = limiter.into_core();
+        let word = core.try_acquire(*cost)?;
+        Ok(Tokens::OfLimiter(Permit::new(core, *cost, word)))
+    }
+
     /// The first step.
     pub(super) fn begin(&mut self) -> Step {
         let cost = self.cost;

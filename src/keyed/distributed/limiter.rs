@@ -2,7 +2,6 @@
 
 use super::builder::DistributedKeyedBuilder;
 use super::claim::KeyClaim;
-use super::grant::Tokens;
 use super::map::{DistributedMap, Route};
 use super::route_shard::Found;
 use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedSnapshot};
@@ -10,12 +9,12 @@ use crate::core::drop_quietly;
 use crate::deadline::Allowed;
 use crate::distributed::Stores;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
-use crate::keyed::KeyedEntry;
 use crate::keyed::quotas::Quotas;
-use crate::permit::Permit;
+use crate::keyed::{KeyedEntry, ToKey};
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -109,7 +108,7 @@ impl<K> DistributedKeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Waits until `cost` tokens of the key are available. The future owns the limiter and a clone of the key.
+    /// Waits until `cost` tokens of the key are available. The future owns the limiter and the key.
     ///
     /// # Errors
     ///
@@ -123,8 +122,8 @@ where
     /// # Panics
     ///
     /// See [`DistributedKeyedConsume`].
-    pub fn consume(&self, key: &K, cost: u64) -> DistributedKeyedConsume<K> {
-        DistributedKeyedConsume::new(Arc::clone(&self.map), key.clone(), cost)
+    pub fn consume(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> DistributedKeyedConsume<K> {
+        DistributedKeyedConsume::new(Arc::clone(&self.map), key.to_key(), cost)
     }
 
     /// Takes `cost` tokens of the key if they are on this node.
@@ -141,23 +140,17 @@ where
     /// # Panics
     ///
     /// See [`DistributedKeyedConsume`].
-    pub fn try_acquire(&self, key: &K, cost: u64) -> Result<DistributedKeyedGrant<K>, TryAcquireError> {
-        let hash = self.map.hash(key);
-        let limiter = self.map.try_route(key, hash, cost).inspect_err(|error| {
-            self.map.count_refusal();
-            self.map.observers.refused(cost, *error);
-        })?;
-        // Cloned before tokens are taken: a panic in `Clone` loses none.
-        let (map, key) = (Arc::clone(&self.map), key.clone());
-        let claim = KeyClaim { map, key, hash, cost, allowed: Allowed::ANY, since: 0 };
-        let Some(limiter) = limiter else {
-            return Ok(DistributedKeyedGrant::new(claim, Tokens::OfStore { cost, remaining: 0 }));
-        };
-        let core = limiter.into_core();
-        match core.try_acquire(cost) {
-            Ok(word) => Ok(DistributedKeyedGrant::new(claim, Tokens::OfLimiter(Permit::new(core, cost, word)))),
+    pub fn try_acquire(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+    ) -> Result<DistributedKeyedGrant<K>, TryAcquireError> {
+        let key = key.to_key();
+        let hash = self.map.hash(&key);
+        let claim = KeyClaim { map: Arc::clone(&self.map), key, hash, cost, allowed: Allowed::ANY, since: 0 };
+        match claim.try_acquire() {
+            Ok(tokens) => Ok(DistributedKeyedGrant::new(claim, tokens)),
             Err(error) => {
-                // The limiter has reported its refusal.
                 self.map.count_refusal();
                 drop_quietly(claim);
                 Err(error)
@@ -175,7 +168,11 @@ where
     /// # Panics
     ///
     /// See [`DistributedKeyedConsume`].
-    pub fn blocking_consume(&self, key: &K, cost: u64) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
+    pub fn blocking_consume(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+    ) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
         self.consume(key, cost).block()
     }
 
@@ -192,7 +189,7 @@ where
     /// See [`DistributedKeyedConsume`].
     pub fn blocking_consume_within(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         cost: u64,
         allowed: Duration,
     ) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
@@ -211,20 +208,23 @@ where
     /// # Panics
     ///
     /// See [`DistributedKeyedConsume`].
-    pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
+    pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
+        let key = &*Quiet::of(key);
         self.map.place(key, self.map.hash(key), false).ok_or_else(|| self.map.no_place(key))
     }
 
     /// Pauses a key on this node for `duration` from now; see [`KeyedLimiter::pause_for`](crate::KeyedLimiter::pause_for).
     /// The key gets a limiter on this node, even beyond `max_keys`.
-    pub fn pause_for(&self, key: &K, duration: Duration) {
+    pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
+        let key = &*Quiet::of(key);
         if let Some(limiter) = self.map.place(key, self.map.hash(key), true) {
             limiter.pause_for(duration);
         }
     }
 
     /// Ends the pause of a key on this node now. Does nothing if the key is not paused.
-    pub fn resume(&self, key: &K) {
+    pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
+        let key = &*Quiet::of(key);
         if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
             limiter.resume();
         }
@@ -242,7 +242,8 @@ where
 
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
-    pub fn available(&self, key: &K) -> u64 {
+    pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
+        let key = &*Quiet::of(key);
         match self.map.shards.find(key, self.map.hash(key)) {
             Found::Limiter(limiter) => limiter.available(),
             Found::CachedReply(cached) => cached.remaining(),
@@ -252,7 +253,8 @@ where
 
     /// Returns the shortest wait for `cost` tokens of the key as far as this node knows, and `None` if it knows nothing
     /// of the key.
-    pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+    pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
+        let key = &*Quiet::of(key);
         let now = self.map.time.now();
         if cost == 0 && !self.is_closed() {
             return Some(Duration::ZERO);
@@ -265,12 +267,14 @@ where
     }
 
     /// Returns the quota of the key.
-    pub fn quotas(&self, key: &K) -> Quotas {
+    pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
+        let key = &*Quiet::of(key);
         Quotas::default().and(self.map.named_quota(key))
     }
 
     /// Returns the state of the key's quota as far as this node knows, for a response to its caller.
-    pub fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+    pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
+        let key = &*Quiet::of(key);
         let available = self.available(key);
         let more_in = self.estimate(key, available.saturating_add(1));
         if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
@@ -325,6 +329,29 @@ where
             snapshot.kept += limiter.available();
         });
         snapshot
+    }
+}
+
+/// A key that was made for a call. A panic in its `Drop` is no panic of the caller.
+struct Quiet<K>(Option<K>);
+
+impl<K> Quiet<K> {
+    fn of(form: &(impl ToKey<K> + ?Sized)) -> Self {
+        Self(Some(form.to_key()))
+    }
+}
+
+impl<K> Deref for Quiet<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        self.0.as_ref().expect("only `drop` takes it")
+    }
+}
+
+impl<K> Drop for Quiet<K> {
+    fn drop(&mut self) {
+        drop_quietly(self.0.take());
     }
 }
 

@@ -7,7 +7,9 @@ use crate::error::ConsumeError;
 #[cfg(doc)]
 use crate::keyed::KeyedConsume;
 use crate::keyed::KeyedGrant;
-use crate::keyed::grant::Pass;
+use crate::keyed::ToKey;
+use crate::keyed::grant::Granted;
+use crate::keyed::key_ref::KeyRef;
 use crate::keyed::map::{Arrival, Map, Taken};
 use crate::keyed::top::Rank;
 use std::hash::{BuildHasher, Hash};
@@ -39,7 +41,11 @@ where
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn blocking_consume<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+    pub fn blocking_consume(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+    ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         self.consume_on_thread(key, cost, Allowed::ANY)
     }
 
@@ -65,29 +71,34 @@ where
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }
     /// ```
-    pub fn blocking_consume_within<'a>(
-        &'a self,
-        key: &'a K,
+    pub fn blocking_consume_within(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
         cost: u64,
         allowed: Duration,
-    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+    ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         self.consume_on_thread(key, cost, Allowed::at_most(allowed))
     }
 
-    fn consume_on_thread<'a>(
-        &'a self,
-        key: &'a K,
+    fn consume_on_thread(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
         cost: u64,
         allowed: Allowed,
-    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
-        let key_ref = self.borrowed(key);
+    ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         let hash = self.map.hash(key);
         let taken = block(&self.map, key, hash, cost, allowed)?;
-        Ok(KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
+        Ok(KeyedGrant::of(Granted::new(KeyRef { map: &*self.map, key }, hash, cost, taken)))
     }
 }
 
-fn block<K, S>(map: &Map<K, S>, key: &K, hash: u64, cost: u64, allowed: Allowed) -> Result<Taken, ConsumeError>
+fn block<K, S>(
+    map: &Map<K, S>,
+    key: &(impl ToKey<K> + ?Sized),
+    hash: u64,
+    cost: u64,
+    allowed: Allowed,
+) -> Result<Taken, ConsumeError>
 where
     K: Hash + Eq + Clone,
     S: BuildHasher,

@@ -3,6 +3,7 @@
 use super::KeyedLimiter;
 use crate::error::ConfigError;
 use crate::keyed::Quotas;
+use crate::keyed::ToKey;
 use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 
@@ -51,7 +52,7 @@ where
     ///
     /// Returns a [`ConfigError`] if the quota is invalid, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
     /// then.
-    pub fn set_quota_for(&self, key: &K, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
+    pub fn set_quota_for(&self, key: &(impl ToKey<K> + ?Sized), quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
         self.map.set_quotas_for(key, Some(quotas))
@@ -76,12 +77,17 @@ where
     /// assert_eq!(users.quotas(&"bob").to_string(), "10/s; day: 1000/d");
     /// # Ok(()) }
     /// ```
-    pub fn set_one_quota_for<'q>(&self, key: &K, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
+    pub fn set_one_quota_for<'q>(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        which: impl Into<Which<'q>>,
+        quota: Quota,
+    ) -> Result<(), ConfigError> {
         self.map.set_one_quota_for(key, which.into(), quota)
     }
 
     /// Gives a key the quotas that a new key would have, if they are valid. The tokens of the key stay.
-    pub fn reset_quota_for(&self, key: &K) {
+    pub fn reset_quota_for(&self, key: &(impl ToKey<K> + ?Sized)) {
         _ = self.map.set_quotas_for(key, None);
     }
 

@@ -3,6 +3,7 @@
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
+use crate::keyed::ToKey;
 use crate::quota::check_cap;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -33,13 +34,13 @@ where
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # Ok(()) }
     /// ```
-    pub fn pause_for(&self, key: &K, duration: Duration) {
+    pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
         self.map.pause_for(key, whole_nanos(duration));
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
     /// nothing.
-    pub fn pause_until(&self, key: &K, instant: Instant) {
+    pub fn pause_until(&self, key: &(impl ToKey<K> + ?Sized), instant: Instant) {
         self.pause_for(key, instant.saturating_duration_since(Instant::now()));
     }
 
@@ -62,7 +63,7 @@ where
     /// let _grant = hosts.try_acquire(&"a.example", 1)?;
     /// # Ok(()) }
     /// ```
-    pub fn resume(&self, key: &K) {
+    pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
         self.map.resume(key);
     }
 
@@ -145,7 +146,7 @@ where
 
     /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
     /// [`Limiter::replenish`](crate::Limiter::replenish).
-    pub fn replenish(&self, key: &K, tokens: u64) {
+    pub fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
         self.map.replenish(key, tokens);
     }
 

@@ -2,6 +2,7 @@
 
 use super::KeyedLimiter;
 use crate::QuotaSnapshot;
+use crate::keyed::ToKey;
 use crate::keyed::{KeyedEntries, KeyedSnapshot, KeyedTop, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ where
     /// assert_eq!(users.available(&"never seen"), 10);
     /// # Ok(()) }
     /// ```
-    pub fn available(&self, key: &K) -> u64 {
+    pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.map.available(key)
     }
 
@@ -37,7 +38,7 @@ where
     /// assert_eq!((users.quotas(&"ann"), users.quotas(&"bob")), (own, Quota::per_second(10).into()));
     /// # Ok(()) }
     /// ```
-    pub fn quotas(&self, key: &K) -> Quotas {
+    pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
         self.map.quotas(key)
     }
 
@@ -56,7 +57,7 @@ where
     /// assert_eq!((day.name.as_deref(), day.available, day.more_in), (Some("day"), 86_396, Some(Duration::from_secs(1))));
     /// # Ok(()) }
     /// ```
-    pub fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+    pub fn quota_snapshots(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
         self.map.quota_snapshots(key)
     }
 
@@ -78,7 +79,7 @@ where
     /// assert_eq!((users.available(&"ann"), users.reported_quotas(&"ann")[0].available), (4, 10));
     /// # Ok(()) }
     /// ```
-    pub fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+    pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
         self.map.reported_quotas(key)
     }
 
@@ -90,14 +91,14 @@ where
 
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
-    pub fn deficiency(&self, key: &K) -> u64 {
+    pub fn deficiency(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.map.deficiency(key)
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
-    pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+    pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
         self.map.estimate(key, cost)
     }
 

@@ -3,6 +3,7 @@
 use super::{Entered, Map};
 use crate::core::Core;
 use crate::error::ConfigError;
+use crate::keyed::ToKey;
 use crate::keyed::rates::Rates;
 use crate::keyed::shard::{Assigned, Shard};
 use crate::keyed::{Quotas, live};
@@ -44,14 +45,18 @@ where
     }
 
     /// Gives `key` checked quotas of its own, or with `None` the common ones again.
-    pub(in crate::keyed) fn set_quotas_for(&self, key: &K, quotas: Option<Quotas>) -> Result<(), ConfigError> {
+    pub(in crate::keyed) fn set_quotas_for(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        quotas: Option<Quotas>,
+    ) -> Result<(), ConfigError> {
         self.assign(key, &quotas.map_or(Assigned::AsNew, |quotas| Assigned::Own(self.rates(quotas))))
     }
 
     /// Gives `key` quotas of its own: those that it has, except that `quota` replaces the one that `which` selects.
     pub(in crate::keyed) fn set_one_quota_for(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         which: Which<'_>,
         quota: Quota,
     ) -> Result<(), ConfigError> {
@@ -85,7 +90,7 @@ where
         }
     }
 
-    fn assign(&self, key: &K, assigned: &Assigned) -> Result<(), ConfigError> {
+    fn assign(&self, key: &(impl ToKey<K> + ?Sized), assigned: &Assigned) -> Result<(), ConfigError> {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
             let stale = shard.set_quotas_for(request, assigned, context, deferred)?;

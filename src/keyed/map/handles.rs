@@ -3,6 +3,7 @@
 use super::{Entered, Map};
 use crate::Limiter;
 use crate::error::ConfigError;
+use crate::keyed::ToKey;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> Map<K, S>
@@ -11,7 +12,7 @@ where
     S: BuildHasher,
 {
     /// The live entry of the key, which is created if there is none, as a limiter.
-    pub(in crate::keyed) fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
+    pub(in crate::keyed) fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
         if self.parent.is_some() {
             return Err(ConfigError::KeyUnderParent);
         }

@@ -2,6 +2,7 @@
 
 use super::{Entered, Map};
 use crate::error::ConfigError;
+use crate::keyed::ToKey;
 use crate::keyed::live;
 use crate::keyed::shard::Shard;
 use crate::sync::Ordering;
@@ -14,7 +15,7 @@ where
     S: BuildHasher,
 {
     /// Pauses a key for `nanos` from now. It is stored even if the map is full.
-    pub(in crate::keyed) fn pause_for(&self, key: &K, nanos: u64) {
+    pub(in crate::keyed) fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), nanos: u64) {
         let hash = self.hash(key);
         let now = self.now();
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
@@ -27,7 +28,7 @@ where
     }
 
     /// Ends the pause of a key.
-    pub(in crate::keyed) fn resume(&self, key: &K) {
+    pub(in crate::keyed) fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
         let hash = self.hash(key);
         let entered = self
             .enter(key, hash, true, |shard, request, context, deferred| shard.resume_key(request, context, deferred));
@@ -69,7 +70,7 @@ where
     }
 
     /// Adds `tokens` to each quota of a key, up to its burst.
-    pub(in crate::keyed) fn replenish(&self, key: &K, tokens: u64) {
+    pub(in crate::keyed) fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
             shard.at_levels(request, context, deferred, |rates, levels| rates.refund(levels, tokens))

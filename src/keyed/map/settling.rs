@@ -3,6 +3,7 @@
 use super::{Entered, Map};
 use crate::core::state::MAX_COST;
 use crate::error::ReleaseError;
+use crate::keyed::ToKey;
 use crate::keyed::shard::EntryRequest;
 use std::hash::{BuildHasher, Hash};
 
@@ -12,7 +13,7 @@ where
     S: BuildHasher,
 {
     /// Changes the cost of a grant of `key`, and returns its new cost.
-    pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
+    pub(in crate::keyed) fn resettle(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, actual: u64) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
             let settled = shard.at_levels(request, context, deferred, |rates, levels| {
@@ -43,7 +44,7 @@ where
     }
 
     /// Releases tokens of the key, if keys have a cap, and of the parent, if it has one: of both or of neither.
-    pub(in crate::keyed) fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
+    pub(in crate::keyed) fn release(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         let Some(parent) = self.parent.as_ref().filter(|parent| parent.capped) else {
             return self.release_own(key, tokens);
         };
@@ -58,7 +59,7 @@ where
         Ok(())
     }
 
-    fn release_own(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
+    fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         if self.template.cap.is_none() {
             return Err(ReleaseError::NotCapped);
         }

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::keyed::ToKey;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{AtOnce, Plain, Stop};
 use crate::keyed::top::Rank;
@@ -42,7 +43,7 @@ where
     #[inline(never)]
     pub(in crate::keyed) fn try_acquire(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
         live: Option<Arc<Core>>,
@@ -60,7 +61,7 @@ where
 
     /// The fast path: the key is in memory, and so are its tokens.
     #[inline(always)]
-    pub(in crate::keyed) fn take_at_once(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
+    pub(in crate::keyed) fn take_at_once(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
         if self.has_extras {
             return self.take_with_extras(key, hash, cost);
         }
@@ -72,14 +73,14 @@ where
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
     #[inline(always)]
-    pub(in crate::keyed) fn claim_at_once(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
+    pub(in crate::keyed) fn claim_at_once(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
         // Refused whatever the level is, and however the key is stored, as in a queue.
         if cost > MAX_COST { Err(None) } else { self.take_at_once(key, hash, cost) }
     }
 
     /// The same for a limiter whose grants do more than take tokens of a key.
     #[inline(never)]
-    fn take_with_extras(&self, key: &K, hash: u64, cost: u64) -> AtOnce {
+    fn take_with_extras(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
         if cost > self.template.max_cost {
             return Err(None);
         }
@@ -112,7 +113,12 @@ where
     }
 
     #[inline(never)]
-    fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+    fn try_acquire_slowly(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+    ) -> Result<Taken, TryAcquireError> {
         loop {
             let parent = self.parent();
             let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
@@ -171,7 +177,13 @@ where
         }
     }
 
-    fn try_live(&self, key: &K, hash: u64, live: Arc<Core>, cost: u64) -> Result<Taken, TryAcquireError> {
+    fn try_live(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        live: Arc<Core>,
+        cost: u64,
+    ) -> Result<Taken, TryAcquireError> {
         live.weigh(|| self.weight(key));
         match live.try_acquire_with_parent(cost) {
             Ok(remaining) => Ok(self.taken(key, hash, Permit::new(live, cost, remaining))),
@@ -186,7 +198,7 @@ where
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
         allowed: Option<u64>,
@@ -237,7 +249,7 @@ where
     }
 
     /// The caller will enter the queue of `live`.
-    fn wait_in(&self, live: Arc<Core>, key: &K) -> Arrival {
+    fn wait_in(&self, live: Arc<Core>, key: &(impl ToKey<K> + ?Sized)) -> Arrival {
         if self.weight_by.is_some() {
             live.weigh(|| self.weight(key));
         }
@@ -272,7 +284,12 @@ where
     }
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
-    pub(in crate::keyed) fn taken(&self, key: &K, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
+    pub(in crate::keyed) fn taken(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        permit: Permit<Arc<Core>>,
+    ) -> Taken {
         self.rank(Rank::Granted, key, hash, permit.cost);
         let taken = Taken::of_permit(permit, self.template.cap.is_some());
         if taken.live.is_none() {
@@ -281,7 +298,7 @@ where
         taken
     }
 
-    pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {
+    pub(in crate::keyed) fn count_refusal(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) {
         self.shards[self.shard_of(hash)].lock().refused += 1;
         // If many threads are refused at once, some refusals stay uncounted here, so that the threads do not wait for
         // this lock.
@@ -291,7 +308,7 @@ where
     }
 
     /// Counts `events` of a key, if keys are ranked.
-    pub(in crate::keyed) fn rank(&self, rank: Rank, key: &K, hash: u64, events: u64) {
+    pub(in crate::keyed) fn rank(&self, rank: Rank, key: &(impl ToKey<K> + ?Sized), hash: u64, events: u64) {
         if self.is_ranked {
             let now = self.now();
             let lost = self.shards[self.shard_of(hash)].lock().count_rank(rank, key, hash, events, now);

@@ -4,6 +4,7 @@ use super::taking::most_claimable;
 use super::{Entered, Map, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
+use crate::keyed::ToKey;
 use crate::keyed::rate::{Level, Rate};
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::{KeyedTop, Quotas};
@@ -21,7 +22,7 @@ where
     /// are full, and are not stored.
     fn look<R: Default>(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         at_levels: impl Fn(&Rates, &Levels, u64) -> R,
         at_live: impl Fn(&Core) -> R,
         closed: Option<R>,
@@ -55,19 +56,19 @@ where
         top
     }
 
-    pub(in crate::keyed) fn available(&self, key: &K) -> u64 {
+    pub(in crate::keyed) fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.own_available(key).min(self.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     /// What the key could get without the parent.
-    fn own_available(&self, key: &K) -> u64 {
+    fn own_available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
         let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now));
         self.look(key, at_levels, at_live, Some(0))
     }
 
-    pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
+    pub(in crate::keyed) fn deficiency(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
         self.look(
             key,
@@ -77,7 +78,7 @@ where
         )
     }
 
-    pub(in crate::keyed) fn quotas(&self, key: &K) -> Quotas {
+    pub(in crate::keyed) fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
         let hash = self.hash(key);
         let entered = self
             .enter(key, hash, false, |shard, request, context, deferred| shard.rates_of(request, context, deferred));
@@ -88,13 +89,13 @@ where
         }
     }
 
-    pub(in crate::keyed) fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+    pub(in crate::keyed) fn quota_snapshots(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
         let at_live =
             |live: &Core| live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas);
         self.look(key, quota_snapshots, at_live, None)
     }
 
-    pub(in crate::keyed) fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+    pub(in crate::keyed) fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
         let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
             let mut quotas = quota_snapshots(rates, levels, now);
             // Without a pause, and unless the clock has stepped back, this is what the snapshot says.
@@ -123,13 +124,13 @@ where
         quotas
     }
 
-    pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+    pub(in crate::keyed) fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
         let own = self.own_estimate(key, cost)?;
         self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
     /// How long a claim would wait without the parent.
-    fn own_estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+    fn own_estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
         let cap = self.template.cap().unwrap_or(u64::MAX).min(self.template.max_cost);
         let at_levels = |rates: &Rates, levels: &Levels, now| {
             if cost > most_claimable(rates, levels).min(cap) {

@@ -14,6 +14,7 @@
 
 use super::{EntryIndex, Left, Own, OwnState, Shard, Slot, SlotRef};
 use crate::clock::Time;
+use crate::keyed::ToKey;
 
 /// Nanoseconds per token below which calls are fast.
 const FAST: u64 = 1_000;
@@ -49,13 +50,13 @@ impl Ahead {
 impl<K: Eq> Shard<K> {
     /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
     #[inline]
-    pub(super) fn take_ahead(&mut self, key: &K, hash: u64, cost: u64) -> Option<Left> {
+    pub(super) fn take_ahead(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> Option<Left> {
         let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
         if ahead.hash != hash || cost > ahead.free || cost == 0 || self.is_fast_path_closed || self.calls_left <= 1 {
             return None;
         }
         let left = ahead.left?.minus(cost)?;
-        if self.slots.key(ahead.index?)? != key {
+        if !key.equivalent(self.slots.key(ahead.index?)?) {
             return None;
         }
         (ahead.left, ahead.free, ahead.used) = (Some(left), ahead.free - cost, ahead.used + cost);
@@ -66,7 +67,7 @@ impl<K: Eq> Shard<K> {
 
     /// Where the key is, if the last fast call was on a key with its hash.
     #[inline(never)]
-    pub(super) fn index_if_busy(&self, key: &K, hash: u64) -> Option<EntryIndex> {
+    pub(super) fn index_if_busy(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<EntryIndex> {
         let is_busy = self.rare_fields.as_ref()?.ahead.hash == hash;
         if is_busy { self.slots.index_of(hash, key) } else { None }
     }

@@ -3,6 +3,7 @@
 use super::{Change, DeferredDrops, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
+use crate::keyed::ToKey;
 use crate::keyed::live::{self, Idle};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// new quotas, for the caller to apply after unlocking.
     pub(in crate::keyed) fn set_quotas_for(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         assigned: &Assigned,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
@@ -75,7 +76,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// Stores a key with quotas of its own.
     fn keep_with(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         rates: Option<Arc<Rates>>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,

@@ -4,13 +4,14 @@ use super::{
     DeferredDrops, EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
 };
 use crate::core::Core;
+use crate::keyed::ToKey;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// Returns the live entry of the key, and creates it if there is none.
     pub(in crate::keyed) fn live(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Core>, Stop> {
@@ -40,7 +41,10 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// The quotas of a new key, if they are not the common ones.
-    pub(super) fn rates_for(&self, request: &EntryRequest<'_, K>) -> Result<Option<Arc<Rates>>, Stop> {
+    pub(super) fn rates_for(
+        &self,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+    ) -> Result<Option<Arc<Rates>>, Stop> {
         let asked = || request.offered.clone().ok_or(Stop::AskQuota);
         self.by_key.then(asked).transpose()
     }
@@ -49,7 +53,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// advance the shard.
     pub(super) fn take_place(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<K, Stop> {

@@ -1,6 +1,7 @@
 //! The lock of a shard.
 
 use super::{AtOnce, Plain, Shard};
+use crate::keyed::ToKey;
 use crate::keyed::rates::Rates;
 use crate::sync::{ShardMutex, lock_with_backoff};
 use std::ops::DerefMut;
@@ -32,7 +33,7 @@ impl<K: Clone + Eq> Locked<K> {
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
         plain: Plain<'_>,

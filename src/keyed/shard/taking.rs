@@ -5,6 +5,7 @@ use super::{
     AtOnce, DeferredDrops, EntryRequest, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
 };
 use crate::core::state::MAX_COST;
+use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
 
@@ -15,7 +16,7 @@ impl<K: Clone + Eq> Shard<K> {
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
         now: u64,
@@ -61,7 +62,7 @@ impl<K: Clone + Eq> Shard<K> {
     #[inline(never)]
     fn take_seldom(
         &mut self,
-        key: &K,
+        key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
         now: u64,
@@ -85,7 +86,14 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// Stores a new key with the common quota, less `cost` tokens, if there is space in the table and in the map.
-    fn take_new(&mut self, key: &K, hash: u64, cost: u64, now: u64, plain: Plain<'_>) -> Option<Left> {
+    fn take_new(
+        &mut self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        now: u64,
+        plain: Plain<'_>,
+    ) -> Option<Left> {
         let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.burst())?;
         if self.by_key || self.slots.is_filled() {
             return None;
@@ -94,7 +102,7 @@ impl<K: Clone + Eq> Shard<K> {
         let first = rate.packed(level)?;
         let place = plain.key_limit.reserve()?;
         // User code, which may panic: nothing has changed.
-        let own = key.clone();
+        let own = key.to_key();
         place.keep();
         plain.key_limit.idle_no_later_than(plain.number, || rate.reached(level, rate.burst()));
         let left = rate.left(level.units);
@@ -106,7 +114,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// are not stored.
     pub(in crate::keyed) fn at_levels<R>(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
@@ -118,7 +126,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// when nothing is left that could fail; its `Err` leaves everything as it was.
     pub(in crate::keyed) fn at_levels_if<R>(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,

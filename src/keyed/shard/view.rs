@@ -2,6 +2,7 @@
 
 use super::{DeferredDrops, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
+use crate::keyed::ToKey;
 use std::sync::Arc;
 
 /// A key as its shard lists it.
@@ -53,7 +54,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// The quotas of the key: those that it has, or would have if it came now.
     pub(in crate::keyed) fn rates_of(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Result<Arc<Rates>, Stop> {
@@ -66,12 +67,12 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(own.unwrap_or_else(|| Arc::clone(&self.rates)))
     }
 
-    fn find(&self, request: &EntryRequest<'_, K>) -> Option<SlotRef<'_>> {
+    fn find(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<SlotRef<'_>> {
         Some(self.slots.at(self.slots.index_of(request.hash, request.key)?))
     }
 
     /// The live entry of the key, if it has one.
-    pub(in crate::keyed) fn find_live(&self, request: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
+    pub(in crate::keyed) fn find_live(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<Arc<Core>> {
         match self.find(request)? {
             SlotRef::Own(own) => own.live().cloned(),
             SlotRef::Packed(_) => None,

@@ -116,7 +116,7 @@ mod keys {
                 drop(users.try_acquire(&1, 3).unwrap());
             }
             let mut grant = users.try_acquire(&2, 4).unwrap();
-            grant.settle(u64::MAX);
+            grant.settle(&2, u64::MAX);
             assert_eq!(grant.cost(), 10);
             users.pause_for(&1, Duration::from_secs(1));
             let _waiting = pending(users.consume(&1, 10));
@@ -140,7 +140,7 @@ mod keys {
                 drop(users.try_acquire(&1, 1).unwrap());
             }
             let mut grant = users.try_acquire(&2, 4).unwrap();
-            grant.settle(50);
+            grant.settle(&2, 50);
             assert_eq!((grant.cost(), parent.available()), (50, 88), "it is bounded in the parent alone");
         }
     }
@@ -155,7 +155,7 @@ mod keys {
             if has_waited {
                 drop(spawn(users.consume(&1, 10)).poll());
             }
-            grant.settle(u64::MAX);
+            grant.settle(&1, u64::MAX);
             assert_eq!((grant.cost(), parent.available()), (10, 90));
         }
     }

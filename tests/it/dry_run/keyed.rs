@@ -59,30 +59,30 @@ fn compare(quotas: &[Quota], max_waiting: usize, steps: &[Dice], scale: Scale) {
                 let (own, other) = (spawn(keyed.consume(key, cost)).poll(), spawn(single.consume(cost)).poll());
                 let (own, other) = (assert_ready_ok!(own), assert_ready_ok!(other));
                 assert_eq!(seen!(own), seen!(other), "{number}");
-                grants.push((own, other));
+                grants.push((*key, own, other));
             }
             7..=8 if is_dry => {
                 let allowed = Duration::from_nanos(u64::from(c) * scale.nanoseconds as u64);
                 let own = assert_ready_ok!(spawn(keyed.consume(key, cost).within(allowed)).poll());
                 let other = assert_ready_ok!(spawn(single.consume(cost).within(allowed)).poll());
                 assert_eq!(seen!(own), seen!(other), "{number}");
-                grants.push((own, other));
+                grants.push((*key, own, other));
             }
             0..=10 => match (keyed.try_acquire(key, cost), single.try_acquire(cost)) {
                 (Ok(own), Ok(other)) => {
                     assert_eq!(seen!(own).refused, seen!(other).refused, "{number}");
-                    grants.push((own, other));
+                    grants.push((*key, own, other));
                 }
                 (own, other) => assert!(!is_dry && own.is_err() && other.is_err(), "{number}: {own:?}, {other:?}"),
             },
             11 if !grants.is_empty() => {
                 let place = usize::from(b) % grants.len();
-                let (own, other) = &mut grants[place];
+                let (of, own, other) = &mut grants[place];
                 // A key knows that it took nothing; a limiter may have quotas that were enforced beside the others.
                 if !is_dry && own.would_have_been_refused().is_some() {
                     continue;
                 }
-                own.settle(u64::from(c % 30));
+                own.settle(of, u64::from(c % 30));
                 other.settle(u64::from(c % 30));
                 assert_eq!(own.cost(), other.cost(), "{number}");
             }
@@ -193,7 +193,7 @@ fn the_snapshot_counts_calls_that_would_have_waited_or_been_refused() {
         }
         let mut refused = keyed.try_acquire(&key, 1).unwrap();
         assert_eq!(refused.would_have_been_refused(), Some(Bound::Queue));
-        refused.settle(0);
+        refused.settle(&key, 0);
         assert_eq!(keyed.deficiency(&key), 1, "a refused call took nothing, so it gives nothing back");
     }
     let seen = keyed.snapshot();

@@ -120,12 +120,19 @@ fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
 }
 
 #[test]
+#[should_panic(expected = "another key than its own")]
+fn a_grant_cannot_be_settled_with_another_key() {
+    let (keyed, _) = bounded(2);
+    keyed.try_acquire(&1, 1).unwrap().settle(&2, 5);
+}
+
+#[test]
 fn a_debt_is_recorded_even_beyond_max_keys() {
     let (keyed, clock) = bounded(1);
     let mut grant = keyed.try_acquire(&1, 1).unwrap();
     clock.advance(SECOND);
     assert!(!is_turned_away(&keyed, 2), "1 owes nothing, and 2 takes its place");
-    grant.settle(5);
+    grant.settle(&1, 5);
     assert_eq!((keyed.available(&1), keyed.deficiency(&1)), (0, 2));
     assert!(is_turned_away(&keyed, 3));
     assert_eq!(keyed.snapshot().keys, 2, "beyond the bound, one key for each such grant");

@@ -30,8 +30,8 @@ fn quotas(dice: &mut Dice) -> Quotas {
 
 struct World<'a> {
     keyed: &'a KeyedLimiter<u64>,
-    grants: Vec<KeyedGrant<'a, u64, std::hash::RandomState>>,
-    waiting: Vec<Pin<Box<KeyedConsume<'a, u64, std::hash::RandomState>>>>,
+    grants: Vec<(u64, KeyedGrant<'a, u64>)>,
+    waiting: Vec<Pin<Box<KeyedConsume<'a, 'a, u64>>>>,
     turned_away: u64,
 }
 
@@ -39,7 +39,7 @@ impl World<'_> {
     fn acquire(&mut self, key: u64, cost: u64, when: &str) {
         let key = &ALL[key as usize];
         match self.keyed.try_acquire(key, cost) {
-            Ok(grant) => self.grants.push(grant),
+            Ok(grant) => self.grants.push((*key, grant)),
             Err(TryAcquireError::TooManyKeys { .. }) => {
                 self.turned_away += 1;
                 self.keyed.tick();
@@ -59,10 +59,11 @@ impl World<'_> {
             4 => clock.advance(Duration::from_millis(dice.below(3_000))),
             5 if !self.grants.is_empty() => {
                 let index = chosen(dice, self.grants.len());
-                self.grants[index].settle(cost);
+                let (key, grant) = &mut self.grants[index];
+                grant.settle(key, cost);
             }
             6 if !self.grants.is_empty() => drop(self.grants.swap_remove(chosen(dice, self.grants.len()))),
-            7 if !self.grants.is_empty() => self.grants.swap_remove(chosen(dice, self.grants.len())).forget(),
+            7 if !self.grants.is_empty() => self.grants.swap_remove(chosen(dice, self.grants.len())).1.forget(),
             8 if self.waiting.is_empty() => {
                 let mut claim = Box::pin(self.keyed.consume(key, cost + 1));
                 if claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {

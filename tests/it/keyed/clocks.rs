@@ -178,7 +178,7 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
         let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
         let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
         let mut grant = keyed.try_acquire(&"a", 4).unwrap();
-        let failed = while_failing(readings, || grant.settle(actual));
+        let failed = while_failing(readings, || grant.settle(&"a", actual));
         let cost = if failed { 4 } else { actual };
         let left = 9 - cost;
         assert_eq!((grant.cost(), keyed.available(&"a"), above.available()), (cost, left, left), "after {readings}");

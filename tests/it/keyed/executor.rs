@@ -164,7 +164,7 @@ impl<'a> Executor<'a> {
     fn settle(&mut self, key: Key, place: Place, actual: Int) {
         let grants = &mut self.keys[usize::from(key)].grants;
         let Some(place) = place.checked_rem(grants.len()) else { return };
-        grants[place].settle(unsigned(actual));
+        grants[place].settle(&key, unsigned(actual));
         assert_eq!(grants[place].cost(), unsigned(actual));
     }
 

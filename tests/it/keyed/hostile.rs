@@ -191,7 +191,7 @@ fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consiste
     assert_eq!(keyed.snapshot().keys, 0);
     // The bound still counts correctly.
     let newcomers: Vec<PanickingKey> = (1_000..1_201).map(PanickingKey).collect();
-    assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(key, 1).is_ok()).count(), 200);
+    assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(*key, 1).is_ok()).count(), 200);
 }
 
 thread_local! {

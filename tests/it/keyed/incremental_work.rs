@@ -78,7 +78,7 @@ fn full_map(owes_nothing: u64) -> Bounded {
     let mut grants: Vec<_> = KEYS.iter().map(|key| keyed.try_acquire(key, 1).unwrap()).collect();
     // After this, every shard may have a key that is not in debt.
     keyed.set_quota(SLOW.burst(3)).unwrap();
-    grants[owes_nothing as usize].settle(0);
+    grants[owes_nothing as usize].settle(&owes_nothing, 0);
     drop(grants);
     keyed
 }

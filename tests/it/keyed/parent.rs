@@ -216,7 +216,7 @@ fn tokens_in_flight_are_released_in_both() {
         drop(held);
         assert!(waiting.is_woken());
         let Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("the token was released") };
-        grant.settle(1);
+        grant.settle(&2, 1);
         assert_eq!(global.snapshot().in_flight, Some(1));
         grant.forget();
         assert_eq!(global.snapshot().in_flight, Some(1));

@@ -312,7 +312,7 @@ impl<'a> Both<'a> {
         let cost = grant.cost();
         // A grant of nothing cannot be settled.
         if cost > 0 {
-            grant.settle(actual);
+            grant.settle(&(key as u8), actual);
             self.model.settle(key, cost, actual);
             self.spend(Some(key), i128::from(actual) - i128::from(cost));
         }

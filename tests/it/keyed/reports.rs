@@ -32,7 +32,7 @@ fn check_states(limiters: [KeyedBuilder<u8>; 2], clock: &ManualClock, what: &str
     let claims = both.map(|keyed| pending(keyed.consume(&1, 3)));
     check(both, &format!("{what}: waiting"));
     drop(claims);
-    grants.iter_mut().for_each(|grant| grant.settle(20));
+    grants.iter_mut().for_each(|grant| grant.settle(&1, 20));
     check(both, &format!("{what}: in debt"));
     drop(grants);
     both.iter().for_each(|keyed| keyed.pause_for(&1, Duration::from_secs(9)));

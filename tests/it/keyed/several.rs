@@ -166,7 +166,7 @@ impl World {
             Ok(mut grant) => {
                 assert!(expected, "granted {cost} of {subject:?}, {when}");
                 assert_eq!(i128::from(grant.remaining()), subject.tokens() - i128::from(cost), "{subject:?}, {when}");
-                grant.settle(actual);
+                grant.settle(&key, actual);
                 subject.charge(cost);
                 if actual > cost {
                     subject.charge(actual - cost);

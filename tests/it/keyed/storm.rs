@@ -38,7 +38,7 @@ fn storm(keyed: &KeyedLimiter<u64>, clock: &ManualClock, every: u64) -> (Vec<u64
                         70..85 => assert!(keyed.consume(&key, 2 * BURST).now_or_never().is_none()),
                         85..95 => {
                             if let Ok(mut grant) = keyed.try_acquire(&key, 3) {
-                                grant.settle(1);
+                                grant.settle(&key, 1);
                                 count(1);
                             }
                         }

@@ -154,9 +154,9 @@ fn the_grants_of_all_keys_are_scraped() {
         (assert_ready_ok!(spawn(users.consume(&2, 1)).poll()), assert_ready_ok!(spawn(users.consume(&2, 1)).poll()));
     assert_eq!(turnover(&meter), (4, 0));
     let mut grant = users.try_acquire(&3, 3).unwrap();
-    grant.settle(1);
+    grant.settle(&3, 1);
     assert_eq!(turnover(&meter), (7, 2));
-    grant.settle(5);
+    grant.settle(&3, 5);
     assert_eq!(turnover(&meter), (11, 2));
     // In the queue: one claim is served, one is dropped after its grant, and one before.
     let (mut served, mut unseen) = (spawn(users.consume(&1, 3)), spawn(users.consume(&1, 1)));
@@ -170,7 +170,7 @@ fn the_grants_of_all_keys_are_scraped() {
     let mut served = assert_ready_ok!(served.poll());
     assert!(unseen.is_woken());
     drop((left, unseen));
-    served.settle(2);
+    served.settle(&1, 2);
     assert_eq!(turnover(&meter), (15, 4));
     // All keys are removed, and the sum is kept.
     clock.advance(100 * MILLI);
@@ -188,7 +188,7 @@ fn grants_in_flight_and_under_a_parent_are_scraped_too() {
     let own = users.try_acquire(&1, 2).unwrap();
     let mut other = users.try_acquire(&2, 2).unwrap();
     assert!(users.try_acquire(&3, 1).is_err());
-    other.settle(1);
+    other.settle(&2, 1);
     assert_eq!(turnover(&meter), (4, 1));
     drop((own, other));
     clock.advance(100 * MILLI);

@@ -68,7 +68,7 @@ fn step(random: &mut fastrand::Rng, common: &Quotas, fixtures: &mut [&mut Fixtur
             4 => keyed.reset_quota_for(&key),
             5 => {
                 if let Ok(mut grant) = keyed.try_acquire(&key, n) {
-                    grant.settle(2 * n / 3 + n % 2 * 4);
+                    grant.settle(&key, 2 * n / 3 + n % 2 * 4);
                 }
             }
             _ => results.push(keyed.try_acquire(&key, n).map(|grant| grant.remaining())),
@@ -160,7 +160,7 @@ fn waiters_are_not_saved() {
         (restored.available(&1), restored.deficiency(&1))
     };
     assert_eq!(restored(&fixture), (4, 0));
-    grant.settle(15);
+    grant.settle(&1, 15);
     assert_eq!(restored(&fixture), (0, 3));
     drop(waiting);
     assert_eq!((keyed.available(&1), keyed.deficiency(&1)), (0, 3));

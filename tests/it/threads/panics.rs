@@ -422,8 +422,8 @@ const CHANGES: [Change; 30] = changes! {
     "snapshot": |it, _| it.one.snapshot(), NONE;
     "estimate": |it, _| it.one.estimate(3), NONE;
     "available": |it, _| it.one.available(), NONE;
-    "keyed settle for less": |_, held| held.keyed().settle(0), NONE;
-    "keyed settle for more": |_, held| held.keyed().settle(3), NONE;
+    "keyed settle for less": |_, held| held.keyed().settle(&KEY, 0), NONE;
+    "keyed settle for more": |_, held| held.keyed().settle(&KEY, 3), NONE;
     "keyed drop in unwinding": |_, held| drop_in_unwinding(held.keyed.take()), NONE;
     "keyed try_acquire": |it, _| assert!(it.keyed.try_acquire(&KEY, 50).is_err()), NONE;
     "keyed set_quota_for": |it, _| it.keyed.set_quota_for(&KEY, Quotas::from([QUOTA, LOOSE])).unwrap(), NONE;
@@ -433,8 +433,8 @@ const CHANGES: [Change; 30] = changes! {
     "keyed tick": |it, _| it.keyed.tick(), NONE;
     "keyed snapshot": |it, _| it.keyed.snapshot(), NONE;
     "keyed estimate": |it, _| it.keyed.estimate(&KEY, 3), NONE;
-    "child settle for less": |_, held| held.child().settle(0), NONE;
-    "child settle for more": |_, held| held.child().settle(3), NONE;
+    "child settle for less": |_, held| held.child().settle(&KEY, 0), NONE;
+    "child settle for more": |_, held| held.child().settle(&KEY, 3), NONE;
     "child drop in unwinding": |_, held| drop_in_unwinding(held.child.take()), NONE;
     "child tick": |it, _| it.child.tick(), NONE;
 };

@@ -1,0 +1,79 @@
+//! The forms in which callers name a key.
+
+use equivalent::Equivalent;
+use std::hash::Hash;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A form of a key `K` that calls accept in place of `&K`, such as `&str` for a `String`.
+///
+/// Each type that can be cloned is a form of itself. The limiter finds the key by [`Equivalent`], and makes the owned key
+/// only for a new key, which it has to keep.
+///
+/// The form must have the same hash as the key.
+///
+/// # Examples
+///
+/// A key with several parts takes a type that borrows them:
+///
+/// ```
+/// use equivalent::Equivalent;
+/// use tollgate::{KeyedLimiter, Quota, ToKey};
+///
+/// #[derive(Hash)]
+/// struct UserOnHost<'a>(&'a str, &'a str);
+///
+/// impl Equivalent<(String, String)> for UserOnHost<'_> {
+///     fn equivalent(&self, (user, host): &(String, String)) -> bool {
+///         self.0 == user && self.1 == host
+///     }
+/// }
+///
+/// impl ToKey<(String, String)> for UserOnHost<'_> {
+///     fn to_key(&self) -> (String, String) {
+///         (self.0.to_owned(), self.1.to_owned())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter: KeyedLimiter<(String, String)> = KeyedLimiter::new(Quota::per_hour(10))?;
+/// let _grant = limiter.try_acquire(&UserOnHost("ann", "a.example"), 3)?;
+/// assert_eq!(limiter.available(&("ann".to_owned(), "a.example".to_owned())), 7);
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a key of type `{K}`",
+    note = "pass `&key`, or `&str` for a `String`, or implement `ToKey` for a type of your own"
+)]
+pub trait ToKey<K>: Hash + Equivalent<K> {
+    /// Makes the owned key.
+    fn to_key(&self) -> K;
+}
+
+impl<K: Clone + Hash + Eq> ToKey<K> for K {
+    #[inline]
+    fn to_key(&self) -> K {
+        self.clone()
+    }
+}
+
+macro_rules! forms {
+    ($($form:ty => $key:ty),+ $(,)?) => {$(
+        impl ToKey<$key> for $form {
+            #[inline]
+            fn to_key(&self) -> $key {
+                self.into()
+            }
+        }
+    )+};
+}
+
+forms! {
+    str => String,
+    str => Box<str>,
+    str => Arc<str>,
+    [u8] => Vec<u8>,
+    [u8] => Box<[u8]>,
+    [u8] => Arc<[u8]>,
+    Path => PathBuf,
+}
