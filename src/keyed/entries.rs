@@ -63,10 +63,8 @@ impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
 }
 
 fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
-    let now = map.now();
     let cap = map.template.cap();
-    let (listed, gate) =
-        map.in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate(context)));
+    let (listed, gate) = map.list_shard(number);
     let mut has_live = false;
     let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
         Ok(levels) => {

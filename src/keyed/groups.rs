@@ -23,7 +23,9 @@ const LINE: usize = 64;
 /// A table of groups of `SLOTS` entries, at most seven.
 pub(super) struct Groups<E, const SLOTS: usize> {
     groups: Box<[Group<E, SLOTS>]>,
-    len: usize,
+    len: u32,
+    /// How many times the table was rebuilt. Between two rebuilds each entry stays where it is.
+    rebuilds: u32,
     /// A second word beside each entry, if [`keep_seconds`](Groups::keep_seconds) was called.
     seconds: Option<Box<[Seconds]>>,
 }
@@ -110,11 +112,15 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     const FILLED: usize = SLOTS * 6 / 7;
 
     pub(super) fn new() -> Self {
-        Self { groups: Box::default(), len: 0, seconds: None }
+        Self { groups: Box::default(), len: 0, rebuilds: 0, seconds: None }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    pub(super) fn rebuilds(&self) -> u32 {
+        self.rebuilds
     }
 
     /// The number of bytes of a group.
@@ -270,7 +276,12 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     /// The indices of all slots, also of empty ones.
     pub(super) fn indices(&self) -> impl Iterator<Item = EntryIndex> + use<E, SLOTS> {
-        (0..self.groups.len()).flat_map(|group| (0..SLOTS).map(move |slot| EntryIndex { group, slot }))
+        self.indices_from(0)
+    }
+
+    /// The indices of all slots from this group on.
+    pub(super) fn indices_from(&self, group: usize) -> impl Iterator<Item = EntryIndex> + use<E, SLOTS> {
+        (group..self.groups.len()).flat_map(|group| (0..SLOTS).map(move |slot| EntryIndex { group, slot }))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
@@ -291,23 +302,23 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
-        if self.len + self.capacity() / 8 >= self.capacity() {
+        if self.len() + self.capacity() / 8 >= self.capacity() {
             // Grow by a third: the table stays between two thirds full and full.
-            self.rebuild(self.len + self.len / 3 + 1, hash_of);
+            self.rebuild(self.len() + self.len() / 3 + 1, hash_of);
         }
     }
 
     /// Shrinks the table if more than three quarters of it are empty, down to `least` entries.
     pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&E) -> u64) {
-        if self.capacity() > least && self.len < self.capacity() / 4 {
-            self.rebuild((self.len * 2).max(least / 2), hash_of);
+        if self.capacity() > least && self.len() < self.capacity() / 4 {
+            self.rebuild((self.len() * 2).max(least / 2), hash_of);
         }
     }
 
     fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
         let hashes: Vec<u64> = self.iter().map(hash_of).collect();
         let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
-        let mut old = std::mem::replace(self, Self { groups, ..Self::new() });
+        let mut old = std::mem::replace(self, Self { groups, rebuilds: self.rebuilds.wrapping_add(1), ..Self::new() });
         self.keep_seconds(old.seconds.is_some());
         let mut hashes = hashes.into_iter();
         for from in old.indices() {

@@ -229,7 +229,7 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    pub(super) fn hash(&self, key: &(impl Hash + ?Sized)) -> u64 {
+    pub(super) fn hash(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.hasher.hash_one(key)
     }
 

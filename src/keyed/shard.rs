@@ -52,7 +52,7 @@ mod view;
 
 pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
-pub(super) use view::ListedKey;
+pub(super) use view::{ListedKey, Listing};
 
 use super::ToKey;
 use super::groups::EntryIndex;

@@ -206,9 +206,20 @@ impl<K> Slots<K> {
         Some((key, self.take_own(word)))
     }
 
-    /// All keys and their states.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, SlotRef<'_>)> {
-        self.groups.indices().filter_map(|index| Some((&self.groups.at(index)?.0, self.at(index))))
+    /// The keys from group `from` on, for as many groups, with their states.
+    pub(super) fn piece(&self, from: usize, groups: usize) -> impl Iterator<Item = (&K, SlotRef<'_>)> {
+        let indices = self.groups.indices_from(from).take(groups * PER_GROUP);
+        indices.filter_map(|index| Some((&self.groups.at(index)?.0, self.at(index))))
+    }
+
+    /// Whether no group follows this piece.
+    pub(super) fn is_last_piece(&self, from: usize, groups: usize) -> bool {
+        (from + groups) * PER_GROUP >= self.groups.slots()
+    }
+
+    /// Changes when keys may be in other groups than before.
+    pub(super) fn rebuilds(&self) -> u32 {
+        self.groups.rebuilds()
     }
 
     /// All `Own`s, in no order.

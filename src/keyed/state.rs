@@ -122,8 +122,8 @@ where
     /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters and tokens
     /// in flight are not a part of the state.
     ///
-    /// This copies one shard after the other, each under its own lock; in a map of a million keys a shard has some
-    /// thousand keys. Calls go on meanwhile, and each key is saved as it is when its shard is reached.
+    /// This copies some hundred keys under each lock. Calls go on meanwhile, and each key is saved as it is when it is
+    /// reached.
     ///
     /// # Panics
     ///

@@ -84,9 +84,14 @@ where
 
     /// Asks `quota_by` again for the quotas of all keys in memory that have none of their own.
     pub(in crate::keyed) fn renew_quotas(&self) {
+        if self.common_rates().is_some() {
+            return;
+        }
         for number in 0..self.shards.len() {
-            let keys = self.in_shard(number, |shard, _, _| shard.keys_by_quota_by());
-            keys.iter().for_each(|key| _ = self.assign(key, &Assigned::AsNewUnlessOwn));
+            let keys = self.list_shard(number).0.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
+            keys.for_each(|key| _ = self.assign(&key, &Assigned::AsNewUnlessOwn));
+            // The list held live entries, so a sweep meanwhile may have found them in use.
+            self.key_limit.idle_now(number);
         }
     }
 

@@ -31,9 +31,7 @@ where
     pub(in crate::keyed) fn saved_keys(&self) -> (Vec<SavedKey<K>>, u64) {
         let (mut saved, mut gate) = (Vec::new(), 0);
         for number in 0..self.shards.len() {
-            let now = self.now();
-            let (listed, own_gate) = self
-                .in_shard(number, |shard, context, deferred| (shard.list(now, context, deferred), shard.gate(context)));
+            let (listed, own_gate) = self.list_shard(number);
             gate = gate.max(own_gate);
             let has_live = listed.iter().any(|key| key.levels.is_err());
             saved.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {

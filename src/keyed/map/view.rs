@@ -7,6 +7,7 @@ use crate::core::parent::Parent;
 use crate::keyed::ToKey;
 use crate::keyed::rate::{Level, Rate};
 use crate::keyed::rates::{Levels, Rates};
+use crate::keyed::shard::{ListedKey, Listing};
 use crate::keyed::{KeyedTop, Quotas};
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
@@ -42,6 +43,25 @@ where
             }
             // A read stores no key, so the quotas of the key are bad, and it is granted nothing.
             Entered::Refused(_) => R::default(),
+        }
+    }
+
+    /// The keys of shard `number`, and the instant until which all keys are paused. Lists some hundred keys under each lock,
+    /// so a key that comes or goes meanwhile may be listed or not.
+    pub(in crate::keyed) fn list_shard(&self, number: usize) -> (Vec<ListedKey<K>>, u64) {
+        let (mut listing, mut listed) = (Listing::default(), Vec::new());
+        loop {
+            let now = self.now();
+            let (piece, gate) = self.in_shard(number, |shard, context, deferred| {
+                (shard.list(&mut listing, now, context, deferred), shard.gate(context))
+            });
+            if listing.begins_anew {
+                listed.clear();
+            }
+            listed.extend(piece);
+            if listing.is_complete {
+                return (listed, gate);
+            }
         }
     }
 
@@ -166,5 +186,38 @@ fn quota_snapshot(name: Option<Arc<str>>, rate: &Rate, level: Level, now: u64) -
         more_in,
         dry_run: false,
         would_refuse: 0,
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::keyed::shard::Listing;
+    use crate::{KeyedLimiter, ManualClock, Quota};
+
+    #[test]
+    fn keys_are_listed_in_pieces_and_anew_after_the_table_was_rebuilt() {
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(9)).clock(ManualClock::new()).shards(1);
+        let keyed = builder.build().unwrap();
+        let owe = |keys: std::ops::Range<u64>| keys.for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
+        let next = |listing: &mut Listing| {
+            let list = keyed.map.in_shard(0, |shard, context, deferred| shard.list(listing, 0, context, deferred));
+            list.into_iter().map(|listed| listed.key).collect::<Vec<u64>>()
+        };
+        owe(0..3_000);
+        let mut listing = Listing::default();
+        let mut listed = next(&mut listing);
+        assert!((100..=448).contains(&listed.len()), "{}", listed.len());
+        listed.extend(next(&mut listing));
+        // No rebuild: nothing is listed twice.
+        assert!(!listing.begins_anew && !listing.is_complete);
+        owe(3_000..6_000);
+        listed = next(&mut listing);
+        assert!(listing.begins_anew);
+        while !listing.is_complete {
+            listed.extend(next(&mut listing));
+            assert!(!listing.begins_anew);
+        }
+        listed.sort_unstable();
+        assert_eq!(listed, (0..6_000).collect::<Vec<_>>());
     }
 }

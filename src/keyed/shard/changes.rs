@@ -88,15 +88,6 @@ impl<K: Clone + Eq> Shard<K> {
         self.keep((key, request.hash), rates, &levels, true, context);
         Ok(None)
     }
-
-    /// The keys that have their quotas from `quota_by`.
-    pub(in crate::keyed) fn keys_by_quota_by(&self) -> Vec<K> {
-        let by_key = |(key, slot): (&K, SlotRef<'_>)| match slot {
-            SlotRef::Own(own) if self.by_key && !own.pinned => Some(key.clone()),
-            _ => None,
-        };
-        self.slots.iter().filter_map(by_key).collect()
-    }
 }
 
 impl<K> Shard<K> {

@@ -15,15 +15,35 @@ pub(in crate::keyed) struct ListedKey<K> {
     pub(in crate::keyed) pinned: bool,
 }
 
+/// How many groups are listed under one lock: some hundred keys.
+const PIECE: usize = 64;
+
+/// How far the keys of a shard are listed.
+#[derive(Debug, Default)]
+pub(in crate::keyed) struct Listing {
+    /// The next group.
+    group: usize,
+    rebuilds: u32,
+    /// True if the table was rebuilt: what was listed before counts no more.
+    pub(in crate::keyed) begins_anew: bool,
+    pub(in crate::keyed) is_complete: bool,
+}
+
 impl<K: Clone + Eq> Shard<K> {
-    /// All keys of the shard at the shard's time, to which it advances.
+    /// The next keys of the shard, at the shard's time, to which it advances.
     pub(in crate::keyed) fn list(
         &mut self,
+        listing: &mut Listing,
         now: u64,
         context: &ShardContext<'_, K>,
         deferred: &mut DeferredDrops<K>,
     ) -> Vec<ListedKey<K>> {
         let now = self.advance_to(now, context, deferred);
+        let rebuilds = self.slots.rebuilds();
+        let begins_anew = listing.rebuilds != rebuilds;
+        let from = if begins_anew { 0 } else { listing.group };
+        let (group, is_complete) = (from + PIECE, self.slots.is_last_piece(from, PIECE));
+        *listing = Listing { group, rebuilds, begins_anew, is_complete };
         let listed = |(key, slot): (&K, SlotRef<'_>)| {
             let (rates, levels, pinned) = match slot {
                 SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, now)), false),
@@ -38,7 +58,7 @@ impl<K: Clone + Eq> Shard<K> {
             };
             ListedKey { key: key.clone(), rates: Arc::clone(rates), levels, pinned }
         };
-        self.slots.iter().map(listed).collect()
+        self.slots.piece(from, PIECE).map(listed).collect()
     }
 
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
