@@ -10,7 +10,7 @@ const FIXED: u64 = u64::MAX;
 /// The stride is 0, which makes every call exact, unless calls consume a whole stride at over a token per microsecond.
 /// Then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings makes it 0 again:
 /// that is a test's clock, and tests must see exact numbers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stride {
     /// The present stride, in tokens.
     pub(crate) tokens: u64,

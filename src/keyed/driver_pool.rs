@@ -2,7 +2,7 @@
 //!
 //! Every queue keeps a list of driver entries, one for each runtime with waiters in that queue. In a plain limiter, the
 //! waker of such an entry wakes a task that serves this queue alone. In a live entry the waker is a [`QueueWaker`]: it
-//! puts the live entry into the [`Mailbox`] of the runtime and wakes the [`KeyedDriver`] of that mailbox.
+//! puts the live entry into the [`Mailbox`] of the runtime and wakes the [`KeyedReplenisher`] of that mailbox.
 //!
 //! The driver serves the live entries in its mailbox and those that are due according to its timer wheel, and sleeps
 //! until the next instant in the wheel. It also retires live entries that have had no waiters for a while. A key
@@ -21,7 +21,7 @@
 
 mod driver;
 
-pub(super) use driver::KeyedDriver;
+pub use driver::KeyedReplenisher;
 
 use crate::clock::Time;
 use crate::core::drivers::{Kind, OF_MANY};
@@ -138,9 +138,9 @@ impl DriverPool {
     }
 
     /// Creates a driver for the user to spawn. It registers when it is first polled.
-    pub(super) fn by_hand(self: &Arc<Self>) -> KeyedDriver {
+    pub(super) fn by_hand(self: &Arc<Self>) -> KeyedReplenisher {
         let mailbox = Self::open_mailbox(None);
-        KeyedDriver::new(Arc::clone(self), mailbox)
+        KeyedReplenisher::new(Arc::clone(self), mailbox)
     }
 
     fn open_mailbox(host: Option<Handle>) -> Arc<Mailbox> {
@@ -158,7 +158,7 @@ impl DriverPool {
         let mailbox = Self::open_mailbox(Some(host.clone()));
         mailboxes.push(Arc::clone(&mailbox));
         drop(mailboxes);
-        host.spawn(KeyedDriver::new(Arc::clone(self), Arc::clone(&mailbox)));
+        host.spawn(KeyedReplenisher::new(Arc::clone(self), Arc::clone(&mailbox)));
         let ended = mailbox.inbox.lock().ended;
         if ended { None } else { Some(mailbox) }
     }

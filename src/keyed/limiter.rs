@@ -304,7 +304,7 @@ where
     /// Returns the background task, for users that spawn it themselves, on a runtime of their choice. This is optional:
     /// the first waiter of each runtime spawns one, for all keys.
     pub fn replenisher(&self) -> KeyedReplenisher {
-        KeyedReplenisher::new(self.map.pool.by_hand())
+        self.map.pool.by_hand()
     }
 }
 

@@ -237,13 +237,14 @@ where
     pub(super) fn in_shard<R>(
         &self,
         number: usize,
-        act: impl FnOnce(&mut Shard<K>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> R,
+        act: impl FnOnce(&mut Shard<K>, &mut ShardContext<'_, K>) -> R,
     ) -> R {
-        let mut deferred = DeferredDrops::default();
         let hash_of = |key: &K| self.hasher.hash_one(key);
-        let context = ShardContext { key_limit: &self.key_limit, number, template: &self.template, hash_of: &hash_of };
+        let (key_limit, template, deferred) = (&self.key_limit, &self.template, DeferredDrops::default());
+        let mut context = ShardContext { key_limit, number, template, hash_of: &hash_of, deferred };
+        // Unlocked before the context is dropped.
         let mut shard = self.shards[number].lock();
-        act(&mut shard, &context, &mut deferred)
+        act(&mut shard, &mut context)
     }
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space.
@@ -252,13 +253,13 @@ where
         key: &Q,
         hash: u64,
         forced: bool,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &ShardContext<'_, K>, &mut DeferredDrops<K>) -> Result<R, Stop>,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
         let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
-            let (result, synced) = self
-                .in_shard(number, |shard, context, deferred| (act(shard, &request, context, deferred), shard.synced()));
+            let (result, synced) =
+                self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced()));
             match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Live(live)) => return Entered::Live(live),
@@ -308,8 +309,8 @@ where
         while slots < MAX_SLOTS
             && let Some(number) = self.key_limit.find_idle(from, now)
         {
-            slots += self.in_shard(number, |shard, context, deferred| {
-                shard.sweep_at(now, context, deferred);
+            slots += self.in_shard(number, |shard, context| {
+                shard.sweep_at(now, context);
                 shard.slots().max(LEAST_SLOTS)
             });
             if self.key_limit.has_place() {
@@ -326,11 +327,7 @@ where
     S: BuildHasher + Send + Sync,
 {
     fn retire(&self, live: *const Core, hash: u64, now: u64) -> bool {
-        let retire = || {
-            self.in_shard(self.shard_of(hash), |shard, context, deferred| {
-                shard.retire(hash, live, now, context, deferred)
-            })
-        };
+        let retire = || self.in_shard(self.shard_of(hash), |shard, context| shard.retire(hash, live, now, context));
         // `Hash` of a key may panic when the shard catches up. The panic must not end the driver, which tries again
         // later.
         catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
@@ -338,7 +335,7 @@ where
 
     fn live_entries(&self) -> Vec<Arc<Core>> {
         (0..self.shards.len())
-            .flat_map(|number| self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect::<Vec<_>>()))
+            .flat_map(|number| self.in_shard(number, |shard, _| shard.live_entries().cloned().collect::<Vec<_>>()))
             .collect()
     }
 

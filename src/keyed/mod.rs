@@ -34,7 +34,7 @@
 //! | `quotas.rs` | the quotas of a key, as a value that users write |
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
-//! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs`, `replenisher.rs` | the tasks that serve waiters |
+//! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs` | the tasks that serve waiters |
 //! | `state.rs`, `map/saving.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
@@ -57,7 +57,6 @@ mod map;
 mod quotas;
 mod rate;
 mod rates;
-mod replenisher;
 mod shard;
 mod slots;
 mod snapshot;
@@ -76,11 +75,11 @@ pub use distributed::{
     DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
     DistributedKeyedSnapshot,
 };
+pub use driver_pool::KeyedReplenisher;
 pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use quotas::Quotas;
-pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
 #[cfg(feature = "state")]
 pub use state::KeyedState;

@@ -147,11 +147,12 @@ pub(super) struct EntryRequest<'a, Q: ?Sized> {
 
 impl<Q: ?Sized> EntryRequest<'_, Q> {
     /// Counts one more key, if the limit allows it, and makes the owned key.
-    fn take_place<K>(&self, key_limit: &KeyLimit, deferred: &mut DeferredDrops<K>) -> Result<K, Stop>
+    fn take_place<K>(&self, context: &mut ShardContext<'_, K>) -> Result<K, Stop>
     where
         Q: ToKey<K>,
     {
         // Check first, without a key: a caller that cycles through keys while the map is full must not cause clones.
+        let key_limit = context.key_limit;
         if !self.forced && !key_limit.has_place() {
             return Err(Stop::NoSpace);
         }
@@ -160,7 +161,7 @@ impl<Q: ?Sized> EntryRequest<'_, Q> {
         if self.forced {
             key_limit.force_place();
         } else if !key_limit.take_place() {
-            deferred.keys.push(key);
+            context.deferred.keys.push(key);
             return Err(Stop::NoSpace);
         }
         Ok(key)
@@ -185,6 +186,7 @@ pub(super) struct ShardContext<'a, K> {
     pub(super) number: usize,
     pub(super) template: &'a LiveTemplate,
     pub(super) hash_of: &'a dyn Fn(&K) -> u64,
+    pub(super) deferred: DeferredDrops<K>,
 }
 
 /// Keys and live entries that left a shard. The caller drops them after releasing the lock.
@@ -355,15 +357,15 @@ impl<K> Shard<K> {
 
     /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
     #[inline]
-    fn advance_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) -> u64 {
+    fn advance_to(&mut self, now: u64, context: &mut ShardContext<'_, K>) -> u64 {
         self.calls_left = self.calls_left.saturating_sub(1);
         if self.calls_left == 0 {
-            self.catch_up(context, deferred);
+            self.catch_up(context);
         }
         self.synced = self.synced.max(now);
         self.end_stride(&context.template.time);
         if self.calls_left == 0 || self.synced > self.readable_until {
-            self.sweep(context, deferred);
+            self.sweep(context);
             self.shrink(context);
         }
         if self.is_fast_path_closed {

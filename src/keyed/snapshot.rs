@@ -62,7 +62,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             would_refuse,
         };
         for number in 0..map.shards.len() {
-            let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
+            let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _| {
                 snapshot.keys += shard.len();
                 snapshot.refused += shard.refused;
                 snapshot.count(shard.totals());

@@ -14,7 +14,6 @@ use crate::keyed::{KeyedEntry, ToKey};
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::hash::Hash;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -209,25 +208,26 @@ where
     ///
     /// See [`DistributedKeyedConsume`].
     pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
-        let key = &*Quiet::of(key);
-        self.map.place(key, self.map.hash(key), false).ok_or_else(|| self.map.no_place(key))
+        with_key(key, |key| self.map.place(key, self.map.hash(key), false).ok_or_else(|| self.map.no_place(key)))
     }
 
     /// Pauses a key on this node for `duration` from now; see [`KeyedLimiter::pause_for`](crate::KeyedLimiter::pause_for).
     /// The key gets a limiter on this node, even beyond `max_keys`.
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
-        let key = &*Quiet::of(key);
-        if let Some(limiter) = self.map.place(key, self.map.hash(key), true) {
-            limiter.pause_for(duration);
-        }
+        with_key(key, |key| {
+            if let Some(limiter) = self.map.place(key, self.map.hash(key), true) {
+                limiter.pause_for(duration);
+            }
+        })
     }
 
     /// Ends the pause of a key on this node now. Does nothing if the key is not paused.
     pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
-        let key = &*Quiet::of(key);
-        if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
-            limiter.resume();
-        }
+        with_key(key, |key| {
+            if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
+                limiter.resume();
+            }
+        })
     }
 
     /// Pauses all keys on this node for `duration` from now.
@@ -243,46 +243,46 @@ where
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        let key = &*Quiet::of(key);
-        match self.map.shards.find(key, self.map.hash(key)) {
+        with_key(key, |key| match self.map.shards.find(key, self.map.hash(key)) {
             Found::Limiter(limiter) => limiter.available(),
             Found::CachedReply(cached) => cached.remaining(),
             Found::Nothing => 0,
-        }
+        })
     }
 
     /// Returns the shortest wait for `cost` tokens of the key as far as this node knows, and `None` if it knows nothing
     /// of the key.
     pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
-        let key = &*Quiet::of(key);
-        let now = self.map.time.now();
-        if cost == 0 && !self.is_closed() {
-            return Some(Duration::ZERO);
-        }
-        match self.map.route(key, self.map.hash(key), &self.map.terms(key).ok()?, cost, now) {
-            Route::Limiter(limiter) => limiter.estimate(cost),
-            Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
-            Route::Request | Route::Paused => None,
-        }
+        with_key(key, |key| {
+            let now = self.map.time.now();
+            if cost == 0 && !self.is_closed() {
+                return Some(Duration::ZERO);
+            }
+            match self.map.route(key, self.map.hash(key), &self.map.terms(key).ok()?, cost, now) {
+                Route::Limiter(limiter) => limiter.estimate(cost),
+                Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
+                Route::Request | Route::Paused => None,
+            }
+        })
     }
 
     /// Returns the quota of the key.
     pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
-        let key = &*Quiet::of(key);
-        Quotas::default().and(self.map.named_quota(key))
+        with_key(key, |key| Quotas::default().and(self.map.named_quota(key)))
     }
 
     /// Returns the state of the key's quota as far as this node knows, for a response to its caller.
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        let key = &*Quiet::of(key);
-        let available = self.available(key);
-        let more_in = self.estimate(key, available.saturating_add(1));
-        if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
-            let quotas = limiter.snapshot().quotas.into_iter();
-            return quotas.map(|quota| QuotaSnapshot { available, more_in, ..quota }).collect();
-        }
-        let ((name, quota), level) = (self.map.named_quota(key), available as i64);
-        vec![QuotaSnapshot { name, quota, head: 0, level, available, more_in, dry_run: false, would_refuse: 0 }]
+        with_key(key, |key| {
+            let available = self.available(key);
+            let more_in = self.estimate(key, available.saturating_add(1));
+            if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
+                let quotas = limiter.snapshot().quotas.into_iter();
+                return quotas.map(|quota| QuotaSnapshot { available, more_in, ..quota }).collect();
+            }
+            let ((name, quota), level) = (self.map.named_quota(key), available as i64);
+            vec![QuotaSnapshot { name, quota, head: 0, level, available, more_in, dry_run: false, would_refuse: 0 }]
+        })
     }
 
     /// Lists the keys that have a limiter on this node.
@@ -332,27 +332,12 @@ where
     }
 }
 
-/// A key that was made for a call. A panic in its `Drop` is no panic of the caller.
-struct Quiet<K>(Option<K>);
-
-impl<K> Quiet<K> {
-    fn of(form: &(impl ToKey<K> + ?Sized)) -> Self {
-        Self(Some(form.to_key()))
-    }
-}
-
-impl<K> Deref for Quiet<K> {
-    type Target = K;
-
-    fn deref(&self) -> &K {
-        self.0.as_ref().expect("only `drop` takes it")
-    }
-}
-
-impl<K> Drop for Quiet<K> {
-    fn drop(&mut self) {
-        drop_quietly(self.0.take());
-    }
+/// Calls `act` with the owned key. A panic in the `Drop` of that key is no panic of the caller.
+fn with_key<K, R>(form: &(impl ToKey<K> + ?Sized), act: impl FnOnce(&K) -> R) -> R {
+    let key = form.to_key();
+    let result = act(&key);
+    drop_quietly(key);
+    result
 }
 
 impl<K> Clone for DistributedKeyedLimiter<K> {

@@ -36,9 +36,20 @@ enum Job {
     GiveUp(Weak<Core>, u32),
 }
 
-/// Serves the live entries of one mailbox.
+/// A future that serves the queues of all keys, returned by
+/// [`KeyedLimiter::replenisher`](crate::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
+/// dropped.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time: waiters are woken and look for another driver on their own runtimes.
+///
+/// # Panics
+///
+/// Panics when polled outside of a tokio runtime, or on a runtime without timers, as `tokio::time::sleep` does.
+#[must_use = "a replenisher does nothing unless it is spawned or polled"]
 #[pin_project(PinnedDrop)]
-pub(in crate::keyed) struct KeyedDriver {
+pub struct KeyedReplenisher {
     pool: Arc<DriverPool>,
     mailbox: Arc<Mailbox>,
     /// The entries that were taken from the mailbox.
@@ -57,14 +68,14 @@ pub(in crate::keyed) struct KeyedDriver {
     parent: Option<Replenisher>,
 }
 
-impl fmt::Debug for KeyedDriver {
+impl fmt::Debug for KeyedReplenisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let woken = self.mailbox.inbox.lock().live_entries.len();
-        f.debug_struct("KeyedDriver").field("woken", &woken).field("due", &self.due.len()).finish_non_exhaustive()
+        f.debug_struct("KeyedReplenisher").field("woken", &woken).field("due", &self.due.len()).finish_non_exhaustive()
     }
 }
 
-impl KeyedDriver {
+impl KeyedReplenisher {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
         let is_registered = mailbox.host.is_some();
         let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
@@ -73,7 +84,7 @@ impl KeyedDriver {
     }
 }
 
-impl Future for KeyedDriver {
+impl Future for KeyedReplenisher {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -215,7 +226,7 @@ fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
 }
 
 #[pinned_drop]
-impl PinnedDrop for KeyedDriver {
+impl PinnedDrop for KeyedReplenisher {
     /// The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues, and
     /// their waiters look for another driver.
     fn drop(self: Pin<&mut Self>) {

@@ -28,8 +28,8 @@ where
         let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
         let now = self.now();
         for number in 0..self.shards.len() {
-            let (live_entries, quota_version) = self.in_shard(number, |shard, context, deferred| {
-                let live_entries = shard.set_quotas(Arc::clone(&rates), version, now, context, deferred);
+            let (live_entries, quota_version) = self.in_shard(number, |shard, context| {
+                let live_entries = shard.set_quotas(Arc::clone(&rates), version, now, context);
                 (live_entries, shard.quota_version())
             });
             for live in live_entries {
@@ -40,7 +40,7 @@ where
         }
         // Let some shards catch up, so that a shard without calls does not collect pending changes without a bound.
         for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
-            self.in_shard(number, |shard, context, deferred| shard.catch_up_if_behind(context, deferred));
+            self.in_shard(number, |shard, context| shard.catch_up_if_behind(context));
         }
     }
 
@@ -62,13 +62,13 @@ where
     ) -> Result<(), ConfigError> {
         let hash = self.hash(key);
         // The other quotas are read and written under one lock, so that a change of another one meanwhile is not undone.
-        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            let quotas = match shard.rates_of(request, context, deferred)?.quotas.with(which, quota) {
+        let entered = self.enter(key, hash, false, |shard, request, context| {
+            let quotas = match shard.rates_of(request, context)?.quotas.with(which, quota) {
                 Ok(quotas) => quotas,
                 Err(error) => return Ok(Err(error)),
             };
             let assigned = Assigned::Own(Arc::new(Rates::new(quotas)));
-            let stale = shard.set_quotas_for(request, &assigned, context, deferred)?;
+            let stale = shard.set_quotas_for(request, &assigned, context)?;
             Ok(Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version()))))
         });
         match entered {
@@ -97,8 +97,8 @@ where
 
     fn assign(&self, key: &(impl ToKey<K> + ?Sized), assigned: &Assigned) -> Result<(), ConfigError> {
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            let stale = shard.set_quotas_for(request, assigned, context, deferred)?;
+        let entered = self.enter(key, hash, false, |shard, request, context| {
+            let stale = shard.set_quotas_for(request, assigned, context)?;
             Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version())))
         });
         match entered {
@@ -133,7 +133,7 @@ where
     /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live entries.
     pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
+            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _| {
                 in_shard(shard);
                 shard.live_entries().cloned().collect()
             });
@@ -152,11 +152,11 @@ where
         }
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> =
-                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
+                self.in_shard(number, |shard, _| shard.live_entries().cloned().collect());
             live_entries.iter().for_each(|live| live.tick());
             drop(live_entries);
             let now = self.now();
-            self.in_shard(number, |shard, context, deferred| shard.sweep_at(now, context, deferred));
+            self.in_shard(number, |shard, context| shard.sweep_at(now, context));
         }
     }
 }

@@ -16,8 +16,8 @@ where
         if self.parent.is_some() {
             return Err(ConfigError::KeyUnderParent);
         }
-        let entered = self.enter(key, self.hash(key), false, |shard, request, context, deferred| {
-            let live = shard.live(request, context, deferred)?;
+        let entered = self.enter(key, self.hash(key), false, |shard, request, context| {
+            let live = shard.live(request, context)?;
             shard.expect_handles(context);
             Ok((live, shard.is_closed()))
         });

@@ -18,9 +18,7 @@ where
     pub(in crate::keyed) fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), nanos: u64) {
         let hash = self.hash(key);
         let now = self.now();
-        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            shard.pause_key(request, nanos, context, deferred)
-        });
+        let entered = self.enter(key, hash, true, |shard, request, context| shard.pause_key(request, nanos, context));
         if let Entered::Live(live) = entered {
             live::pause_for(&live, now, nanos);
             self.let_go(hash, live);
@@ -30,8 +28,7 @@ where
     /// Ends the pause of a key.
     pub(in crate::keyed) fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
         let hash = self.hash(key);
-        let entered = self
-            .enter(key, hash, true, |shard, request, context, deferred| shard.resume_key(request, context, deferred));
+        let entered = self.enter(key, hash, true, |shard, request, context| shard.resume_key(request, context));
         if let Entered::Live(live) = entered {
             live::resume(&live);
             self.let_go(hash, live);
@@ -72,8 +69,8 @@ where
     /// Adds `tokens` to each quota of a key, up to its burst.
     pub(in crate::keyed) fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            shard.at_levels(request, context, deferred, |rates, levels| rates.refund(levels, tokens))
+        let entered = self.enter(key, hash, true, |shard, request, context| {
+            shard.at_levels(request, context, |rates, levels| rates.refund(levels, tokens))
         });
         if let Entered::Live(live) = entered {
             live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));

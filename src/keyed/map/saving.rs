@@ -24,7 +24,7 @@ where
 {
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
     pub(in crate::keyed) fn common_rates(&self) -> Option<Arc<Rates>> {
-        self.in_shard(0, |shard, context, deferred| shard.common_rates(context, deferred))
+        self.in_shard(0, |shard, context| shard.common_rates(context))
     }
 
     /// The keys of all shards, each as of an instant of its own, and the instant until which all keys are paused.
@@ -54,8 +54,8 @@ where
             self.set_quotas_for(key, Some(rates.quotas.clone()))?;
         }
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            shard.at_levels(request, context, deferred, |own: &Rates, now: &mut Levels| {
+        let entered = self.enter(key, hash, true, |shard, request, context| {
+            shard.at_levels(request, context, |own: &Rates, now: &mut Levels| {
                 *now = own.adopt(rates, levels).at(now.at, now.gate);
             })
         });

@@ -15,8 +15,8 @@ where
     /// Changes the cost of a grant of `key`, and returns its new cost.
     pub(in crate::keyed) fn resettle(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, actual: u64) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
-        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            let settled = shard.at_levels(request, context, deferred, |rates, levels| {
+        let entered = self.enter(key, hash, true, |shard, request, context| {
+            let settled = shard.at_levels(request, context, |rates, levels| {
                 if actual < cost {
                     rates.refund(levels, cost - actual);
                     return actual;
@@ -65,7 +65,7 @@ where
         }
         let hash = self.hash(key);
         let request = EntryRequest { key, hash, now: 0, offered: None, forced: false };
-        match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&request)) {
+        match self.in_shard(self.shard_of(hash), |shard, _| shard.find_live(&request)) {
             Some(live) => {
                 let result = live.release_owed(tokens);
                 self.let_go(hash, live);

@@ -121,33 +121,33 @@ where
     ) -> Result<Taken, TryAcquireError> {
         loop {
             let parent = self.parent();
-            let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let entered = self.enter(key, hash, false, |shard, request, context| {
                 if shard.is_closed() {
                     return Ok(Tried::Refused(TryAcquireError::Closed));
                 }
                 if self.template.cap.is_some() {
                     // Only a live entry counts tokens in flight.
-                    return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
+                    return shard.live(request, context).and_then(|live| Err(Stop::Live(live)));
                 }
                 let take = |rates: &Rates, levels: &mut Levels| {
                     try_take(rates, levels, cost, self.template.max_cost, request.now)
                 };
-                let tried = shard.at_levels_if(request, context, deferred, take, |tried| match tried {
+                let tried = shard.at_levels_if(request, context, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
                 match tried {
                     Tried::Taken(_) => {
                         shard.count_granted(cost);
-                        deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
+                        context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                     }
                     // The key may have a class in the parent, which only its live entry knows.
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
-                        return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
+                        return shard.live(request, context).and_then(|live| Err(Stop::Live(live)));
                     }
                     // The live entry simulates the calls that the key's levels refuse.
                     Tried::Refused(_) if self.template.dry_run.is_on() => {
-                        let live = shard.live(request, context, deferred)?;
+                        let live = shard.live(request, context)?;
                         shard.expect_handles(context);
                         return Err(Stop::Live(live));
                     }
@@ -208,13 +208,13 @@ where
             return self.wait_in(live, key);
         }
         let parent = self.parent();
-        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+        let entered = self.enter(key, hash, false, |shard, request, context| {
             if shard.is_closed() {
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
             if self.template.cap.is_none() {
                 let begin = |rates: &Rates, levels: &mut Levels| self.begin(rates, levels, cost, allowed, request.now);
-                let verdict = shard.at_levels_if(request, context, deferred, begin, |verdict| match verdict {
+                let verdict = shard.at_levels_if(request, context, begin, |verdict| match verdict {
                     // The live entry decides this claim: it sees both the key and the parent.
                     Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
@@ -225,12 +225,12 @@ where
                     Verdict::Refused(_) => return Ok(verdict),
                     Verdict::Taken(_) => {
                         shard.count_granted(cost);
-                        deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
+                        context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
                         return Ok(verdict);
                     }
                 }
             }
-            let live = shard.live(request, context, deferred)?;
+            let live = shard.live(request, context)?;
             if self.template.dry_run.is_on() {
                 shard.expect_handles(context);
             }

@@ -29,9 +29,8 @@ where
         closed: Option<R>,
     ) -> R {
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            let levels =
-                shard.at_levels(request, context, deferred, |rates, levels| at_levels(rates, levels, request.now))?;
+        let entered = self.enter(key, hash, false, |shard, request, context| {
+            let levels = shard.at_levels(request, context, |rates, levels| at_levels(rates, levels, request.now))?;
             Ok((levels, shard.is_closed()))
         });
         match entered {
@@ -52,9 +51,8 @@ where
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {
             let now = self.now();
-            let (piece, gate) = self.in_shard(number, |shard, context, deferred| {
-                (shard.list(&mut listing, now, context, deferred), shard.gate(context))
-            });
+            let (piece, gate) =
+                self.in_shard(number, |shard, context| (shard.list(&mut listing, now, context), shard.gate(context)));
             if listing.begins_anew {
                 listed.clear();
             }
@@ -100,8 +98,7 @@ where
 
     pub(in crate::keyed) fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
         let hash = self.hash(key);
-        let entered = self
-            .enter(key, hash, false, |shard, request, context, deferred| shard.rates_of(request, context, deferred));
+        let entered = self.enter(key, hash, false, |shard, request, context| shard.rates_of(request, context));
         match entered {
             Entered::Done(rates) => rates.quotas.clone(),
             Entered::Refused(_) => Quotas::default(),
@@ -200,7 +197,7 @@ mod tests {
         let keyed = builder.build().unwrap();
         let owe = |keys: std::ops::Range<u64>| keys.for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
         let next = |listing: &mut Listing| {
-            let list = keyed.map.in_shard(0, |shard, context, deferred| shard.list(listing, 0, context, deferred));
+            let list = keyed.map.in_shard(0, |shard, context| shard.list(listing, 0, context));
             list.into_iter().map(|listed| listed.key).collect::<Vec<u64>>()
         };
         owe(0..3_000);

@@ -14,6 +14,7 @@
 
 use super::{EntryIndex, Left, Own, OwnState, Shard, Slot, SlotRef};
 use crate::clock::Time;
+use crate::core::stride::Stride;
 use crate::keyed::ToKey;
 
 /// Nanoseconds per token below which calls are fast.
@@ -26,10 +27,9 @@ pub(super) const PART: u64 = 64;
 pub(super) struct Ahead {
     hash: u64,
     index: Option<EntryIndex>,
-    /// The present stride, in tokens.
-    stride: u64,
-    /// The last reading of the time by a call on the key, in nanoseconds.
-    since: u64,
+    stride: Stride,
+    /// Tokens taken by calls that read the time, or charged after such a call: the position that the stride adapts to.
+    position: u64,
     /// Tokens that can still be taken before the next reading.
     free: u64,
     /// Tokens taken since the last reading, and not yet from the level.
@@ -90,19 +90,16 @@ impl<K> Shard<K> {
         let ahead = &mut self.rare_fields().ahead;
         if ahead.index != index || ahead.hash != hash {
             self.end_stride(time);
-            self.rare_fields().ahead = Ahead { hash, index, since: now, ..Ahead::default() };
+            let mut stride = Stride::new(0);
+            stride.adapt(0, now, most);
+            self.rare_fields().ahead = Ahead { hash, index, stride, ..Ahead::default() };
             return;
         }
-        let elapsed = now.saturating_sub(ahead.since);
-        let consumed = cost.saturating_add(std::mem::take(&mut ahead.last));
-        if elapsed == 0 || consumed.saturating_mul(FAST) < elapsed {
-            ahead.stride = 0;
-        } else if consumed >= ahead.stride {
-            ahead.stride = (ahead.stride * 2).max(1);
-        }
-        // Also when it does not grow: the burst may have been lowered.
-        ahead.stride = ahead.stride.min(most);
-        (ahead.since, ahead.free, ahead.left) = (now, ahead.stride, Some(left));
+        ahead.position = ahead.position.wrapping_add(cost + std::mem::take(&mut ahead.last));
+        ahead.stride.adapt(ahead.position, now, most);
+        // The burst may have been lowered.
+        ahead.stride.shorten(most);
+        (ahead.free, ahead.left) = (ahead.stride.tokens, Some(left));
     }
 
     /// The hash of the key that runs ahead; 0 if there is none.

@@ -1,6 +1,6 @@
 //! Changing quotas: the common quotas, and those of one key.
 
-use super::{Change, DeferredDrops, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
+use super::{Change, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
 use crate::keyed::ToKey;
@@ -28,10 +28,9 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         assigned: &Assigned,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<Option<StaleQuotas>, Stop> {
-        self.advance_to(request.now, context, deferred);
+        self.advance_to(request.now, context);
         let index = self.slots.index_of(request.hash, request.key);
         let (rates, pinned) = match assigned {
             Assigned::Own(own) => (Some(Arc::clone(own)), true),
@@ -53,7 +52,7 @@ impl<K: Clone + Eq> Shard<K> {
         context.key_limit.idle_now(context.number);
         let Some(index) = index else {
             // A key that is not stored has the quotas of a new key.
-            return if pinned { self.keep_with(request, rates, context, deferred) } else { Ok(None) };
+            return if pinned { self.keep_with(request, rates, context) } else { Ok(None) };
         };
         let new = self.rates_or_common(rates.as_ref());
         match self.levels_of(index) {
@@ -78,11 +77,10 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         rates: Option<Arc<Rates>>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<Option<StaleQuotas>, Stop> {
         let old = self.rates_for(request)?;
-        let key = self.take_place(request, context, deferred)?;
+        let key = self.take_place(request, context)?;
         let old = self.rates_or_common(old.as_ref());
         let levels = self.rates_or_common(rates.as_ref()).adopt(old, &old.full(self.synced));
         self.keep((key, request.hash), rates, &levels, true, context);
@@ -98,8 +96,7 @@ impl<K> Shard<K> {
         rates: Arc<Rates>,
         version: u32,
         now: u64,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Vec<Arc<Core>> {
         if version <= self.rare_fields().version {
             return Vec::new();
@@ -108,7 +105,7 @@ impl<K> Shard<K> {
         // shard.
         self.synced = self.synced.max(now);
         self.end_stride(&context.template.time);
-        self.forget_full_live_entries(context, deferred);
+        self.forget_full_live_entries(context);
         let change = QuotaChange { rates, at: self.synced };
         // The fast path sees this, and leaves the rest to `advance_to`.
         self.calls_left = 0;
@@ -120,7 +117,7 @@ impl<K> Shard<K> {
 
     /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
     /// too, like a full key without a live entry.
-    fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
+    fn forget_full_live_entries(&mut self, context: &mut ShardContext<'_, K>) {
         let last =
             self.rare_fields.as_ref().and_then(|rare_fields| Some(Arc::clone(&rare_fields.pending.last()?.rates)));
         let mut full = Vec::new();
@@ -140,8 +137,8 @@ impl<K> Shard<K> {
         for (hash, live) in &full {
             let index = self.slots.index_of_live(*hash, *live);
             if let Some((key, own)) = index.and_then(|index| self.slots.take(index)) {
-                deferred.keys.push(key);
-                deferred.live_entries.extend(own.and_then(|own| own.live().cloned()));
+                context.deferred.keys.push(key);
+                context.deferred.live_entries.extend(own.and_then(|own| own.live().cloned()));
             }
         }
         context.key_limit.give_back(full.len());
@@ -150,25 +147,21 @@ impl<K> Shard<K> {
     /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before
     /// the shard advances to a later time. Live entries have been given the quotas already. Runs no user code.
     #[inline]
-    pub(in crate::keyed) fn catch_up(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
+    pub(in crate::keyed) fn catch_up(&mut self, context: &mut ShardContext<'_, K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| !rare_fields.pending.is_empty()) {
-            self.adopt_pending(context, deferred);
+            self.adopt_pending(context);
         }
     }
 
     /// [Catches up](Self::catch_up) if more than one change is pending.
-    pub(in crate::keyed) fn catch_up_if_behind(
-        &mut self,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
-    ) {
+    pub(in crate::keyed) fn catch_up_if_behind(&mut self, context: &mut ShardContext<'_, K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.pending.len() > 1) {
-            self.adopt_pending(context, deferred);
+            self.adopt_pending(context);
         }
     }
 
     #[cold]
-    fn adopt_pending(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
+    fn adopt_pending(&mut self, context: &mut ShardContext<'_, K>) {
         let changes = std::mem::take(&mut self.rare_fields().pending);
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
         let had = self.len();
@@ -191,7 +184,7 @@ impl<K> Shard<K> {
             }
         };
         self.slots.keep_pairs(old.len() == 2 || new.len() == 2);
-        self.slots.update(|packed| change(&old, old.unpack(packed, readable)), on_own, &mut deferred.keys);
+        self.slots.update(|packed| change(&old, old.unpack(packed, readable)), on_own, &mut context.deferred.keys);
         self.slots.keep_pairs(new.len() == 2);
         (self.readable_until, self.by_key) = (readable_until(new, last.at), false);
         context.key_limit.give_back(had - self.len());

@@ -1,8 +1,6 @@
 //! Storing the state of a key in the shard.
 
-use super::{
-    DeferredDrops, EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
-};
+use super::{EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use std::sync::Arc;
@@ -12,10 +10,9 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn live(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Core>, Stop> {
-        self.advance_to(request.now, context, deferred);
+        self.advance_to(request.now, context);
         let (version, hash) = (self.quota_version(), request.hash);
         let new = |rates: &Rates, levels: &Levels| context.template.live(rates, levels, version, hash);
         if let Some(index) = self.slots.index_of(hash, request.key) {
@@ -32,7 +29,7 @@ impl<K: Clone + Eq> Shard<K> {
             return Ok(live);
         }
         let rates = self.rates_for(request)?;
-        let key = self.take_place(request, context, deferred)?;
+        let key = self.take_place(request, context)?;
         let common = self.rates_or_common(rates.as_ref());
         let live = new(common, &common.full(self.synced));
         let state = OwnState::Live(Arc::clone(&live));
@@ -54,14 +51,13 @@ impl<K: Clone + Eq> Shard<K> {
     pub(super) fn take_place(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<K, Stop> {
         if self.slots.is_filled() {
-            self.sweep(context, deferred);
+            self.sweep(context);
             self.slots.make_space(context.hash_of);
         }
-        request.take_place(context.key_limit, deferred)
+        request.take_place(context)
     }
 
     /// Stores a new key that has taken its place, with these levels of the present or of an earlier instant.

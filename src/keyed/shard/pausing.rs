@@ -4,7 +4,7 @@
 //! is not forgotten, and its levels are not packed. The pause of all keys is kept once, in the map, and closes
 //! the fast path. It is independent of the pauses of single keys: the end of one leaves the others.
 
-use super::{DeferredDrops, EntryRequest, Shard, ShardContext, Stop};
+use super::{EntryRequest, Shard, ShardContext, Stop};
 use crate::keyed::ToKey;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -13,10 +13,9 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         nanos: u64,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
-        let now = self.advance_to(request.now, context, deferred);
+        let now = self.advance_to(request.now, context);
         let gate = now.saturating_add(nanos);
         if let Some(index) = self.slots.index_of(request.hash, request.key) {
             let (_, levels) = self.levels_of(index).map_err(Stop::Live)?;
@@ -27,7 +26,7 @@ impl<K: Clone + Eq> Shard<K> {
         }
         if gate > now {
             let rates = self.rates_for(request)?;
-            let key = self.take_place(request, context, deferred)?;
+            let key = self.take_place(request, context)?;
             let levels = self.rates_or_common(rates.as_ref()).full(self.synced).paused_until(gate);
             self.keep((key, request.hash), rates, &levels, false, context);
         }
@@ -38,10 +37,9 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn resume_key(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
-        self.advance_to(request.now, context, deferred);
+        self.advance_to(request.now, context);
         let Some(index) = self.slots.index_of(request.hash, request.key) else { return Ok(()) };
         let (rates, levels) = self.levels_of(index).map_err(Stop::Live)?;
         let levels = levels.resumed();

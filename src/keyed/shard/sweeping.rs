@@ -13,23 +13,18 @@ use std::sync::Arc;
 
 impl<K> Shard<K> {
     /// [Sweeps](Self::sweep) at `now`.
-    pub(in crate::keyed) fn sweep_at(
-        &mut self,
-        now: u64,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
-    ) {
-        self.catch_up(context, deferred);
+    pub(in crate::keyed) fn sweep_at(&mut self, now: u64, context: &mut ShardContext<'_, K>) {
+        self.catch_up(context);
         self.synced = self.synced.max(now);
-        self.sweep(context, deferred);
+        self.sweep(context);
     }
 
     /// Forgets the keys that are full and retires the live entries that are not needed any more.
-    pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut DeferredDrops<K>) {
+    pub(in crate::keyed) fn sweep(&mut self, context: &mut ShardContext<'_, K>) {
         self.end_stride(&context.template.time);
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
-        let has_live = self.retire_idle_entries(deferred);
+        let has_live = self.retire_idle_entries(&mut context.deferred);
         let rates = &*self.rates;
         let mut packed = PackedSweep::new(rates, self.readable_until, self.synced, context.key_limit.most().is_some());
         let (mut next, synced) = (u64::MAX, self.synced);
@@ -47,7 +42,7 @@ impl<K> Shard<K> {
             let packed = if own.rates.is_none() { rates.pack(levels) } else { None };
             packed.map_or(Change::Kept, |packed| Change::Becomes(Slot::Packed(packed)))
         };
-        self.slots.update(|level| packed.visit(level), on_own, &mut deferred.keys);
+        self.slots.update(|level| packed.visit(level), on_own, &mut context.deferred.keys);
         let mut next = next.min(packed.next());
         self.readable_until = readable_until(rates, synced);
         if let Some(rare_fields) = self.rare_fields.as_mut().filter(|rare_fields| rare_fields.has_handles) {
@@ -90,10 +85,9 @@ impl<K> Shard<K> {
         hash: u64,
         live: *const Core,
         now: u64,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> bool {
-        self.catch_up(context, deferred);
+        self.catch_up(context);
         self.synced = self.synced.max(now);
         let Some(index) = self.slots.index_of_live(hash, live) else { return true };
         let (synced, common) = (self.synced, Arc::clone(&self.rates));
@@ -102,15 +96,15 @@ impl<K> Shard<K> {
         let idle = own.live().and_then(|live| live::look_at_idle(live, &rates, synced));
         let Some(Idle { levels, granted, refunded }) = idle else { return false };
         let pinned = own.pinned;
-        deferred.live_entries.extend(own.retire(levels));
+        context.deferred.live_entries.extend(own.retire(levels));
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);
         self.synced = synced.max(levels.at);
         if self.synced > self.readable_until {
             // There was no call for so long that no packed level can be read.
-            self.sweep(context, deferred);
+            self.sweep(context);
         } else if !pinned && rates.is_full(&levels) {
-            deferred.keys.extend(self.slots.take(index).map(|(key, _)| key));
+            context.deferred.keys.extend(self.slots.take(index).map(|(key, _)| key));
             context.key_limit.give_back(1);
         } else {
             context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));

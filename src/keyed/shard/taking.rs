@@ -1,9 +1,7 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
 use super::ahead::{PART, is_fast};
-use super::{
-    AtOnce, DeferredDrops, EntryRequest, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
-};
+use super::{AtOnce, EntryRequest, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::state::MAX_COST;
 use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
@@ -115,11 +113,10 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn at_levels<R>(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
     ) -> Result<R, Stop> {
-        self.at_levels_if(request, context, deferred, act, Ok)
+        self.at_levels_if(request, context, act, Ok)
     }
 
     /// Like [`at_levels`](Self::at_levels), but stores the levels only if `confirm` agrees. `confirm` is called last,
@@ -127,12 +124,11 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn at_levels_if<R>(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
-        let now = self.advance_to(request.now, context, deferred);
+        let now = self.advance_to(request.now, context);
         let gate = self.gate(context);
         if let Some(index) = self.slots.index_of(request.hash, request.key) {
             let (rates, before) = self.levels_of(index).map_err(Stop::Live)?;
@@ -161,7 +157,7 @@ impl<K: Clone + Eq> Shard<K> {
         if own.stores_no_levels {
             return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
-        let key = self.take_place(request, context, deferred)?;
+        let key = self.take_place(request, context)?;
         match confirm(result) {
             Ok(result) => {
                 self.keep((key, request.hash), rates, &levels, false, context);
@@ -169,7 +165,7 @@ impl<K: Clone + Eq> Shard<K> {
             }
             Err(refusal) => {
                 context.key_limit.give_back(1);
-                deferred.keys.push(key);
+                context.deferred.keys.push(key);
                 Ok(refusal)
             }
         }

@@ -1,6 +1,6 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
-use super::{DeferredDrops, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
+use super::{EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use std::sync::Arc;
@@ -35,10 +35,9 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         listing: &mut Listing,
         now: u64,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Vec<ListedKey<K>> {
-        let now = self.advance_to(now, context, deferred);
+        let now = self.advance_to(now, context);
         let rebuilds = self.slots.rebuilds();
         let begins_anew = listing.rebuilds != rebuilds;
         let from = if begins_anew { 0 } else { listing.group };
@@ -62,12 +61,8 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
-    pub(in crate::keyed) fn common_rates(
-        &mut self,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
-    ) -> Option<Arc<Rates>> {
-        self.catch_up(context, deferred);
+    pub(in crate::keyed) fn common_rates(&mut self, context: &mut ShardContext<'_, K>) -> Option<Arc<Rates>> {
+        self.catch_up(context);
         Some(Arc::clone(&self.rates)).filter(|_| !self.by_key)
     }
 
@@ -75,10 +70,9 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn rates_of(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut DeferredDrops<K>,
+        context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Rates>, Stop> {
-        self.catch_up(context, deferred);
+        self.catch_up(context);
         let own = match self.find(request) {
             Some(SlotRef::Own(own)) => own.rates.clone(),
             Some(SlotRef::Packed(_)) => None,
