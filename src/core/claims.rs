@@ -308,9 +308,8 @@ impl Core {
             left
         });
         drop_quietly(left.waker);
-        match left.outcome {
-            Some(Outcome::Granted { .. }) => self.give_back_to_parent(cost),
-            _ => self.give_back_to_parent(left.parent),
+        if let Some(Outcome::Granted { .. }) = left.outcome {
+            self.give_back_to_parent(cost);
         }
     }
 

@@ -29,7 +29,6 @@ impl Core {
             (left, held)
         });
         drop_quietly(left.waker);
-        self.give_back_to_parent(left.parent);
         if let Some(outcome) = left.outcome {
             return outcome.into_result();
         }

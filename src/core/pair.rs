@@ -6,9 +6,8 @@ use crate::core::classes::ROOT;
 use crate::core::locked::{Locked, lock, with_locked};
 use crate::core::outcome::Outcome;
 use crate::core::parent::{ParentLink, Ticket};
-use crate::core::parent_claim::ParentClaim;
 use crate::core::queue::Place;
-use crate::core::state::{CatchUp, Reach, ServeResult, State};
+use crate::core::state::{CatchUp, Reach, State};
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::sync::Ordering;
@@ -52,14 +51,13 @@ impl Core {
         self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(0, wakes));
     }
 
-    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. The parent is not
-    /// served here: its next claim is served as of the instant of that grant.
+    /// The parent waits for the answer of this queue: both grant the front claim, or its ticket leaves; and the next ready
+    /// claim enters. The parent is not served further here: its next claim is served as of the same instant.
     pub(super) fn answer_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
         let mut before = None;
-        for round in 0.. {
-            // The first round finds the grant; the second round uses a reading of the time made after it.
-            if wakes.is_full() || round > 1 {
+        loop {
+            if wakes.is_full() {
                 wakes.wake_all();
             }
             let mut queues = lock([self, &*parent_link.parent.limiter], [self.sample_or_last(), None]);
@@ -200,7 +198,10 @@ impl Both<'_, '_> {
     /// `before` is the instant up to which the child had been served before the parent asked it.
     fn serve_front(&mut self, before: u64, wakes: &mut Wakes) {
         let is_awaited = self.parent.state.awaits(self.child.core);
-        while let Some(cost) = self.child.state.ready_front(&self.child.core.rovers) {
+        if is_awaited && !self.serve_ticket(wakes) {
+            return;
+        }
+        while let Some(cost) = self.child.state.ready_without_ticket(&self.child.core.rovers) {
             if is_awaited && self.is_ahead(before) {
                 // The claim is not ready yet at the instant up to which the parent has been served. It enters once the
                 // parent has been served further.
@@ -212,7 +213,9 @@ impl Both<'_, '_> {
             if self.parent.state.is_closed(self.parent_link.parent.group) {
                 self.child.state.close(&self.child.core.rovers);
             } else if !is_awaited && self.admit_in_parent(cost) {
-                self.child.state.grant_front(&self.child.core.rovers, self.child.sample.now, wakes);
+                // As of the instant at which it was ready here: a late timer costs the key nothing.
+                let at = self.child.state.supply.synced();
+                self.child.state.grant_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
             } else if let Some(most) = self.parent.state.overruns(&self.parent.core.rovers, cost) {
                 // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
                 // since: the claims of all keys enter the parent's queue concurrently.
@@ -220,20 +223,47 @@ impl Both<'_, '_> {
             } else {
                 self.enter_parent_queue(cost);
             }
-            if self.child.state.settle(&self.child.core.rovers, self.child.sample.now, Reach::Held, wakes)
-                == ServeResult::Again
-            {
-                // Forget the decision: the time is not read again here, so later calls must read it.
-                wakes.last_decision = Default::default();
+            if !self.child.settle(Reach::Held, wakes) {
                 return;
             }
-        }
-        if is_awaited {
-            self.parent.state.go_on();
         }
         if self.child.state.take_ticket_recall() {
             self.withdraw_parent_ticket();
         }
+        if is_awaited {
+            self.parent.state.go_on();
+        }
+    }
+
+    /// The parent has stopped at the ticket of this child. If it stands for a claim that is still ready, both grant it, or
+    /// turn it away; else the ticket is recalled. Returns false if that could not be done yet.
+    fn serve_ticket(&mut self, wakes: &mut Wakes) -> bool {
+        let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
+        if !self.child.state.front_has_ticket() || self.child.state.ready_front(rovers).is_none() {
+            return true;
+        }
+        if wakes.is_full() {
+            return false;
+        }
+        if self.parent.state.is_closed(self.parent_link.parent.group) {
+            self.child.state.close(rovers);
+        } else if let Some(why) = self.parent.state.cut_off_in_service(parent) {
+            self.child.state.turn_front_away(rovers, Outcome::CutOff(why), wakes);
+        } else if self.parent.state.grant_ticket(parent, wakes) {
+            let at = self.instant_of_parent();
+            self.child.state.grant_front(rovers, at, self.child.sample.now, wakes);
+        }
+        self.child.settle(Reach::Held, wakes)
+    }
+
+    /// The instant up to which the parent has been served, in the child's time; on different clocks, the child's own.
+    fn instant_of_parent(&self) -> u64 {
+        let (child, parent) = (&self.child.core.time, &self.parent.core.time);
+        let at = match self.parent_link.one_clock {
+            true => u64::try_from(child.translate(parent, self.parent.state.supply.synced())).unwrap_or(0),
+            false => self.child.sample.now,
+        };
+        at.max(self.child.state.supply.synced())
     }
 
     /// Whether the front of the child became ready later than the instant up to which the parent has been served. False
@@ -247,14 +277,7 @@ impl Both<'_, '_> {
 
     /// Enters a ticket for the front claim, in the place of the last one.
     fn enter_parent_queue(&mut self, cost: u64) {
-        let (own, parent) = (&self.child.core.time, &self.parent.core.time);
-        // The parent may be behind. With classes, the claim counts as waiting in the parent since its key was ready.
-        let entered =
-            if self.parent.core.has_classes { self.child.state.supply.synced() } else { self.child.sample.now };
-        let entered_parent =
-            if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
-        let (child, one_clock) = (self.child.core.weak(), self.parent_link.one_clock);
-        let (part, ticket_part) = ParentClaim::with_ticket(child, one_clock, entered as i128, entered_parent);
+        let child = self.child.core.weak();
         let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
         let mut ticket = self.parent_link.ticket.lock();
         let Ticket { place, class } = &mut *ticket;
@@ -266,25 +289,27 @@ impl Both<'_, '_> {
             let class = *class.get_or_insert_with(|| state.join_key(group, key, weight));
             // If the parent awaits this child, the caller lets the parent go on once the child has answered.
             let is_awaited = state.awaits(self.child.core);
-            state.withdraw_ticket(rovers, place.as_mut(), class, self.child.core.weak());
-            state.enter_class(rovers, place, class, cost, waker, Some(Box::new(ticket_part)));
+            state.withdraw_ticket(rovers, place.as_mut(), class);
+            state.enter_class(rovers, place, class, cost, waker, Some(child));
             if !is_awaited {
                 state.go_on();
             }
         } else {
-            drop(state.depart(rovers, place.as_mut(), ROOT));
-            state.enter(rovers, place, cost, waker, Some(Box::new(ticket_part)));
+            state.withdraw_ticket(rovers, place.as_mut(), ROOT);
+            state.enter(rovers, place, cost, waker, Some(child));
         }
-        self.child.state.queue.set_front_part(Box::new(part));
+        self.child.state.note_ticket_entered();
     }
 
-    /// Empties the place of the parent ticket. The ticket belongs to no waiter any more, or its tokens have been
-    /// granted to the front waiter.
+    /// Empties the place of the ticket, which stands for no claim any more.
     fn withdraw_parent_ticket(&mut self) {
         let mut ticket = self.parent_link.ticket.lock();
         let class = ticket.class.unwrap_or(ROOT);
-        if let Some(place) = ticket.place.as_mut() {
-            drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), class));
+        let Some(place) = ticket.place.as_mut() else { return };
+        let is_awaited = self.parent.state.awaits(self.child.core);
+        self.parent.state.withdraw_ticket(&self.parent.core.rovers, place.as_mut(), class);
+        if !is_awaited {
+            self.parent.state.go_on();
         }
     }
 }

@@ -22,10 +22,11 @@
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
 use crate::core::outcome::Outcome;
-use crate::core::parent_claim::ParentPart;
+use crate::core::wakes::Peer;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::Waker;
 
 /// A claim that waits in the queue.
@@ -37,8 +38,8 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
     pub(crate) debt_after: u64,
-    /// Connects the claim to its part in the queue of its child, or of its parent, if it waits in both.
-    pub(crate) part: Option<Box<ParentPart>>,
+    /// Set if this is a ticket, which stands for the front claim of a child: that child. See `core/parent.rs`.
+    pub(crate) child: Option<Box<Weak<dyn Peer>>>,
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
@@ -176,20 +177,6 @@ impl Queue {
         self.len += 1;
         self.tokens += waiter.cost;
         self.list.push_back(place.project().node, waiter, ());
-    }
-
-    /// Records that the front waiter also waits for another queue from now on.
-    pub(crate) fn set_front_part(&mut self, part: Box<ParentPart>) {
-        if let Some(front) = self.list.cursor_front_mut().protected_mut() {
-            front.part = Some(part);
-        }
-    }
-
-    /// Records that the front waiter no longer waits for another queue.
-    pub(crate) fn clear_front_part(&mut self) {
-        if let Some(front) = self.list.cursor_front_mut().protected_mut() {
-            front.part = None;
-        }
     }
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's

@@ -42,6 +42,7 @@ pub(crate) use claims::Arrival;
 #[cfg(feature = "metrics")]
 pub(crate) use class_view::ClassTotals;
 pub(crate) use parent::ChildLimiter;
+use parent::ParentTicket;
 pub(crate) use serving::{CatchUp, Reach, ServeResult, Served};
 pub(crate) use shares::SharePlan;
 
@@ -86,7 +87,7 @@ impl Role {
     const CLASSES: u8 = 2;
     /// The tokens of one of the quotas come from a source.
     const SOURCE: u8 = 4;
-    /// A child has not answered yet which of its claims is next.
+    /// A child has to answer whether its ticket may be granted, and which of its claims is next.
     const AWAITS: u8 = 8;
     /// One of the quotas is in dry run; the simulation is in `rare`.
     const DRY_RUN: u8 = 16;
@@ -154,8 +155,8 @@ pub(crate) struct State {
     /// the next publishing.
     denied: bool,
     role: Role,
-    /// The parent ticket in the parent's queue may no longer belong to a claim here.
-    ticket_recalled: bool,
+    /// The ticket of this queue in its parent's queue.
+    ticket: ParentTicket,
     /// The version of the keyed map's quotas that this limiter applies.
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
@@ -188,6 +189,8 @@ pub(crate) struct Rare {
     deferred: VecDeque<DeferredCall>,
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
     acts_at: Option<u64>,
+    /// The child that has to answer, if the role says so.
+    awaited: Option<keys::AwaitedChild>,
     /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
 }
@@ -224,7 +227,7 @@ impl State {
             closed: false,
             denied: false,
             role: Role::default(),
-            ticket_recalled: false,
+            ticket: ParentTicket::None,
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),

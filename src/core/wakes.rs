@@ -1,7 +1,6 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
 use crate::core::joint::{JointSet, review};
-use crate::core::parent_claim::ParentClaim;
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,8 +16,8 @@ pub(crate) trait Peer: Send + Sync {
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
     fn poll_parent(&self, wakes: &mut Wakes);
-    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. Any caller that
-    /// finds the parent waiting may call this, so the parent waits for no thread.
+    /// The parent would serve the ticket of this queue, and waits for its answer. Any caller that finds the parent waiting
+    /// may call this, so the parent waits for no thread.
     fn answer_parent(&self, wakes: &mut Wakes);
     /// Drops a short-lived reference; see [`QueueDriver::let_go`](crate::core::QueueDriver::let_go).
     fn let_go(self: Arc<Self>);
@@ -56,8 +55,6 @@ pub(crate) struct Wakes {
     for_peers: Option<Box<ForPeers>>,
     /// How many joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
     pub(crate) steps: usize,
-    /// The last decision of another queue that the caller has learned of. The caller has read the time since then.
-    pub(crate) last_decision: LastDecision,
 }
 
 /// Work for the queues that are tied to the one that was locked.
@@ -65,29 +62,10 @@ pub(crate) struct Wakes {
 struct ForPeers {
     /// Joint sets to be reviewed.
     reviews: VecDeque<Arc<JointSet>>,
-    /// Children with a claim about which the parent has decided.
-    decisions: VecDeque<Arc<ParentClaim>>,
     /// Queues to be served once all that is done.
     unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<dyn Peer>>,
-}
-
-/// The last decision about a claim with a parent ticket that one caller has learned of, before it last read the time: the
-/// claim, and whether the caller saw in the parent that it is decided.
-#[derive(Default)]
-pub(crate) struct LastDecision(Option<(Arc<ParentClaim>, bool)>);
-
-impl LastDecision {
-    /// Records this decision. Returns true if it differs from the last one recorded.
-    pub(crate) fn is_new(&mut self, claim: &Arc<ParentClaim>, in_parent: bool) -> bool {
-        let known = self.0.as_ref();
-        let is_known = known.is_some_and(|(known, known_in)| Arc::ptr_eq(known, claim) && *known_in == in_parent);
-        if !is_known {
-            self.0 = Some((Arc::clone(claim), in_parent));
-        }
-        !is_known
-    }
 }
 
 impl Wakes {
@@ -106,11 +84,6 @@ impl Wakes {
     /// a scheduler: no space for its waker is left, or it has done enough of them.
     pub(crate) fn must_pause(&self) -> bool {
         self.is_full() || self.steps >= STEPS_PER_LOCK
-    }
-
-    /// The parent has decided about a claim: the child must look.
-    pub(crate) fn push_decision(&mut self, claim: Arc<ParentClaim>) {
-        self.for_peers().decisions.push_back(claim);
     }
 
     /// A joint set must be reviewed.
@@ -162,13 +135,6 @@ impl Wakes {
         while let Some(work) = &mut self.for_peers {
             if let Some(set) = work.reviews.pop_front() {
                 review(&set, self);
-            } else if let Some(claim) = work.decisions.pop_front() {
-                if let Some(child) = claim.child().upgrade() {
-                    // The child reads the time after this.
-                    self.last_decision = LastDecision(Some((claim, false)));
-                    child.serve_into(self);
-                    child.let_go();
-                }
             } else if let Some(peer) = work.unserved.pop_front() {
                 peer.serve_into(self);
                 peer.let_go();

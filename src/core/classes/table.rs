@@ -12,7 +12,6 @@ use super::{Pick, Scheduler};
 use crate::core::claim_scope::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
-use crate::core::wakes::Peer;
 use crate::name::Name;
 use crate::observe::ClassLabel;
 use std::collections::VecDeque;
@@ -24,17 +23,6 @@ pub(super) const MOST_RETAINED: usize = 16_384;
 
 /// The deepest class: the limiter's own classes have depth 1.
 pub(crate) const MAX_DEPTH: usize = 16;
-
-/// A parent ticket has left its class, most often granted. Until the child says which of its claims is next, the class
-/// counts as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its
-/// weight is.
-#[derive(Debug)]
-pub(crate) struct AwaitedChild {
-    pub(crate) child: Weak<dyn Peer>,
-    pub(crate) class: ClassId,
-    /// The debt noted behind the ticket.
-    pub(crate) debt: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Classes {
@@ -56,7 +44,6 @@ pub(crate) struct Classes {
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
-    pub(crate) awaited: Option<AwaitedChild>,
 }
 
 impl Classes {
@@ -72,7 +59,6 @@ impl Classes {
             closing: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
-            awaited: None,
         }
     }
 

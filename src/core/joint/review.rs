@@ -260,9 +260,9 @@ impl Members<'_> {
     /// Serves all members up to an instant. Returns what has to happen before that.
     fn serve_up_to(&mut self, instants: &[u64], wakes: &mut Wakes) -> Option<Reviewed> {
         let parts = self.parts();
-        for ((index, Locked { core, state, sample, .. }), at) in self.members.iter_mut().zip(instants) {
+        for ((index, Locked { core, state, .. }), at) in self.members.iter_mut().zip(instants) {
             let number = parts[*index].number;
-            match state.serve_for_review(&core.rovers, number, *at, sample.now, wakes) {
+            match state.serve_for_review(&core.rovers, number, *at, wakes) {
                 Served::All | Served::Held => {}
                 Served::Again => return Some(Reviewed::Again),
                 Served::Stopped => {

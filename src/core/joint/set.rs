@@ -3,7 +3,6 @@
 use crate::core::Core;
 use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
-use crate::core::parent_claim::clamp;
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -39,7 +38,7 @@ impl Member {
 
     /// Translates an instant of the first member's time to that of this member.
     pub(crate) fn local(&self, at: i128) -> u64 {
-        clamp(at + self.offset)
+        (at + self.offset).clamp(0, u64::MAX as i128) as u64
     }
 
     /// Translates an instant of this member's time to that of the first one.

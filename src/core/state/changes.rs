@@ -3,7 +3,6 @@
 use super::{MAX_COST, State};
 use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
-use crate::core::parent_claim::PairState;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::error::{Bound, ConfigError};
@@ -18,9 +17,6 @@ pub(crate) struct Departed {
     /// The outcome with which the claim was called out, if its future has not taken it.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) waker: Option<Waker>,
-    /// Tokens that the parent has granted to the claim although this queue has not. The caller gives them back to the
-    /// parent.
-    pub(crate) parent: u64,
 }
 
 impl State {
@@ -33,7 +29,7 @@ impl State {
     pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed
             || self.queue.has_joint()
-            || self.role.has_parent() && self.queue.front().is_some_and(|front| front.part.is_some())
+            || self.front_has_ticket()
             || self.classes().is_some()
             || self.role.has_dry_run()
             || self.last_due <= now.max(self.supply.synced())
@@ -67,28 +63,16 @@ impl State {
         self.leave_dry_run(waiter.number);
         let is_held = self.held().is_some();
         if is_front && !is_held {
-            let parent = self.recall_ticket(&waiter);
+            self.recall_ticket();
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.supply.drop_front(waiter.cost, waiter.debt_after);
-            return Departed { outcome: None, waker: Some(waiter.waker), parent };
+            return Departed { outcome: None, waker: Some(waiter.waker) };
         }
         if let Some(fronts) = self.joint_mut().filter(|_| is_front) {
             fronts.debt += waiter.debt_after;
         }
         self.pass_behind_front(&waiter);
-        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
-    }
-
-    /// Recalls the parent ticket of a claim that leaves from the front. Returns how many tokens the parent had granted
-    /// it.
-    fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
-        match &waiter.part {
-            Some(part) if self.role.has_parent() => {
-                self.recall_parent_ticket();
-                if part.claim.kill() == PairState::Committed { waiter.cost } else { 0 }
-            }
-            _ => 0,
-        }
+        Departed { outcome: None, waker: Some(waiter.waker) }
     }
 
     /// Returns `tokens` of a grant at the instant up to which the queue has been served.

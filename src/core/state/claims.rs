@@ -3,11 +3,12 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
-use crate::core::parent_claim::ParentPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
+use crate::core::wakes::Peer;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -234,18 +235,18 @@ impl State {
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
     }
 
-    /// Joins the end of the queue.
+    /// Joins the end of the queue; as a ticket of `child`, if it is set.
     pub(crate) fn enter(
         &mut self,
         rovers: &Rovers,
         place: Pin<&mut Place>,
         cost: u64,
         waker: Waker,
-        part: Option<Box<ParentPart>>,
+        child: Option<Weak<dyn Peer>>,
     ) {
         rovers.claim(cost);
         let number = self.take_number();
-        self.queue.push(place, Waiter { waker, number, cost, debt_after: 0, part });
+        self.queue.push(place, Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) });
     }
 
     pub(crate) fn check_in_time(

@@ -6,12 +6,13 @@ use super::{Arrival, MAX_COST, State, classes_in};
 use crate::core::classes::{
     Backlog, ClassEntry, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting,
 };
-use crate::core::parent_claim::ParentPart;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
+use crate::core::wakes::Peer;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::observe::Verdict;
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -124,11 +125,11 @@ impl State {
         }
         let Some(waker) = waker.take() else { return false };
         let number = self.take_number();
-        self.push_in_class(rovers, place, class, Waiter { waker, number, cost, debt_after: 0, part: None }, now);
+        self.push_in_class(rovers, place, class, Waiter { waker, number, cost, debt_after: 0, child: None }, now);
         true
     }
 
-    /// Joins the end of the queue of a class.
+    /// Joins the end of the queue of a class; as a ticket of `child`, if it is set.
     pub(crate) fn enter_class(
         &mut self,
         rovers: &Rovers,
@@ -136,14 +137,15 @@ impl State {
         class: ClassId,
         cost: u64,
         waker: Waker,
-        part: Option<Box<ParentPart>>,
+        child: Option<Weak<dyn Peer>>,
     ) {
         if self.is_clear() {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
         let (number, now) = (self.take_number(), self.supply.synced());
-        self.push_in_class(rovers, place, class, Waiter { waker, number, cost, debt_after: 0, part }, now);
+        let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
+        self.push_in_class(rovers, place, class, waiter, now);
     }
 
     /// Puts a claim that arrives at `now` at the end of the queue of its class.
@@ -151,6 +153,7 @@ impl State {
     fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter, now: u64) {
         let cost = waiter.cost;
         rovers.claim(cost);
+        let is_awaited = self.awaits_class(class);
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let entry = classes.entry_mut(class);
         let leaf = entry.leaf;
@@ -164,7 +167,7 @@ impl State {
         }
         let is_blocked = has_joint && next_front(&self.queue, classes, class).is_none();
         // With the answer that the class has been waiting for, `go_on` follows.
-        if is_blocked || classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
+        if is_blocked || is_awaited {
             return;
         }
         if self.role.has_source() && classes.scheduler.is_idle(leaf) {

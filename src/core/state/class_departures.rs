@@ -7,16 +7,15 @@ use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
-use crate::core::wakes::{Peer, Wakes};
+use crate::core::wakes::Wakes;
 use std::pin::Pin;
-use std::sync::Weak;
 
 /// How many classes of a limiter that was closed are looked at while the lock is held.
 const LOOKED_AT_AT_ONCE: usize = 1_024;
 
 impl State {
-    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
-    /// full, or enough classes were looked at for one hold of the lock.
+    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if a child has to answer
+    /// first, if the batch of wakers is full, or if enough classes were looked at for one hold of the lock.
     pub(super) fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         let mut looked_at = 0;
         while let Some(class) = self.next_closed(&mut looked_at) {
@@ -24,6 +23,9 @@ impl State {
                 return false;
             }
             self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
+            if self.role.awaits() {
+                return false;
+            }
         }
         looked_at <= LOOKED_AT_AT_ONCE
     }
@@ -69,8 +71,19 @@ impl State {
         }
     }
 
-    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off.
-    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
+    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off. If it
+    /// is a ticket, its child must learn it, and has to answer.
+    pub(super) fn turn_front_of_class_away(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        outcome: Outcome,
+        wakes: &mut Wakes,
+    ) {
+        let child = self.queue_of(class).front().and_then(|front| front.child.as_ref());
+        if child.is_some_and(|child| child.strong_count() > 0) {
+            return self.await_child_of_front(class);
+        }
         self.forget_denial(rovers);
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
@@ -78,11 +91,9 @@ impl State {
             self.withdraw_front(rovers, class, &waiter, base);
             self.advance(class, &waiter);
         }
-        if let Some(part) = waiter.part {
-            part.claim.kill_as(outcome);
-            wakes.push_decision(part.claim);
+        if waiter.child.is_none() {
+            wakes.push(waiter.waker);
         }
-        wakes.push(waiter.waker);
     }
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
@@ -121,7 +132,7 @@ impl State {
 
     /// Empties the place of a future that is done with it, in any state.
     pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
-        self.depart_from_class(rovers, place, class, None)
+        self.depart_from_class(rovers, place, class, false)
     }
 
     pub(super) fn depart_from_class(
@@ -129,7 +140,7 @@ impl State {
         rovers: &Rovers,
         place: Pin<&mut Place>,
         class: ClassId,
-        child: Option<Weak<dyn Peer>>,
+        is_answer: bool,
     ) -> Departed {
         let base = self.base(rovers);
         let waiter = match self.queue_of(class).leave(place) {
@@ -137,9 +148,10 @@ impl State {
             LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
             LeaveResult::Front(waiter) if !self.leave_beside_joint(class, &waiter) => {
                 self.withdraw_front(rovers, class, &waiter, base);
-                match child {
-                    Some(child) => self.await_child(class, child, &waiter),
-                    None => self.advance(class, &waiter),
+                if is_answer {
+                    self.note_ticket_gone(class, &waiter);
+                } else {
+                    self.advance(class, &waiter);
                 }
                 waiter
             }
@@ -149,6 +161,6 @@ impl State {
                 waiter
             }
         };
-        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
+        Departed { outcome: None, waker: Some(waiter.waker) }
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum Completes {
     Nothing,
     /// A claim, which is granted.
     Claim,
-    /// The claim of a child, which may have left the child's queue.
+    /// The ticket of a child, which has to answer first.
     Ticket,
     /// A joint claim, which has its turn and goes on to wait for the other limiters.
     Turn,
@@ -64,8 +64,8 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> InServ
         Completes::Turn
     } else {
         let queue = if owner == ROOT { queue } else { &entry.queue };
-        let has_part = queue.front().is_some_and(|front| front.part.is_some());
-        if has_part { Completes::Ticket } else { Completes::Claim }
+        let is_ticket = queue.front().is_some_and(|front| front.child.is_some());
+        if is_ticket { Completes::Ticket } else { Completes::Claim }
     };
     InService { pick, owner, completes }
 }
@@ -121,8 +121,7 @@ impl State {
     /// If the scheduler knows no front claim of a class: tells it which one is next.
     fn fill_class_front(&mut self, class: ClassId) {
         let Some(classes) = self.classes() else { return };
-        let is_awaited = classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class);
-        if !is_awaited && classes.scheduler.has_no_front(classes.entry(class).leaf) {
+        if !self.awaits_class(class) && classes.scheduler.has_no_front(classes.entry(class).leaf) {
             self.put_next_in_front(class, 0);
         }
     }

@@ -12,8 +12,7 @@
 //! with it: everything else moves past them.
 
 use super::class_joint::{Completes, InService, in_service, next_front};
-use super::serving::Served;
-use super::serving::{PassTime, Step};
+use super::serving::{Served, Step};
 use super::shares::conflict_error;
 use super::{Role, State, classes_in};
 use crate::Quota;
@@ -123,14 +122,11 @@ impl State {
     }
 
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
-    pub(super) fn serve_classes(&mut self, rovers: &Rovers, time: PassTime, wakes: &mut Wakes) -> Served {
-        if self.awaited_child().is_some() {
-            return Served::Stopped;
-        }
+    pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         if !self.turn_closed_away(rovers, wakes) {
-            return Served::Again;
+            return if self.role.awaits() { Served::Stopped } else { Served::Again };
         }
-        self.serve_steps(time, |state, time| state.serve_class(rovers, time.now, wakes))
+        self.serve_steps(now, |state, now| state.serve_class(rovers, now, wakes))
     }
 
     /// Does what joint claims do next, or else takes the next step of the scheduler, if it is due: serves an installment, gives
@@ -172,10 +168,12 @@ impl State {
         self.supply.mint(due, ticket);
         if let Some(in_service) = in_service.filter(|_| serves) {
             self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
-            self.pay_installment(rovers, in_service, base, wakes);
-            if self.role.awaits() {
-                return Step::Ended(Served::Stopped);
+            if in_service.completes == Completes::Ticket {
+                // If the child is gone, so is the claim.
+                self.turn_front_of_class_away(rovers, in_service.owner, Outcome::TicketEnded, wakes);
+                return self.go_on_unless_asked();
             }
+            self.pay_installment(rovers, in_service, base, wakes);
         }
         Step::Moved
     }
@@ -191,7 +189,11 @@ impl State {
             return Some(Step::Ended(Served::Again));
         }
         self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
-        Some(Step::Moved)
+        Some(self.go_on_unless_asked())
+    }
+
+    fn go_on_unless_asked(&self) -> Step {
+        if self.role.awaits() { Step::Ended(Served::Stopped) } else { Step::Moved }
     }
 
     /// The next step of the classes is not due by `now`.
@@ -211,9 +213,6 @@ impl State {
 
     fn pay_installment(&mut self, rovers: &Rovers, served: InService, base: u64, wakes: &mut Wakes) {
         let InService { pick, owner, completes } = served;
-        if completes == Completes::Ticket && !self.commit_ticket(owner) {
-            return self.turn_ticket_away(rovers, owner, base);
-        }
         let Some(classes) = classes_in(&mut self.rare) else { return };
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
@@ -225,19 +224,31 @@ impl State {
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if let Some(part) = &waiter.part {
+        if waiter.child.is_some() {
             classes.scheduler.pay(pick, &mut self.supply, base);
-            self.await_child(owner, part.claim.child(), &waiter);
-        } else {
-            if owner != ROOT {
-                self.count_out(waiter.cost);
-            }
-            self.put_next(owner, |scheduler, supply, _, next| {
-                scheduler.pay_claim(pick, next, waiter.debt_after, supply, base)
-            });
+            self.note_ticket_gone(owner, &waiter);
+            return self.forget_denial(rovers);
         }
+        if owner != ROOT {
+            self.count_out(waiter.cost);
+        }
+        self.put_next(owner, |scheduler, supply, _, next| {
+            scheduler.pay_claim(pick, next, waiter.debt_after, supply, base)
+        });
         self.forget_denial(rovers);
         wakes.push(waiter.waker);
+    }
+
+    /// Grants the ticket that is in service; its child has answered that it may be granted. Returns false if no ticket is.
+    pub(super) fn grant_ticket_in_class(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        let Some(classes) = classes_in(&mut self.rare) else { return false };
+        let base = base(&self.queue, classes, rovers);
+        let NextStep { at, pick, serves } = classes.scheduler.next_step(&self.supply, base);
+        let served = pick.filter(|_| serves && at <= self.supply.synced());
+        let served = served.map(|pick| in_service(&self.queue, classes, pick));
+        let Some(served) = served.filter(|served| served.completes == Completes::Ticket) else { return false };
+        self.pay_installment(rovers, served, base, wakes);
+        true
     }
 
     /// A claim of a class does not wait any more.

@@ -1,12 +1,12 @@
 //! The front waiter: what is decided about it, and how it leaves the queue.
 
 use super::State;
-use super::serving::{PassTime, Reach, Served, Step};
+use super::serving::{Reach, Served, Step};
+use crate::core::classes::ROOT;
 use crate::core::outcome::Outcome;
-use crate::core::parent_claim::PairState;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
-use crate::core::wakes::{LastDecision, Wakes};
+use crate::core::wakes::Wakes;
 
 /// What to do with the front waiter.
 pub(super) enum FrontAction {
@@ -15,11 +15,9 @@ pub(super) enum FrontAction {
     TurnAway(Outcome),
     /// Ready here since this instant, but the parent has not granted it.
     Held(u64),
-    /// The other queue has just decided about the claim.
-    Again,
+    /// It is a ticket, and its turn is at this instant: its child has to answer.
+    Ask(u64),
     Wait,
-    /// Not ready any more: the parent ticket has been recalled.
-    TicketRecalled,
 }
 
 impl State {
@@ -28,7 +26,7 @@ impl State {
     pub(super) fn serve_front<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,
-        time: PassTime,
+        now: u64,
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
@@ -36,45 +34,21 @@ impl State {
         if !PLAIN && self.queue.has_joint() {
             let front = self.queue.front().filter(|front| end.is_none_or(|end| front.number < end));
             let next = front.and_then(|front| self.supply.due(self.base(rovers).wrapping_add(front.cost)));
-            if let Some(step) = self.serve_fronts(rovers, next, time.now) {
+            if let Some(step) = self.serve_fronts(rovers, next, now) {
                 return step;
             }
         }
         let has_come = |front: &&Waiter| end.is_none_or(|end| front.number < end);
         let Some(front) = self.queue.front().filter(has_come) else {
-            self.supply.mint(time.now, None);
+            self.supply.mint(now, None);
             return Step::Ended(Served::All);
         };
         let ticket = self.base(rovers).wrapping_add(front.cost);
-        if front.part.is_some() && wakes.is_full() {
-            // What follows decides about a claim in two queues, and then needs space for a waker. If the lock were
-            // released between the two, a waker could cancel a claim that counts as granted already.
-            return Step::Ended(Served::Again);
-        }
-        let action = self.front_action::<PLAIN>(front, ticket, time, &mut wakes.last_decision);
-        self.act_on_front::<PLAIN>(rovers, ticket, action, time.now, reach, wakes)
-    }
-
-    /// Does what was decided about the front claim.
-    #[inline(always)]
-    fn act_on_front<const PLAIN: bool>(
-        &mut self,
-        rovers: &Rovers,
-        ticket: u64,
-        action: FrontAction,
-        now: u64,
-        reach: Reach,
-        wakes: &mut Wakes,
-    ) -> Step {
-        match action {
-            FrontAction::Held(_) | FrontAction::Wait => {
+        match self.front_action::<PLAIN>(front, ticket, now) {
+            action @ (FrontAction::Held(_) | FrontAction::Wait) => {
                 return Step::Ended(self.stop_at_front::<PLAIN>(ticket, action, now, reach));
             }
-            FrontAction::Again => return Step::Ended(Served::Again),
-            FrontAction::TicketRecalled => {
-                self.queue.clear_front_part();
-                self.recall_parent_ticket();
-            }
+            FrontAction::Ask(at) => return self.ask_child_of_front(ticket, at),
             _ if wakes.is_full() => return Step::Ended(Served::Again),
             FrontAction::Grant(at) => self.grant_at_front::<PLAIN>(rovers, ticket, at, now, wakes),
             FrontAction::TurnAway(outcome) => {
@@ -95,14 +69,26 @@ impl State {
         now: u64,
         wakes: &mut Wakes,
     ) {
-        let is_alone = || self.queue.front().is_some_and(|front| front.part.is_none());
-        if !PLAIN && self.supply.has_external() && is_alone() && self.supply.falls_short(ticket, at) {
+        if !PLAIN && self.supply.has_external() && self.supply.falls_short(ticket, at) {
             // External tokens could not be kept any longer and are gone: the next step decides anew.
             return;
         }
         self.supply.mint(at, Some(ticket));
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
         self.call_front(rovers, Outcome::Granted { remaining: self.remaining_after(ticket) }, wakes);
+    }
+
+    /// The turn of the front claim, a ticket, is at `at`: the queue is served up to there, and not further until its child
+    /// has answered.
+    #[cold]
+    fn ask_child_of_front(&mut self, ticket: u64, at: u64) -> Step {
+        let is_due = !self.closed && self.cut_off(ticket).is_none();
+        if is_due && self.supply.has_external() && self.supply.falls_short(ticket, at) {
+            return Step::Moved;
+        }
+        self.supply.mint(at, Some(ticket));
+        self.await_child_of_front(ROOT);
+        Step::Ended(Served::Stopped)
     }
 
     /// The front claim, which ends at `ticket`, does not pass by `now`: mints as far as the queue is to be served.
@@ -118,62 +104,36 @@ impl State {
             self.supply.note_hold(ticket, now);
         }
         self.supply.mint(now, Some(ticket));
-        if !PLAIN && matches!(action, FrontAction::Wait) && self.supply.has_external() {
-            self.supply.shed(ticket);
+        if !PLAIN && matches!(action, FrontAction::Wait) {
+            // A claim that is not ready must not delay the parent's queue.
+            self.recall_ticket();
+            if self.supply.has_external() {
+                self.supply.shed(ticket);
+            }
         }
         Served::All
     }
 
     /// Decides about the front waiter as of `now`.
     #[inline(always)]
-    pub(super) fn front_action<const PLAIN: bool>(
-        &self,
-        front: &Waiter,
-        ticket: u64,
-        PassTime { now, read }: PassTime,
-        last_decision: &mut LastDecision,
-    ) -> FrontAction {
+    fn front_action<const PLAIN: bool>(&self, front: &Waiter, ticket: u64, now: u64) -> FrontAction {
         let cut_off = if PLAIN { None } else { self.cut_off(ticket).map(Outcome::CutOff) };
-        if let Some(outcome) = if self.closed { Some(Outcome::Closed) } else { cut_off }
-            && !is_granted_elsewhere(front, outcome)
-        {
+        let refusal = if self.closed { Some(Outcome::Closed) } else { cut_off };
+        let due = || self.supply.due(ticket).filter(|at| *at <= now);
+        if let Some(child) = &front.child {
+            // A child that is refused must learn it too.
+            return match due().or(refusal.map(|_| now)) {
+                Some(_) if child.strong_count() == 0 => FrontAction::TurnAway(Outcome::TicketEnded),
+                Some(at) => FrontAction::Ask(at),
+                None => FrontAction::Wait,
+            };
+        }
+        if let Some(outcome) = refusal {
             return FrontAction::TurnAway(outcome);
         }
-        let due = self.supply.due(ticket);
-        let due = due.filter(|at| *at <= now);
-        let Some(part) = &front.part else {
-            // Under a parent, the parent has to grant the front claim too.
-            let ready = if !PLAIN && self.role.has_parent() { FrontAction::Held } else { FrontAction::Grant };
-            return due.map_or(FrontAction::Wait, ready);
-        };
-        let state = match due {
-            Some(at) => part.set_ready(at),
-            // A claim that is not ready must not delay the parent's queue.
-            None if self.role.has_parent() => part.claim.kill(),
-            None => part.set_unready(),
-        };
-        if part.is_ticket() && state == PairState::Committed {
-            // This queue alone decides about a parent ticket, and has just done so.
-            return FrontAction::Grant(due.unwrap_or(now).max(self.supply.synced()));
-        }
-        if self.role.has_parent() && due.is_none() && state == PairState::Dead {
-            return FrontAction::TicketRecalled;
-        }
-        if state != PairState::Held && part.is_new_decision(last_decision) {
-            return FrontAction::Again;
-        }
-        match (state, due) {
-            // The instant of the commit has passed, even if this clock has since stepped back to before it.
-            (PairState::Committed, _) => FrontAction::Grant(part.committed_at(read).max(self.supply.synced())),
-            (PairState::Dead, _) if self.role.has_parent() => FrontAction::TurnAway(part.claim.parent_outcome()),
-            (PairState::Dead, _) => FrontAction::TurnAway(Outcome::TicketEnded),
-            (PairState::Held, Some(since)) => FrontAction::Held(since),
-            (PairState::Held, None) => FrontAction::Wait,
-        }
-    }
-
-    pub(super) fn recall_parent_ticket(&mut self) {
-        self.ticket_recalled = true;
+        // Under a parent, the parent has to grant the front claim too.
+        let ready = if !PLAIN && self.role.has_parent() { FrontAction::Held } else { FrontAction::Grant };
+        due().map_or(FrontAction::Wait, ready)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -186,24 +146,10 @@ impl State {
         } else {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.supply.drop_front(waiter.cost, waiter.debt_after);
+            self.recall_ticket();
         }
-        if let Some(part) = waiter.part {
-            // If this queue turns the claim away, `kill_as` turns it away in the other one. If the claim was granted, or the
-            // other queue turned it away, it is decided already and `kill_as` changes nothing. The child must look then: it
-            // has the other part of the claim. In the child itself, only a refusal has to recall the ticket.
-            part.claim.kill_as(outcome);
-            if part.is_ticket() {
-                wakes.push_decision(part.claim.clone());
-            } else if !matches!(outcome, Outcome::Granted { .. }) {
-                self.recall_parent_ticket();
-            }
+        if waiter.child.is_none() {
+            wakes.push(waiter.waker);
         }
-        wakes.push(waiter.waker);
     }
-}
-
-/// Whether the parent has granted the front claim, which this queue has not noticed yet. Such a grant stands. Otherwise this
-/// call ends the claim with `outcome`, so that the parent does not grant it.
-fn is_granted_elsewhere(front: &Waiter, outcome: Outcome) -> bool {
-    front.part.as_ref().is_some_and(|part| part.claim.kill_as(outcome) == PairState::Committed)
 }

@@ -126,14 +126,7 @@ impl State {
     }
 
     /// Serves this limiter up to `at`, for a review of the front `number`.
-    pub(crate) fn serve_for_review(
-        &mut self,
-        rovers: &Rovers,
-        number: u64,
-        at: u64,
-        now: u64,
-        wakes: &mut Wakes,
-    ) -> Served {
+    pub(crate) fn serve_for_review(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) -> Served {
         if let Some(fronts) = self.joint_mut() {
             fronts.reviewed = Some((number, at));
         }
@@ -141,6 +134,6 @@ impl State {
             // The front comes before the claims that are due at this instant too.
             return Served::All;
         }
-        self.serve_up_to(rovers, at, now, wakes)
+        self.serve_up_to(rovers, at, wakes)
     }
 }

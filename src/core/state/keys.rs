@@ -1,43 +1,57 @@
-//! Keys of a keyed limiter as classes of its parent; see `core/parent.rs`.
+//! A parent that waits for a child to answer, and keys of a keyed limiter as classes of their parent; see `core/parent.rs`.
 
 use super::{Role, State};
 use crate::core::Core;
-use crate::core::classes::{AwaitedChild, ClassId, KeyName, ROOT};
+use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::outcome::Outcome;
-use crate::core::parent_claim::PairState;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::Rovers;
-use crate::core::wakes::Peer;
+use crate::core::wakes::{Peer, Wakes};
 use std::pin::Pin;
 use std::sync::Weak;
 
+/// A child that has to answer. Its ticket is at the front of its class, or has just left. Until the answer the class counts
+/// as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its weight is.
+#[derive(Debug)]
+pub(super) struct AwaitedChild {
+    child: Weak<dyn Peer>,
+    class: ClassId,
+    /// If the ticket has left: the debt that was noted behind it.
+    gone: Option<u64>,
+}
+
 impl State {
-    /// The front claim of a class is about to be granted. Returns false if it is the parent ticket of a claim that has left
-    /// the child's queue.
-    pub(super) fn commit_ticket(&mut self, class: ClassId) -> bool {
-        let at = self.supply.synced();
-        let front = self.queue_of(class).front();
-        let part = front.and_then(|front| front.part.as_ref());
-        part.is_none_or(|part| part.set_ready(at) == PairState::Committed)
+    /// The front claim of a class is a ticket: nothing is served until its child has answered.
+    pub(super) fn await_child_of_front(&mut self, class: ClassId) {
+        let child = self.queue_of(class).front().and_then(|front| front.child.as_deref().cloned());
+        let Some(child) = child else { return };
+        self.role.add(Role::AWAITS);
+        self.rare().awaited = Some(AwaitedChild { child, class, gone: None });
     }
 
-    /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
-    pub(super) fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, gone: &Waiter) {
+    /// Whether the ticket of a class, or its child's next one, is being waited for.
+    #[inline]
+    pub(super) fn awaits_class(&self, class: ClassId) -> bool {
+        self.role.awaits()
+            && self.rare.as_ref().and_then(|rare| rare.awaited.as_ref()).is_some_and(|it| it.class == class)
+    }
+
+    /// A ticket has left the queue of `class`: nothing is picked until the child says which of its claims is next.
+    pub(super) fn note_ticket_gone(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
         }
+        let Some(child) = gone.child.as_deref().cloned() else { return };
         self.role.add(Role::AWAITS);
-        if let Some(classes) = self.classes_mut() {
-            classes.awaited = Some(AwaitedChild { child, class, debt: gone.debt_after });
-        }
+        self.rare().awaited = Some(AwaitedChild { child, class, gone: Some(gone.debt_after) });
     }
 
-    /// The child that has to say which of its claims is next. If the child is gone, it has no further claim.
+    /// The child that has to answer. A child that is gone has no further claim.
     pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
         if !self.role.awaits() {
             return None;
         }
-        let child = self.classes().and_then(|classes| Some(classes.awaited.as_ref()?.child.clone()))?;
+        let child = self.rare.as_ref()?.awaited.as_ref()?.child.clone();
         if child.strong_count() > 0 {
             return Some(child);
         }
@@ -45,44 +59,46 @@ impl State {
         None
     }
 
-    /// Whether `child` has to say which of its claims is next.
+    /// Whether `child` has to answer.
     pub(crate) fn awaits(&self, child: &Core) -> bool {
-        self.role.awaits()
-            && self
-                .classes()
-                .and_then(|classes| classes.awaited.as_ref())
-                .is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
+        let awaited = self.rare.as_ref().filter(|_| self.role.awaits()).and_then(|rare| rare.awaited.as_ref());
+        awaited.is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
     }
 
-    /// The awaited child has entered its next claim, or has none.
+    /// The awaited child has answered, and has entered its next claim, or has none.
     pub(crate) fn go_on(&mut self) {
         self.role.remove(Role::AWAITS);
-        let awaited = self.classes_mut().and_then(|classes| classes.awaited.take());
-        if let Some(AwaitedChild { class, debt, .. }) = awaited {
+        let awaited = self.rare.as_mut().and_then(|rare| rare.awaited.take());
+        if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited
+            && self.role.has_classes()
+        {
             self.put_next_in_front(class, debt);
         }
     }
 
-    /// Turns away the parent ticket of a claim that has left the child's queue.
-    pub(super) fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
-        self.forget_denial(rovers);
-        let ticket = self.queue_of(class).call_front(Outcome::TicketEnded).expect("the ticket is at the front");
-        self.withdraw_front(rovers, class, &ticket, base);
-        if let Some(part) = &ticket.part {
-            self.await_child(class, part.claim.child(), &ticket);
+    /// Grants the ticket for which the parent has stopped. Returns false if its turn is not now: something has changed.
+    pub(crate) fn grant_ticket(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        if self.role.has_classes() {
+            return self.grant_ticket_in_class(rovers, wakes);
         }
+        let Some(ticket) = self.front_ticket(rovers) else { return false };
+        if self.queue.front().is_none_or(|front| front.child.is_none())
+            || self.supply.due(ticket).is_none_or(|due| due > self.supply.synced())
+        {
+            return false;
+        }
+        self.call_front(rovers, Outcome::Granted { remaining: self.remaining_after(ticket) }, wakes);
+        true
     }
 
-    /// Empties the place of a parent ticket of `child`. The child answers next which claim is in front, if any. Until
-    /// then the class must not count as idle: its siblings would become even with it.
-    pub(crate) fn withdraw_ticket(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        child: Weak<dyn Peer>,
-    ) {
-        drop(self.depart_from_class(rovers, place, class, Some(child)));
+    /// Empties the place of a ticket, if its child does not need it any more or has another one. The child answers next which claim
+    /// is in front, if any. Until then the class must not count as idle: its siblings would become even with it.
+    pub(crate) fn withdraw_ticket(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) {
+        drop(if self.role.has_classes() {
+            self.depart_from_class(rovers, place, class, true)
+        } else {
+            self.depart(rovers, place, class)
+        });
     }
 
     /// Charges `tokens` on top of a grant of a key; see [`charge_class`](Self::charge_class). While no claim waits, no class

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::core::classes::ClassId;
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{CutOff, Outcome};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, Denied, TryAcquireError};
@@ -14,31 +14,75 @@ pub(crate) trait ChildLimiter: Send + Sync {
     fn close(&self);
 }
 
+/// The ticket that a queue has in the queue of its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParentTicket {
+    None,
+    /// It stands for the front claim.
+    OfFront,
+    /// It stands for no claim any more, and has to be withdrawn.
+    Recalled,
+}
+
 impl State {
-    /// The cost of the front claim, if it is ready and has no parent ticket yet.
+    /// Whether a ticket stands for the front claim.
+    pub(crate) fn front_has_ticket(&self) -> bool {
+        self.ticket == ParentTicket::OfFront
+    }
+
+    /// The front claim leaves without a grant, or is not ready any more.
+    pub(super) fn recall_ticket(&mut self) {
+        if self.front_has_ticket() {
+            self.ticket = ParentTicket::Recalled;
+        }
+    }
+
+    /// A ticket stands for the front claim from now on.
+    pub(crate) fn note_ticket_entered(&mut self) {
+        self.ticket = ParentTicket::OfFront;
+    }
+
+    /// The cost of the front claim, if it is ready and the parent has to grant it.
     pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|front| self.role.has_parent() && front.part.is_none())?;
+        let front = self.queue.front().filter(|_| self.role.has_parent())?;
         let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
         (due <= self.supply.synced()).then_some(front.cost)
+    }
+
+    /// The [ready front](Self::ready_front), if it has no ticket yet.
+    pub(crate) fn ready_without_ticket(&self, rovers: &Rovers) -> Option<u64> {
+        if self.front_has_ticket() { None } else { self.ready_front(rovers) }
+    }
+
+    /// The reason for which nothing is granted to the ticket that is in service, if its source is cut off.
+    pub(crate) fn cut_off_in_service(&self, rovers: &Rovers) -> Option<CutOff> {
+        let tokens = match self.classes() {
+            Some(classes) => classes.scheduler.pick()?.tokens,
+            None => self.queue.front()?.cost,
+        };
+        self.cut_off(self.base(rovers).wrapping_add(tokens))
     }
 
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
     pub(crate) fn wants_parent(&self, rovers: &Rovers) -> bool {
-        self.role.has_parent() && (self.ticket_recalled || self.ready_front(rovers).is_some())
+        self.role.has_parent() && (self.ticket == ParentTicket::Recalled || self.ready_without_ticket(rovers).is_some())
     }
 
-    /// Whether the parent ticket must be removed from the parent's queue. Resets the request: the caller must carry it
-    /// out.
+    /// Whether the ticket must be withdrawn from the parent's queue. The caller must do it: it is not said again.
     pub(crate) fn take_ticket_recall(&mut self) -> bool {
-        std::mem::take(&mut self.ticket_recalled) && self.queue.front().is_none_or(|front| front.part.is_none())
+        let is_recalled = self.ticket == ParentTicket::Recalled;
+        if is_recalled {
+            self.ticket = ParentTicket::None;
+        }
+        is_recalled
     }
 
-    /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted. The grant counts as of
-    /// the instant at which the claim was ready here: a late timer costs the key nothing.
-    pub(crate) fn grant_front(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
+    /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted, as of `at`. The caller read
+    /// `now` from the clock.
+    pub(crate) fn grant_front(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
         let Some(ticket) = self.front_ticket(rovers) else { return };
-        let at = self.supply.synced();
+        self.ticket = ParentTicket::None;
         self.supply.mint(at, Some(ticket));
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
         let remaining = self.remaining_after(ticket);
@@ -50,7 +94,7 @@ impl State {
         Some(self.space_left(rovers)).filter(|space| *space < cost)
     }
 
-    /// Turns the [ready front](Self::ready_front) away, which has no parent ticket yet.
+    /// Turns the [ready front](Self::ready_front) away.
     pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         if self.ready_front(rovers).is_some() {
             self.call_front(rovers, outcome, wakes);

@@ -4,23 +4,13 @@ use super::State;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
-/// The time of one pass that serves the queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PassTime {
-    /// The instant up to which the queue is served.
-    pub(super) now: u64,
-    /// The instant that the caller read from the clock, at `now` or later.
-    pub(super) read: u64,
-}
-
 /// How a call that serves the queue ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServeResult {
     /// The queue is served up to now.
     Done,
-    /// The caller must release the lock, wake the collected wakers, read the time anew, and serve the queue again.
-    /// Either there is no space for more wakers; or another queue has decided about the front claim, at an instant that
-    /// the earlier reading of the time may not have reached.
+    /// There is no space for more wakers. The caller must release the lock, wake the collected wakers, read the time anew,
+    /// and serve the queue again.
     Again,
     /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
     /// [answer](crate::core::Core::answer_parent) first.
@@ -72,15 +62,14 @@ impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
-            let time = PassTime { now: deferred.at, read: now };
-            match self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
+            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 Served::Stopped => return ServeResult::Stopped,
                 Served::Held | Served::All => self.do_deferred(rovers),
             }
         }
         loop {
-            match self.serve(rovers, PassTime { now, read: now }, reach, None, wakes) {
+            match self.serve(rovers, now, reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // The front claim is ready here, so the ceiling does not hold it back.
                 Served::Held => return ServeResult::Done,
@@ -157,19 +146,22 @@ impl State {
     pub(super) fn serve(
         &mut self,
         rovers: &Rovers,
-        time: PassTime,
+        now: u64,
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
         // One check here, instead of one at each place below.
         if self.queue.has_joint() || !self.role.is_plain() {
-            if self.role.has_classes() {
-                return self.serve_classes(rovers, time, wakes);
+            if self.awaited_child().is_some() {
+                return Served::Stopped;
             }
-            return self.serve_as::<false>(rovers, time, reach, end, wakes);
+            if self.role.has_classes() {
+                return self.serve_classes(rovers, now, wakes);
+            }
+            return self.serve_as::<false>(rovers, now, reach, end, wakes);
         }
-        self.serve_as::<true>(rovers, time, reach, end, wakes)
+        self.serve_as::<true>(rovers, now, reach, end, wakes)
     }
 
     /// Serves a queue without classes. With `PLAIN`, no joint claim waits here, and there are neither a parent nor external
@@ -177,40 +169,34 @@ impl State {
     fn serve_as<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,
-        time: PassTime,
+        now: u64,
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        self.serve_steps(time, |state, time| state.serve_front::<PLAIN>(rovers, time, reach, end, wakes))
+        self.serve_steps(now, |state, now| state.serve_front::<PLAIN>(rovers, now, reach, end, wakes))
     }
 
     /// Takes steps until one of them ends the pass.
     #[inline(always)]
-    pub(super) fn serve_steps(
-        &mut self,
-        mut time: PassTime,
-        mut step: impl FnMut(&mut Self, PassTime) -> Step,
-    ) -> Served {
+    pub(super) fn serve_steps(&mut self, mut now: u64, mut step: impl FnMut(&mut Self, u64) -> Step) -> Served {
         loop {
-            time.now = time.now.max(self.supply.synced());
-            if let Step::Ended(served) = step(self, time) {
+            now = now.max(self.supply.synced());
+            if let Step::Ended(served) = step(self, now) {
                 return served;
             }
         }
     }
 
-    /// Serves the queue up to `at`. The caller read `now` from the clock. Calls made by `at` while the queue was behind take
-    /// effect on the way.
-    pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Served {
+    /// Serves the queue up to `at`. Calls made by `at` while the queue was behind take effect on the way.
+    pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) -> Served {
         while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
-            let time = PassTime { now: deferred.at, read: now };
-            match self.serve(rovers, time, Reach::Now, Some(deferred.from), wakes) {
+            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
                 Served::All | Served::Held => self.do_deferred(rovers),
                 stopped => return stopped,
             }
         }
         let end = self.next_deferred().map(|deferred| deferred.from);
-        self.serve(rovers, PassTime { now: at, read: now }, Reach::Now, end, wakes)
+        self.serve(rovers, at, Reach::Now, end, wakes)
     }
 }

@@ -166,14 +166,8 @@ impl ParentModel {
         (0..self.keys.len()).for_each(|key| self.poll_parent(key));
     }
 
-    /// Serves the parent's queue, then the keys with granted parent tickets, in that order.
+    /// Serves the parent's queue. A key whose ticket is granted claims from the parent again at once.
     fn serve(&mut self) {
-        self.serve_parent().into_iter().for_each(|key| self.poll_parent(key));
-    }
-
-    /// Serves the parent's queue. Returns the keys with granted parent tickets, which claim from the parent next.
-    fn serve_parent(&mut self) -> Vec<usize> {
-        let mut moved = Vec::new();
         while let Some(front) =
             self.parent.queue.front().copied().filter(|front| self.parent.has(front.cost(), self.now))
         {
@@ -184,12 +178,11 @@ impl ParentModel {
                 Item::Claim { id, .. } => self.granted.push(id),
                 Item::ParentTicket { key, .. } => {
                     self.grant_front(key);
-                    moved.push(key);
+                    self.poll_parent(key);
                 }
                 Item::Debt(_) => unreachable!("debts are charged when they come to the front"),
             }
         }
-        moved
     }
 
     fn grant_front(&mut self, key: usize) {
@@ -270,17 +263,12 @@ impl ParentModel {
         }
         let is_front = matches!(self.keys[key].queue.front(), Some(Item::Claim { id: it, .. }) if *it == id);
         self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
-        // The claims behind the removed parent ticket get its tokens before the key claims from the parent again. But
-        // the key of that ticket claims before those that are granted in this way.
-        let moved = if is_front { self.call_back_and_serve(key) } else { Vec::new() };
+        // The key claims from the parent again before the claims behind its ticket are served.
+        if is_front {
+            self.call_back(key);
+        }
         self.poll_parent(key);
-        moved.into_iter().for_each(|key| self.poll_parent(key));
         self.serve();
-    }
-
-    fn call_back_and_serve(&mut self, key: usize) -> Vec<usize> {
-        self.call_back(key);
-        self.serve_parent()
     }
 
     pub(crate) fn settle(&mut self, key: usize, cost: u64, actual: u64) {
