@@ -240,6 +240,7 @@ impl Both<'_, '_> {
     fn serve_ticket(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
         if !self.child.state.front_has_ticket() || self.child.state.ready_front(rovers).is_none() {
+            self.child.state.recall_ticket();
             return true;
         }
         if wakes.is_full() {

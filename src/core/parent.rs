@@ -1,21 +1,21 @@
 //! A queue with a parent: another limiter that must grant whatever this one grants. Both grant, or neither does.
 //!
 //! Only the front waiter of the child's queue also waits in the parent's queue, and only once the child has its tokens
-//! ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a queue with a
-//! front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent ticket is one
-//! part of a `ParentClaim`, and the front waiter holds the other part: the parent alone decides. Whatever removes the
-//! claim first, a cancelled future or a quota that was lowered, kills that claim.
+//! ready. It waits there through a *ticket*. So a long queue has one place in the parent's queue, a queue with a front that
+//! is not ready has none, and a claim in the parent's queue waits for nothing else.
+//!
+//! The parent never grants a ticket alone. When it is the ticket's turn, the parent stops: it serves nothing further until
+//! the child has *answered*. The answer takes both locks. If the front claim is still ready, both grant it; otherwise the
+//! ticket leaves. Then the next ready claim of the child enters. Any caller that finds the parent stopped has the child
+//! answer (see `answer_parent` in `core/pair.rs`), so the parent waits for no thread.
 //!
 //! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
-//! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the
-//! caller that changed the front last is done.
+//! queue [wants its parent](State::wants_parent). So the ticket stands for the current front as soon as the caller that
+//! changed the front last is done.
 //!
 //! In a parent with classes each key has a class, from its first ticket on until the key's queue is gone. The scheduler
-//! orders these classes as any others. But the class of a key never has a second claim in its queue. When a ticket
-//! leaves, the scheduler would therefore treat the class as idle and serve its siblings, whatever their weights are.
-//! So the parent serves nothing further until the child has *answered*: it has entered its next claim, or reported that
-//! it has none. Any caller that finds the parent waiting has the child answer (see `answer_parent` in `core/pair.rs`),
-//! so the parent waits for no thread.
+//! orders these classes as any others. The class of a key never has a second claim in its queue. Without the answer the
+//! scheduler would treat the class as idle when its ticket leaves, and serve its siblings, whatever their weights are.
 //!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
@@ -149,7 +149,7 @@ pub(super) struct ParentLink {
     pub(super) ticket: Mutex<Ticket>,
 }
 
-/// The parent ticket of the front claim.
+/// The place of the ticket of the front claim.
 #[derive(Default)]
 pub(super) struct Ticket {
     pub(super) place: Option<Pin<Box<Place>>>,

@@ -162,7 +162,8 @@ fn under(change: impl FnOnce(KeyedBuilder<u8>) -> KeyedBuilder<u8>) -> (Keyed, L
 
 /// The parent grants the parent ticket of a claim that is dropped: whichever comes first, no tokens are lost in either.
 ///
-/// Plant `cancel_forgets_a_grant_of_the_parent`: the claim does not check whether its parent ticket was granted.
+/// Plants `parent_grants_a_ticket_alone`, `ticket_is_granted_without_asking`: the claim that was dropped is granted by the
+/// parent only.
 #[test]
 fn a_claim_leaves_while_its_parent_ticket_is_granted() {
     explore_bounded(Some(3), |race| {
@@ -181,7 +182,7 @@ fn a_claim_leaves_while_its_parent_ticket_is_granted() {
 
 /// The keyed limiter closes while the parent grants: the claim is granted by both, or by neither.
 ///
-/// Plant `close_discards_a_grant_of_the_parent`: closing refuses a claim that the parent has granted.
+/// Plant `parent_grants_a_ticket_alone`: closing refuses a claim that the parent has granted.
 ///
 /// Bounded: each of the two actors takes both locks several times, and all interleavings are more than a million.
 #[test]
@@ -204,8 +205,7 @@ fn keys_close_while_the_parent_grants() {
 /// A debt uses the tokens in flight that a claim needs, while the claim's parent ticket is granted: both limiters grant
 /// the claim, or neither.
 ///
-/// Plant `parent_ticket_is_withdrawn_without_asking`: the parent ticket is withdrawn without a check whether it was
-/// granted.
+/// Plant `ticket_of_a_claim_that_is_not_ready_stays`: it waits in the parent, and delays others.
 #[test]
 fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
     explore(|race| {

@@ -47,8 +47,7 @@ fn a_key_is_served_twice_in_a_row_by_two_callers() {
 /// The front claim of a key is dropped while the parent grants its ticket: the claim behind it has its token, or the
 /// token is still there.
 ///
-/// Plants `ticket_is_granted_without_asking`: the parent does not ask whether the claim still waits;
-/// `waiting_parent_asks_no_child`: the caller that granted the ticket does not ask for the next claim.
+/// Plant `waiting_parent_asks_no_child`: the caller that serves the ticket does not ask.
 #[test]
 fn a_claim_of_a_key_leaves_while_its_class_is_served() {
     explore_bounded(Some(2), |race| {
@@ -68,7 +67,8 @@ fn a_claim_of_a_key_leaves_while_its_class_is_served() {
 /// The only claim of a key is dropped, and with it the key, while the parent waits to learn its next claim: another key
 /// is served all the same.
 ///
-/// Plant `child_gives_no_answer`: a child with no further claim does not say so, and the parent asks for ever.
+/// Plants `child_gives_no_answer`: a child with no further claim does not say so, and the parent asks for ever;
+/// `ticket_is_granted_without_asking`: the child does not look whether the claim is still there.
 #[test]
 fn a_key_ends_while_its_parent_waits_for_it() {
     explore_bounded(Some(2), |race| {

@@ -31,7 +31,7 @@ impl State {
     }
 
     /// The front claim leaves without a grant, or is not ready any more.
-    pub(super) fn recall_ticket(&mut self) {
+    pub(crate) fn recall_ticket(&mut self) {
         if self.front_has_ticket() {
             self.ticket = ParentTicket::Recalled;
         }
