@@ -202,29 +202,6 @@ fn keys_close_while_the_parent_grants() {
     });
 }
 
-/// A debt uses the tokens in flight that a claim needs, while the claim's parent ticket is granted: both limiters grant
-/// the claim, or neither.
-///
-/// Plant `ticket_of_a_claim_that_is_not_ready_stays`: it waits in the parent, and delays others.
-#[test]
-fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
-    explore(|race| {
-        let (keyed, global, clock) = under(|builder| builder.quota(Quota::per_second(9)).max_in_flight(2).shards(1));
-        let mut held = keyed.try_acquire(&1, 1).expect("the token is available");
-        let mut waiting = waiting(&keyed);
-        clock.advance(SECOND);
-        let parent = global.clone();
-        let grant = race.actor(move || parent.tick());
-        // One more token in flight. It is charged in the parent too, where it makes a debt.
-        held.settle(&1, 2);
-        grant.join().unwrap();
-        let granted = waiting.poll().is_ready();
-        let parent = global.snapshot();
-        assert_eq!(parent.granted, 2 + u64::from(granted), "granted by one of them only");
-        assert_eq!(parent.waiting_tasks, 0, "the claim waits in the parent, and its key is not ready");
-    });
-}
-
 /// Two keys, and one token in the parent: one of them is granted, and the other one has lost nothing.
 ///
 /// Plant `parent_is_checked_then_claimed`: between the check and the claim, the other key does the same.

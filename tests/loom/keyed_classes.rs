@@ -85,5 +85,6 @@ fn a_key_ends_while_its_parent_waits_for_it() {
         serve.join().unwrap();
         leave.join().unwrap();
         assert!(behind.is_woken(), "two tokens for one claim");
+        assert_eq!(parent.available(), 1, "the second one is there");
     });
 }
