@@ -198,7 +198,7 @@ impl Class {
     /// the number of classes.
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let class = self.scope().id;
-        self.scope().core().look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
+        self.scope().core().look_at(|state, rovers, sample| state.estimate(rovers, class, cost, sample.now))
     }
 
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: never more than the ceilings have

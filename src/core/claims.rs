@@ -66,19 +66,19 @@ impl Core {
         let now = self.time.now();
         match self.rovers.denial_of(cost, tail) {
             Some(denial) if now < denial.until => Err(TryAcquireError::Denied(denial.as_of(now))),
-            _ => self.try_acquire_slowly(cost, Sample { tail, now }),
+            _ => self.try_acquire_slowly(ROOT, cost, Sample { tail, now }),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn try_acquire_slowly(&self, cost: u64, sample: Sample) -> Result<u64, TryAcquireError> {
-        if let Some(remaining) = self.fast_admit(ROOT, cost, sample) {
+    pub(super) fn try_acquire_slowly(&self, class: ClassId, cost: u64, sample: Sample) -> Result<u64, TryAcquireError> {
+        if let Some(remaining) = self.fast_admit(class, cost, sample) {
             return Ok(remaining);
         }
         let (answer, source_task_is_gone) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                (state.try_acquire(rovers, cost, sample.now), state.source_task_is_gone())
+                (state.try_acquire(rovers, class, cost, sample.now), state.source_task_is_gone())
             });
         if let Ok(word) = answer {
             self.observers().verdict(cost, word);

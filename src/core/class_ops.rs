@@ -4,7 +4,7 @@ use super::Core;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
-use crate::core::state::{CatchUp, Reach, SharePlan, State};
+use crate::core::state::{SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};
 use crate::observe::ClassLabel;
 use std::sync::{Arc, Weak};
@@ -16,18 +16,8 @@ impl Core {
         label: &ClassLabel,
         cost: u64,
     ) -> Result<u64, TryAcquireError> {
-        let sample = self.sample();
-        if let Some(remaining) = self.fast_admit(class, cost, sample) {
-            return Ok(remaining);
-        }
-        let (answer, source_task_is_gone) =
-            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                (state.try_acquire_in_class(rovers, class, cost, sample.now), state.source_task_is_gone())
-            });
+        let answer = self.try_acquire_slowly(class, cost, self.sample());
         if let Err(error) = &answer {
-            if source_task_is_gone {
-                self.replace_source_task();
-            }
             self.observers().refused_in(Some(label), cost, *error);
         }
         answer

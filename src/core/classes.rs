@@ -56,7 +56,6 @@ pub(crate) mod steps {
 }
 
 pub(crate) use conflict::FloorConflict;
-pub(crate) use entry::ClassEntry;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;

@@ -118,7 +118,7 @@ struct Both<'l, 'a> {
 impl Both<'_, '_> {
     /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in the child.
     fn admit(&mut self, cost: u64) -> Option<u64> {
-        if !self.child.state.can_admit(&self.child.core.rovers, cost) || !self.admit_in_parent(cost) {
+        if !self.child.state.can_admit(&self.child.core.rovers, ROOT, cost) || !self.admit_in_parent(cost) {
             return None;
         }
         Some(self.child.state.admit(&self.child.core.rovers, cost).expect(FITS))
@@ -139,11 +139,11 @@ impl Both<'_, '_> {
         let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
         let group = self.parent_link.parent.group;
         if cost == 0 {
-            return self.child.state.try_acquire(rovers, cost, self.child.sample.now);
+            return self.child.state.try_acquire(rovers, ROOT, cost, self.child.sample.now);
         }
         let now = self.parent.sample.now;
-        if !self.child.state.can_admit(rovers, cost) {
-            let refused = self.child.state.try_acquire(rovers, cost, self.child.sample.now);
+        if !self.child.state.can_admit(rovers, ROOT, cost) {
+            let refused = self.child.state.try_acquire(rovers, ROOT, cost, self.child.sample.now);
             return refused.map_err(|error| match error {
                 TryAcquireError::Denied(denied) => self.parent.state.deny_too(parent, group, cost, now, denied),
                 error => error,
@@ -154,15 +154,13 @@ impl Both<'_, '_> {
             return Err(TryAcquireError::Closed);
         }
         let state = &mut self.parent.state;
-        let granted = if !self.parent.core.has_classes {
-            state.try_acquire(parent, cost, now)
-        } else if state.queue.is_empty() {
-            state.try_acquire_in_class(parent, group, cost, now)
+        let granted = if !self.parent.core.has_classes || state.queue.is_empty() {
+            state.try_acquire(parent, group, cost, now)
         } else {
             // The key has a turn of its own among the claims that wait.
             let ParentLink { key, weight, .. } = self.parent_link;
             let class = state.join_key(group, *key, weight.load(Ordering::Relaxed).max(1));
-            let granted = state.try_acquire_in_class(parent, class, cost, now);
+            let granted = state.try_acquire(parent, class, cost, now);
             state.leave_key(class);
             granted
         };
@@ -182,7 +180,7 @@ impl Both<'_, '_> {
         }
         self.parent.state.check_claim(parent, cost).map_err(ConsumeError::as_parent)?;
         let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
-        let delay = self.child.state.estimate(&self.child.core.rovers, cost, self.child.sample.now);
+        let delay = self.child.state.estimate(&self.child.core.rovers, ROOT, cost, self.child.sample.now);
         let (now, group) = (self.parent.sample.now, self.parent_link.parent.group);
         match delay.and_then(|delay| self.parent.state.estimate_later(parent, group, cost, now, delay)) {
             Some(estimate) if estimate > allowed && Some(estimate) == delay => {
@@ -215,7 +213,7 @@ impl Both<'_, '_> {
             } else if !is_awaited && self.admit_in_parent(cost) {
                 // As of the instant at which it was ready here: a late timer costs the key nothing.
                 let at = self.child.state.supply.synced();
-                self.child.state.grant_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
+                self.child.state.grant_ready_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
             } else if let Some(most) = self.parent.state.overruns(&self.parent.core.rovers, cost) {
                 // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
                 // since: the claims of all keys enter the parent's queue concurrently.
@@ -248,11 +246,11 @@ impl Both<'_, '_> {
         }
         if self.parent.state.is_closed(self.parent_link.parent.group) {
             self.child.state.close(rovers);
-        } else if let Some(why) = self.parent.state.cut_off_in_service(parent) {
-            self.child.state.turn_front_away(rovers, Outcome::CutOff(why), wakes);
+        } else if let Some(outcome) = self.parent.state.cut_off_in_service(parent) {
+            self.child.state.turn_front_away(rovers, outcome, wakes);
         } else if self.parent.state.grant_ticket(parent, wakes) {
             let at = self.instant_of_parent();
-            self.child.state.grant_front(rovers, at, self.child.sample.now, wakes);
+            self.child.state.grant_ready_front(rovers, at, self.child.sample.now, wakes);
         }
         self.child.settle(Reach::Held, wakes)
     }
@@ -283,21 +281,18 @@ impl Both<'_, '_> {
         let mut ticket = self.parent_link.ticket.lock();
         let Ticket { place, class } = &mut *ticket;
         let mut place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
-        let waker = Waker::noop().clone();
-        if self.parent.core.has_classes {
+        let mut class_of_key = || {
             let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
             let weight = self.parent_link.weight.load(Ordering::Relaxed).max(1);
-            let class = *class.get_or_insert_with(|| state.join_key(group, key, weight));
-            // If the parent awaits this child, the caller lets the parent go on once the child has answered.
-            let is_awaited = state.awaits(self.child.core);
-            state.withdraw_ticket(rovers, place.as_mut(), class);
-            state.enter_class(rovers, place, class, cost, waker, Some(child));
-            if !is_awaited {
-                state.go_on();
-            }
-        } else {
-            state.withdraw_ticket(rovers, place.as_mut(), ROOT);
-            state.enter(rovers, place, cost, waker, Some(child));
+            *class.get_or_insert_with(|| state.join_key(group, key, weight))
+        };
+        let class = if self.parent.core.has_classes { class_of_key() } else { ROOT };
+        // If the parent awaits this child, the caller lets the parent go on once the child has answered.
+        let is_awaited = state.awaits(self.child.core);
+        drop(state.depart(rovers, place.as_mut(), class));
+        state.enter(rovers, place, class, cost, Waker::noop().clone(), Some(child));
+        if !is_awaited {
+            state.go_on();
         }
         self.child.state.note_ticket_entered();
     }
@@ -308,7 +303,7 @@ impl Both<'_, '_> {
         let class = ticket.class.unwrap_or(ROOT);
         let Some(place) = ticket.place.as_mut() else { return };
         let is_awaited = self.parent.state.awaits(self.child.core);
-        self.parent.state.withdraw_ticket(&self.parent.core.rovers, place.as_mut(), class);
+        drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), class));
         if !is_awaited {
             self.parent.state.go_on();
         }

@@ -94,10 +94,10 @@ impl Parent {
     /// grant. `None` if it does.
     pub(crate) fn refusal(&self, cost: u64, remaining: u64) -> Option<TryAcquireError> {
         let (refusal, source_task_is_gone) = self.limiter.look_at(|state, rovers, sample| {
-            if state.can_admit(rovers, cost) {
+            if state.can_admit(rovers, ROOT, cost) {
                 return (None, false);
             }
-            let refusal = state.try_acquire(rovers, cost, sample.now).err();
+            let refusal = state.try_acquire(rovers, ROOT, cost, sample.now).err();
             (refusal.map(|error| State::as_parent(error, remaining)), state.source_task_is_gone())
         });
         if source_task_is_gone {
@@ -177,6 +177,7 @@ impl Drop for ParentLink {
         self.parent.limiter.leaving(|state, rovers, _| {
             if let Some(place) = place {
                 drop(state.depart(rovers, place.as_mut(), class.unwrap_or(ROOT)));
+                state.go_on();
             }
             if let Some(class) = class.take() {
                 state.leave_key(class);

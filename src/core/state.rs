@@ -1,6 +1,6 @@
 //! The state under the limiter's lock: the queue of waiters, the supply of tokens, and the rest of a limiter's data.
 //!
-//! The operations are in the files below `state/`: serving the queue in `serving.rs` and `front.rs`, claims that arrive
+//! The operations are in the files below `state/`: serving the queue in `serving.rs` and `step.rs`, claims that arrive
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
 //! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the link between a parent and its children in
@@ -24,7 +24,6 @@ mod classes;
 mod deferred;
 mod dry_run;
 mod forecast;
-mod front;
 mod joint;
 mod joint_review;
 mod keys;
@@ -35,6 +34,7 @@ pub(crate) mod saved;
 mod serving;
 mod shares;
 mod source;
+mod step;
 mod view;
 
 pub(crate) use ceiling::Cap;

@@ -12,7 +12,6 @@ use crate::handle::Handle;
 use crate::observe::QueueInfo;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 
 /// The queues of a joint claim in the order in which all joint claims lock them: by address.
@@ -87,13 +86,8 @@ impl<'a> LockedQueues<'_, 'a> {
                 return Ok(());
             }
             let (class, driven) = (members[index].class(), core.is_driven(state, &hosts[index]));
-            state.check_class_queue(class, (allowed.is_none() || has_timer) && driven)?;
-            let Some(allowed) = allowed else { return Ok(()) };
-            if state.has_classes() {
-                let allowed = Duration::from_nanos(allowed);
-                return state.check_in_time_in_class(&core.rovers, class, cost, sample.now, allowed);
-            }
-            state.check_in_time(&core.rovers, cost, sample.now, allowed)
+            state.check_queue_of(class, (allowed.is_none() || has_timer) && driven)?;
+            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, class, cost, sample.now, allowed))
         })?;
         Ok(true)
     }
@@ -121,10 +115,9 @@ impl<'a> LockedQueues<'_, 'a> {
             let cost = members[index].cost;
             let rovers = &core.rovers;
             let class = members[index].class();
-            let remaining = match (cost, state.has_classes()) {
-                (0, _) => Some(state.available_in(rovers, class)),
-                (_, false) => state.admit(rovers, cost),
-                (_, true) => state.admit_class(rovers, class, cost),
+            let remaining = match cost {
+                0 => Some(state.available_in(rovers, class)),
+                cost => state.admit_in(rovers, class, cost),
             };
             members[index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
         }
@@ -195,19 +188,14 @@ impl<'a> LockedQueues<'_, 'a> {
             }
             let Locked { core, state, sample, .. } = queue;
             let (class, cost) = (members[index].class(), members[index].cost);
-            let refused = match state.has_classes() {
-                true => Err(state.refuse_in_class(&core.rovers, class, cost, sample.now)),
-                false => state.try_acquire(&core.rovers, cost, sample.now),
+            let error = state.refuse(&core.rovers, class, cost, sample.now);
+            let rank = match error {
+                TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
+                // Too large, or closed.
+                _ => u128::MAX,
             };
-            if let Err(error) = refused {
-                let rank = match error {
-                    TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
-                    // Too large, or closed.
-                    _ => u128::MAX,
-                };
-                if worst.is_none_or(|(most, first, _)| (rank, first) > (most, index)) {
-                    worst = Some((rank, index, error));
-                }
+            if worst.is_none_or(|(most, first, _)| (rank, first) > (most, index)) {
+                worst = Some((rank, index, error));
             }
         }
         // Nothing but an older claim over the same limiters is in the way.
@@ -222,9 +210,5 @@ impl<'a> LockedQueues<'_, 'a> {
 
 /// Whether the limiter of `member` could grant its cost now.
 fn can_admit<L: Handle>(queue: &mut Locked<'_>, member: &Member<'_, L>) -> bool {
-    let (rovers, state) = (&queue.core.rovers, &mut queue.state);
-    if state.has_classes() {
-        return state.can_admit_class(rovers, member.class(), member.cost);
-    }
-    state.can_admit(rovers, member.cost)
+    queue.state.can_admit(&queue.core.rovers, member.class(), member.cost)
 }

@@ -51,28 +51,33 @@ impl State {
 
     /// Empties the place of a future that is done with it, in any state.
     pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
-        if self.classes().is_some() {
-            return self.depart_class(rovers, place, class);
-        }
-        let (waiter, is_front) = match self.queue.leave(place) {
+        let base = self.base(rovers);
+        let (waiter, is_front) = match self.queue_of(class).leave(place) {
             LeaveResult::Nothing => return Departed::default(),
             LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
             LeaveResult::Front(waiter) => (waiter, true),
             LeaveResult::Behind(waiter) => (waiter, false),
         };
+        match (self.role.has_classes(), is_front) {
+            (true, true) => self.leave_front_of_class(rovers, class, &waiter, base),
+            (true, false) => self.leave_behind_front(class, waiter.cost),
+            (false, _) => self.leave_queue(&waiter, is_front),
+        }
+        Departed { outcome: None, waker: Some(waiter.waker) }
+    }
+
+    /// A claim was cancelled in a limiter without classes.
+    fn leave_queue(&mut self, waiter: &Waiter, is_front: bool) {
         self.leave_dry_run(waiter.number);
-        let is_held = self.held().is_some();
-        if is_front && !is_held {
+        if is_front && self.held().is_none() {
             self.recall_ticket();
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-            self.supply.drop_front(waiter.cost, waiter.debt_after);
-            return Departed { outcome: None, waker: Some(waiter.waker) };
+            return self.supply.drop_front(waiter.cost, waiter.debt_after);
         }
         if let Some(fronts) = self.joint_mut().filter(|_| is_front) {
             fronts.debt += waiter.debt_after;
         }
-        self.pass_behind_front(&waiter);
-        Departed { outcome: None, waker: Some(waiter.waker) }
+        self.pass_behind_front(waiter);
     }
 
     /// Returns `tokens` of a grant at the instant up to which the queue has been served.

@@ -93,7 +93,7 @@ impl State {
             return false;
         }
         let Some(waker) = waker.take() else { return false };
-        self.enter(rovers, place, cost, waker, None);
+        self.enter_queue(rovers, place, cost, waker, None);
         true
     }
 
@@ -102,49 +102,84 @@ impl State {
         now >= self.last_due.max(self.last_served).saturating_add(delay)
     }
 
-    /// Whether `admit` would grant `cost` tokens, provided that the fast path is closed.
-    pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
-        !self.closed && (cost == 0 || cost <= self.max_cost().min(self.available(rovers)))
+    /// Grants `cost` tokens to a class now, or in a limiter without classes, if no claim is ahead of this one and they are
+    /// there. Returns how many tokens remain.
+    pub(crate) fn admit_in(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        if self.role.has_classes() { self.admit_class(rovers, class, cost) } else { self.admit(rovers, cost) }
     }
 
-    pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
-        if self.classes().is_some() {
-            return self.try_acquire_in_class(rovers, ROOT, cost, now);
+    /// Whether [`admit_in`](Self::admit_in) would grant `cost` tokens, provided that the fast path is closed.
+    pub(crate) fn can_admit(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
+        if self.is_closed(class) || cost == 0 {
+            return !self.is_closed(class);
         }
+        if self.role.has_classes() && !self.is_open_to(rovers, class, cost) {
+            return false;
+        }
+        cost <= self.max_cost().min(self.available_in(rovers, class))
+    }
+
+    pub(crate) fn try_acquire(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        cost: u64,
+        now: u64,
+    ) -> Result<u64, TryAcquireError> {
         if self.role.has_dry_run() {
             return self.try_acquire_in_dry_run(rovers, cost, now);
         }
-        self.try_acquire_alone(rovers, cost, now)
+        self.try_acquire_enforced(rovers, class, cost, now)
     }
 
-    /// Grants or denies `cost` tokens in a limiter without classes. Its dry run does not learn of the call.
-    pub(super) fn try_acquire_alone(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
-        if self.closed {
+    /// Grants or denies `cost` tokens. A dry run does not learn of the call.
+    pub(super) fn try_acquire_enforced(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        cost: u64,
+        now: u64,
+    ) -> Result<u64, TryAcquireError> {
+        if self.is_closed(class) {
             return Err(TryAcquireError::Closed);
         }
         if cost == 0 {
-            return Ok(self.available(rovers));
+            return Ok(self.available_in(rovers, class));
         }
-        let most = self.most_at_once();
-        if cost > most {
-            return Err(self.too_large_at_once(cost, most));
+        if let Some(error) = self.too_large_at_once(class, cost) {
+            return Err(error);
         }
-        if let Some(remaining) = self.admit(rovers, cost) {
-            return Ok(remaining);
+        let admitted = self.admit_in(rovers, class, cost);
+        admitted.ok_or_else(|| self.deny(rovers, class, cost, now))
+    }
+
+    /// Why `cost` tokens are not granted at once, although the class or the limiter alone could perhaps grant them.
+    pub(crate) fn refuse(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
+        if self.is_closed(class) {
+            return TryAcquireError::Closed;
         }
+        let too_large = self.too_large_at_once(class, cost);
+        too_large.unwrap_or_else(|| self.deny(rovers, class, cost, now))
+    }
+
+    /// The error of a claim that [`admit_in`](Self::admit_in) did not grant.
+    fn deny(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
         if let Some(why) = self.misses(rovers, cost) {
-            return Err(why.into());
+            return why.into();
         }
-        let denial = self.deny(rovers, cost);
+        if self.role.has_classes() {
+            return self.deny_class(rovers, class, cost, now).into();
+        }
+        let denial = self.deny_in_queue(rovers, cost);
         // A dry run learns of each call, so that no answer is repeated without the lock.
         if !self.role.has_dry_run() {
             rovers.last_denial().keep(&denial);
             self.denied = true;
         }
-        Err(TryAcquireError::Denied(denial.as_of(now)))
+        denial.as_of(now).into()
     }
 
-    fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
+    fn deny_in_queue(&mut self, rovers: &Rovers, cost: u64) -> Denial {
         // The denial is about the claims known here, not about claims made without the lock since the sample.
         let (tail, by, until) = if !self.is_clear() {
             let knows_all = self.supply.claimed() == self.base(rovers);
@@ -154,7 +189,7 @@ impl State {
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        let at = if self.fits_in_flight(rovers, cost) { self.predict(rovers, cost) } else { None };
+        let at = if self.fits_in_flight(rovers, cost) { self.predict(rovers, ROOT, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
         Denial { cost, tail, released, until, at, remaining: self.available(rovers), by, name: self.quota_name(by) }
@@ -190,28 +225,28 @@ impl State {
         arrival: Arrival<'_>,
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let cost = arrival.cost;
+        let Arrival { place, cost, class, .. } = arrival;
         self.check_claim(rovers, cost)?;
-        if cost == 0 {
-            return Ok(Some(self.available(rovers)));
+        if self.is_closed(class) {
+            return Err(ConsumeError::Closed);
         }
-        if self.role.has_classes() {
-            return self.arrive_in_class(rovers, arrival, now);
+        if cost == 0 {
+            return Ok(Some(self.available_in(rovers, class)));
         }
         if !self.role.has_parent()
-            && let Some(remaining) = self.admit(rovers, cost)
+            && let Some(remaining) = self.admit_in(rovers, class, cost)
         {
             return Ok(Some(remaining));
         }
-        self.check_queue(arrival.driven)?;
+        self.check_queue_of(class, arrival.driven)?;
         if let Some(why) = self.cut_off(rovers.tail().wrapping_add(cost)) {
             return Err(why.into());
         }
         if let Some(allowed) = arrival.allowed {
-            self.check_in_time(rovers, cost, now, allowed)?;
+            self.check_in_time(rovers, class, cost, now, allowed)?;
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
-        self.enter(rovers, arrival.place, cost, waker, None);
+        self.enter(rovers, place, class, cost, waker, None);
         Ok(None)
     }
 
@@ -235,8 +270,24 @@ impl State {
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
     }
 
-    /// Joins the end of the queue; as a ticket of `child`, if it is set.
+    /// Joins the end of the queue, or of that of a class; as a ticket of `child`, if it is set.
     pub(crate) fn enter(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        class: ClassId,
+        cost: u64,
+        waker: Waker,
+        child: Option<Weak<dyn Peer>>,
+    ) {
+        if self.role.has_classes() {
+            self.enter_class(rovers, place, class, cost, waker, child);
+        } else {
+            self.enter_queue(rovers, place, cost, waker, child);
+        }
+    }
+
+    fn enter_queue(
         &mut self,
         rovers: &Rovers,
         place: Pin<&mut Place>,
@@ -249,30 +300,36 @@ impl State {
         self.queue.push(place, Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) });
     }
 
+    /// Whether a claim of `cost` made now waits for at most `allowed` nanoseconds.
     pub(crate) fn check_in_time(
         &mut self,
         rovers: &Rovers,
+        class: ClassId,
         cost: u64,
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let at = self.predict(rovers, cost).or_else(|| self.supply.not_before(rovers.tail().wrapping_add(cost)));
-        let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
-        if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }
+        if self.granted_by(rovers, class, cost).is_some_and(|at| self.wait(at, now) <= allowed) {
+            return Ok(());
+        }
+        let at = self.predict(rovers, class, cost).or_else(|| self.not_before(rovers, class, cost));
+        let Some(at) = at else { return Ok(()) };
+        let estimate = self.wait(at, now);
+        if estimate <= allowed {
+            return Ok(());
+        }
+        if self.is_delayed_by_ceiling(class, rovers.tail().wrapping_add(cost), at) {
+            let (by, quota_name) = (Bound::Ceiling, self.name_in_class(Bound::Ceiling, class, cost).text());
+            return Err(ConsumeError::TooLate { estimate, allowed, by, quota_name });
+        }
+        Err(self.too_late(rovers, cost, estimate, allowed))
     }
 
     /// The refusal of a claim of `cost` that would wait for `estimate` behind all waiters.
     pub(crate) fn too_late(&self, rovers: &Rovers, cost: u64, estimate: Duration, allowed: Duration) -> ConsumeError {
         let by = self.supply.scheduled_obstacle(rovers.tail().wrapping_add(cost));
         ConsumeError::TooLate { estimate, allowed, by, quota_name: self.quota_name(by).text() }
-    }
-
-    /// The refusal of a `try_acquire` of more than the `most` that can be granted at once.
-    #[cold]
-    pub(super) fn too_large_at_once(&self, cost: u64, most: u64) -> TryAcquireError {
-        let by = self.setting_of(most).unwrap_or_else(|| Bound::Quota(self.supply.smallest()));
-        TryAcquireError::TooLarge { cost, most, by, quota_name: self.quota_name(by).text() }
     }
 
     /// The refusal of a claim of more than the `most` that can be claimed.
@@ -289,7 +346,7 @@ impl State {
     }
 
     /// The setting that allows no more than `most`, if there is one.
-    fn setting_of(&self, most: u64) -> Option<Bound> {
+    pub(super) fn setting_of(&self, most: u64) -> Option<Bound> {
         let by = if self.max_cost() <= most { Bound::MaxCost } else { Bound::InFlight };
         (self.most_by_settings() <= most).then_some(by)
     }

@@ -2,24 +2,21 @@
 //! `state/classes.rs`.
 
 use super::class_joint::next_front;
-use super::{Arrival, MAX_COST, State, classes_in};
-use crate::core::classes::{
-    Backlog, ClassEntry, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting,
-};
+use super::{MAX_COST, State, classes_in};
+use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting};
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::wakes::Peer;
-use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::error::ConsumeError;
 use crate::observe::Verdict;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
-use std::time::Duration;
 
 impl State {
     /// Grants `cost` tokens to a class now, if no claim is ahead of this one and they are there. Returns how many tokens
     /// remain. The limiter has been served up to now.
-    pub(crate) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+    pub(super) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         let leaf = classes.entry(class).leaf;
         let is_idle = self.is_clear();
@@ -97,7 +94,7 @@ impl State {
         if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.has_joint() {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, entry, true).is_ok();
+        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -130,7 +127,7 @@ impl State {
     }
 
     /// Joins the end of the queue of a class; as a ticket of `child`, if it is set.
-    pub(crate) fn enter_class(
+    pub(super) fn enter_class(
         &mut self,
         rovers: &Rovers,
         place: Pin<&mut Place>,
@@ -213,7 +210,7 @@ impl State {
     /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
     /// on. `None` if no clock can tell. Copies the classes if they are few, and takes a bounded number of steps; see
     /// [`Simulation`].
-    pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+    pub(super) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         if self.queue.has_joint() {
             return None;
@@ -264,129 +261,35 @@ impl State {
         Some(if fits { at.max(classes.scheduler.tree.ceilings_have(leaf, cost)) } else { at })
     }
 
-    pub(crate) fn try_acquire_in_class(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        cost: u64,
-        now: u64,
-    ) -> Result<u64, TryAcquireError> {
-        if self.is_closed(class) {
-            return Err(TryAcquireError::Closed);
-        }
-        if cost == 0 {
-            return Ok(self.available_to_class(rovers, class));
-        }
-        if let Some(error) = self.too_large_in_class(class, cost) {
-            return Err(error);
-        }
-        if let Some(remaining) = self.admit_class(rovers, class, cost) {
-            return Ok(remaining);
-        }
-        if let Some(why) = self.misses(rovers, cost) {
-            return Err(why.into());
-        }
-        Err(TryAcquireError::Denied(self.deny_class(rovers, class, cost, now)))
-    }
-
-    /// The time that a claim of `cost` made now in a class would wait.
-    pub(crate) fn estimate_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Option<Duration> {
-        if self.is_closed(class) || cost > self.most_claimable(rovers) {
-            return None;
-        }
-        if cost == 0 {
-            return Some(Duration::ZERO);
-        }
-        self.predict_in_class(rovers, class, cost).map(|at| self.wait(at, now))
-    }
-
     /// Whether the limiter or the class takes no claims any more.
     pub(crate) fn is_closed(&self, class: ClassId) -> bool {
         self.closed || self.classes().is_some_and(|classes| classes.entry(class).is_removed)
     }
 
-    /// [`arrive`](Self::arrive) for a claim that is neither too large nor empty.
-    pub(super) fn arrive_in_class(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let (cost, class) = (arrival.cost, arrival.class);
-        if self.is_closed(class) {
-            return Err(ConsumeError::Closed);
-        }
-        if let Some(remaining) = self.admit_class(rovers, class, cost) {
-            return Ok(Some(remaining));
-        }
-        self.check_class_queue(class, arrival.driven)?;
-        if let Some(why) = self.cut_off(rovers.tail().wrapping_add(cost)) {
-            return Err(why.into());
-        }
-        if let Some(allowed) = arrival.allowed {
-            self.check_in_time_in_class(rovers, class, cost, now, Duration::from_nanos(allowed))?;
-        }
-        let waker = arrival.waker.take().expect("an arrival has a waker");
-        self.enter_class(rovers, arrival.place, class, cost, waker, None);
-        Ok(None)
-    }
-
-    /// Whether one more claim may wait in a class; see [`check_queue`](Self::check_queue).
-    pub(crate) fn check_class_queue(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
-        match self.classes() {
-            Some(classes) => self.check_queue_of(class, classes.entry(class), driven),
-            None => self.check_queue(driven),
-        }
-    }
-
+    /// Whether one more claim may wait in a class, or in a limiter without classes; see [`check_queue`](Self::check_queue).
     #[inline]
-    fn check_queue_of(&self, class: ClassId, entry: &ClassEntry, driven: bool) -> Result<(), ConsumeError> {
-        let waiting = if entry.has_joint { self.waiting_in(class).0 } else { entry.queue.len() };
-        if waiting >= entry.max_waiting { Err(ConsumeError::QueueFull { waiting }) } else { self.check_queue(driven) }
-    }
-
-    /// Whether a claim of `cost` tokens made now in a class waits for at most `allowed`.
-    pub(crate) fn check_in_time_in_class(
-        &self,
-        rovers: &Rovers,
-        class: ClassId,
-        cost: u64,
-        now: u64,
-        allowed: Duration,
-    ) -> Result<(), ConsumeError> {
-        if self.granted_by(rovers, class, cost).is_some_and(|at| self.wait(at, now) <= allowed) {
-            return Ok(());
+    pub(crate) fn check_queue_of(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
+        if let Some(entry) = self.classes().map(|classes| classes.entry(class)) {
+            let waiting = if entry.has_joint { self.waiting_in(class).0 } else { entry.queue.len() };
+            if waiting >= entry.max_waiting {
+                return Err(ConsumeError::QueueFull { waiting });
+            }
         }
-        let at = self.predict_in_class(rovers, class, cost).or_else(|| self.not_before_in_class(rovers, class, cost));
-        let Some(at) = at else { return Ok(()) };
-        let estimate = self.wait(at, now);
-        if estimate <= allowed {
-            return Ok(());
-        }
-        // Later than the quotas need for all that waits: a ceiling makes it later.
-        let all = self.supply.scheduled(rovers.tail().wrapping_add(cost));
-        let is_capped = self.classes().is_some_and(|classes| {
-            all.is_some_and(|all| all < at) && classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf)
-        });
-        if is_capped {
-            let (by, quota_name) = (Bound::Ceiling, self.name_in_class(Bound::Ceiling, class, cost).text());
-            return Err(ConsumeError::TooLate { estimate, allowed, by, quota_name });
-        }
-        Err(self.too_late(rovers, cost, estimate, allowed))
+        self.check_queue(driven)
     }
 
     /// An instant by which a claim of `cost` made now in a class is granted, whatever the order of service is: as
     /// [`predict_in_class`](Self::predict_in_class) for most claims with a deadline, but without a look at the other classes.
     /// `None` if that is not known.
-    fn granted_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+    pub(super) fn granted_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let is_known = self.is_free(class) && !self.queue.has_joint();
         self.supply.passed_by(rovers.tail().wrapping_add(cost)).filter(|_| is_known)
     }
 
-    /// The instant before which a claim of `cost` made now in a class cannot be granted, behind the claims before it there,
-    /// if that is known.
-    fn not_before_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        let classes = self.classes()?;
+    /// The instant before which a claim of `cost` made now in a class, or in a limiter without classes, cannot be granted, behind
+    /// the claims before it there, if that is known.
+    pub(super) fn not_before(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let Some(classes) = self.classes() else { return self.supply.not_before(rovers.tail().wrapping_add(cost)) };
         let leaf = classes.entry(class).leaf;
         let own = self.waiting_tokens_in(classes, class) - classes.scheduler.paid(leaf);
         self.supply.not_before(self.base(rovers).wrapping_add(own + cost))

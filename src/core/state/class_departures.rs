@@ -1,14 +1,12 @@
 //! Claims that leave their classes without a grant: cancelled, or turned away because the limiter or the class is closed, or
 //! the source of tokens is cut off.
 
-use super::changes::Departed;
 use super::{State, classes_in};
 use crate::core::classes::{ClassId, ROOT, steps};
 use crate::core::outcome::Outcome;
-use crate::core::queue::{LeaveResult, Place, Waiter};
+use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
-use std::pin::Pin;
 
 /// How many classes of a limiter that was closed are looked at while the lock is held.
 const LOOKED_AT_AT_ONCE: usize = 1_024;
@@ -22,7 +20,7 @@ impl State {
             if wakes.is_full() {
                 return false;
             }
-            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
+            self.turn_front_away_in(rovers, class, Outcome::Closed, wakes);
             if self.role.awaits() {
                 return false;
             }
@@ -61,28 +59,30 @@ impl State {
     /// No tokens are promised for the claim in service, and none will be: turns it away. A debt in service stays, and the
     /// claims behind it have no tokens either.
     #[cold]
-    pub(super) fn turn_cut_off_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+    pub(super) fn turn_cut_off_away(
+        &mut self,
+        rovers: &Rovers,
+        in_service: ClassId,
+        outcome: Outcome,
+        wakes: &mut Wakes,
+    ) {
         let Some(classes) = self.classes() else { return };
-        let in_service = classes.scheduler.pick().map_or(ROOT, |pick| classes.owner(pick.leaf));
         let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
         match class {
-            Some(class) => self.turn_front_of_class_away(rovers, class, outcome, wakes),
+            Some(class) => self.turn_front_away_in(rovers, class, outcome, wakes),
             None => unreachable!("a debt is charged at once when no claim waits"),
         }
     }
 
-    /// Turns the front claim of a class away: the limiter or the class was closed, or the source of tokens is cut off. If it
-    /// is a ticket, its child must learn it, and has to answer.
-    pub(super) fn turn_front_of_class_away(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        outcome: Outcome,
-        wakes: &mut Wakes,
-    ) {
+    /// Turns the front claim of a class, or of a limiter without classes, away. If it is a ticket, its child must learn it, and
+    /// has to answer.
+    pub(super) fn turn_front_away_in(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         let child = self.queue_of(class).front().and_then(|front| front.child.as_ref());
         if child.is_some_and(|child| child.strong_count() > 0) {
             return self.await_child_of_front(class);
+        }
+        if !self.role.has_classes() {
+            return self.call_front(rovers, outcome, wakes);
         }
         self.forget_denial(rovers);
         let base = self.base(rovers);
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// A claim that the scheduler does not know leaves the queue of its class: everything moves past its positions.
-    fn leave_behind_front(&mut self, class: ClassId, cost: u64) {
+    pub(super) fn leave_behind_front(&mut self, class: ClassId, cost: u64) {
         if class != ROOT {
             self.count_out(cost);
         }
@@ -130,37 +130,17 @@ impl State {
         true
     }
 
-    /// Empties the place of a future that is done with it, in any state.
-    pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
-        self.depart_from_class(rovers, place, class, false)
-    }
-
-    pub(super) fn depart_from_class(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        is_answer: bool,
-    ) -> Departed {
-        let base = self.base(rovers);
-        let waiter = match self.queue_of(class).leave(place) {
-            LeaveResult::Nothing => return Departed::default(),
-            LeaveResult::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
-            LeaveResult::Front(waiter) if !self.leave_beside_joint(class, &waiter) => {
-                self.withdraw_front(rovers, class, &waiter, base);
-                if is_answer {
-                    self.note_ticket_gone(class, &waiter);
-                } else {
-                    self.advance(class, &waiter);
-                }
-                waiter
-            }
-            LeaveResult::Front(waiter) => waiter,
-            LeaveResult::Behind(waiter) => {
-                self.leave_behind_front(class, waiter.cost);
-                waiter
-            }
-        };
-        Departed { outcome: None, waker: Some(waiter.waker) }
+    /// The front claim of a class was cancelled. If it is a ticket, its child says next which claim is in front, if any. Until
+    /// then the class must not count as idle: its siblings would become even with it.
+    pub(super) fn leave_front_of_class(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
+        if self.leave_beside_joint(class, gone) {
+            return;
+        }
+        self.withdraw_front(rovers, class, gone, base);
+        if gone.child.is_some() {
+            self.note_ticket_gone(class, gone);
+        } else {
+            self.advance(class, gone);
+        }
     }
 }

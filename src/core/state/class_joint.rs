@@ -25,36 +25,16 @@
 //! - *No circle.* A front waits for the turns of older fronts only, in all classes, and a limiter holds only fronts that had
 //!   all their turns.
 
+use super::step::{Completes, InService};
 use super::{State, classes_in};
 use crate::core::classes::{ClassId, Classes, Pick, ROOT};
 use crate::core::joint::Front;
 use crate::core::queue::Queue;
 use crate::core::rovers::Rovers;
 
-/// An installment, and the class of the claim that it is for.
-#[derive(Clone, Copy)]
-pub(super) struct InService {
-    pub(super) pick: Pick,
-    pub(super) owner: ClassId,
-    pub(super) completes: Completes,
-}
-
-/// What is complete with an installment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Completes {
-    /// No claim: the installment is a part of one, or of a debt.
-    Nothing,
-    /// A claim, which is granted.
-    Claim,
-    /// The ticket of a child, which has to answer first.
-    Ticket,
-    /// A joint claim, which has its turn and goes on to wait for the other limiters.
-    Turn,
-}
-
-/// What is served with `pick`. `queue` is that of the limiter.
+/// The class of the claim that is served with `pick`, and what is complete then. `queue` is that of the limiter.
 #[inline]
-pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> InService {
+pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);
     let entry = classes.entry(owner);
@@ -67,7 +47,7 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> InServ
         let is_ticket = queue.front().is_some_and(|front| front.child.is_some());
         if is_ticket { Completes::Ticket } else { Completes::Claim }
     };
-    InService { pick, owner, completes }
+    (owner, completes)
 }
 
 /// The cost of the next claim of a class, and the number of a joint one. `None` if there is none, or if it waits for an
@@ -127,7 +107,8 @@ impl State {
     }
 
     /// The front of a set that is in service has its turn.
-    pub(super) fn take_turn(&mut self, InService { pick, owner: class, .. }: InService) {
+    pub(super) fn take_turn(&mut self, served: InService) {
+        let InService { pick: Some(pick), owner: class, .. } = served else { return };
         let now = self.supply.synced();
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let Some((number, cost)) = classes.offered_joint(class) else { return };
@@ -202,17 +183,12 @@ impl State {
         self.classes().is_some_and(|classes| classes.scheduler.has_parked())
     }
 
-    /// Whether [`admit_class`](Self::admit_class) would grant `cost` tokens to a class, provided that the fast path is
-    /// closed.
-    pub(crate) fn can_admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
-        if self.is_closed(class) || cost == 0 {
-            return !self.is_closed(class);
-        }
+    /// Whether `cost` tokens can be granted to a class at once, as far as its turn and its ceilings go.
+    pub(super) fn is_open_to(&self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
         let Some(classes) = self.classes() else { return false };
         let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);
         let most = if is_under_ceiling { classes.most_at_once(class) } else { u64::MAX };
         // Claims may wait that ceilings hold back, which are not above this class.
-        let is_open = self.is_clear() || self.is_open(self.base(rovers), class, cost);
-        is_open && cost <= most.min(self.max_cost()) && cost <= self.available_to_class(rovers, class)
+        cost <= most && (self.is_clear() || self.is_open(self.base(rovers), class, cost))
     }
 }

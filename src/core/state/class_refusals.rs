@@ -9,27 +9,21 @@ use crate::name::Name;
 use std::pin::Pin;
 
 impl State {
-    /// Why `cost` tokens are not granted to a class at once, although the class could get them alone perhaps.
-    pub(crate) fn refuse_in_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
-        if self.is_closed(class) {
-            return TryAcquireError::Closed;
-        }
-        let too_large = self.too_large_in_class(class, cost);
-        too_large.unwrap_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost, now)))
-    }
-
-    /// The error of a claim whose `cost` a class can never have at once.
-    pub(super) fn too_large_in_class(&self, class: ClassId, cost: u64) -> Option<TryAcquireError> {
+    /// The error of a claim whose `cost` a class, or a limiter without classes, can never have at once.
+    pub(super) fn too_large_at_once(&self, class: ClassId, cost: u64) -> Option<TryAcquireError> {
         let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
         let most = self.most_at_once();
         if cost > below_ceilings && below_ceilings < most {
             let (by, quota_name) = (Bound::Ceiling, self.smallest_ceiling(class).text());
             return Some(TryAcquireError::TooLarge { cost, most: below_ceilings, by, quota_name });
         }
-        (cost > most).then(|| self.too_large_at_once(cost, most))
+        (cost > most).then(|| {
+            let by = self.setting_of(most).unwrap_or_else(|| Bound::Quota(self.supply.smallest()));
+            TryAcquireError::TooLarge { cost, most, by, quota_name: self.quota_name(by).text() }
+        })
     }
 
-    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While claims wait that no ceiling holds
+    /// The [denial](Self::deny) of a claim of a class. While claims wait that no ceiling holds
     /// back, the time to come back is when all that waits now could have been served. It is not kept to be repeated: whether
     /// a class is granted tokens that are there depends on its turn.
     pub(super) fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Denied {
@@ -66,6 +60,14 @@ impl State {
         let Some(classes) = self.classes() else { return false };
         let below_ceilings = classes.scheduler.tree.ceilings_have(classes.entry(class).leaf, cost);
         self.supply.scheduled(end).is_some_and(|at| at < below_ceilings)
+    }
+
+    /// Whether a claim made now in a class is granted at `at` because of a ceiling: all quotas have the tokens for all that
+    /// waits before, up to `end`.
+    pub(super) fn is_delayed_by_ceiling(&self, class: ClassId, end: u64, at: u64) -> bool {
+        let Some(classes) = self.classes() else { return false };
+        let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);
+        is_under_ceiling && self.supply.scheduled(end).is_some_and(|all| all < at)
     }
 
     /// The bound that would hold back a claim of `cost` made now in a class, or in a limiter without classes, and the

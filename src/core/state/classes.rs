@@ -11,9 +11,9 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::class_joint::{Completes, InService, in_service, next_front};
-use super::serving::{Served, Step};
+use super::class_joint::{in_service, next_front};
 use super::shares::conflict_error;
+use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT, Scheduler};
@@ -121,98 +121,22 @@ impl State {
         }
     }
 
-    /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
-    pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
-        if !self.turn_closed_away(rovers, wakes) {
-            return if self.role.awaits() { Served::Stopped } else { Served::Again };
-        }
-        self.serve_steps(now, |state, now| state.serve_class(rovers, now, wakes))
-    }
-
-    /// Does what joint claims do next, or else takes the next step of the scheduler, if it is due: serves an installment, gives
-    /// a joint claim its turn, or turns claims away. One step of [`serve_classes`](Self::serve_classes).
+    /// What the scheduler serves next.
     #[inline(always)]
-    fn serve_class(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Step {
-        let Some(classes) = classes_in(&mut self.rare) else { return Step::Ended(Served::All) };
+    pub(super) fn next_in_classes(&mut self, rovers: &Rovers) -> InService {
+        let Some(classes) = classes_in(&mut self.rare) else { return InService::NOTHING };
         let base = base(&self.queue, classes, rovers);
-        let NextStep { at: due, pick, serves } = classes.scheduler.next_step(&self.supply, base);
-        let ticket = pick.map(|pick| base.wrapping_add(pick.tokens));
-        let in_service = pick.map(|pick| in_service(&self.queue, classes, pick));
-        let turn = in_service.filter(|served| served.completes == Completes::Turn);
-        if self.queue.has_joint() {
-            // A turn needs no tokens.
-            let next = if turn.is_some() { Some(self.supply.synced()) } else { Some(due) };
-            if let Some(step) = self.serve_fronts(rovers, next, now) {
-                return step;
-            }
-        }
-        if let Some(step) = self.step_if_cut_off(rovers, ticket, wakes) {
-            return step;
-        }
-        if turn.is_none() && (due > now || due == u64::MAX) {
-            self.wait_for_step(due, pick, ticket, now);
-            return Step::Ended(Served::All);
-        }
-        // Most steps wake no waiter: they serve a part of a large claim.
-        if wakes.must_pause() {
-            return Step::Ended(Served::Again);
-        }
-        wakes.steps += 1;
-        if let Some(turn) = turn {
-            self.take_turn(turn);
-            return Step::Moved;
-        }
-        if self.role.has_source() && serves && ticket.is_some_and(|ticket| self.supply.falls_short(ticket, due)) {
-            return Step::Moved;
-        }
-        self.supply.mint(due, ticket);
-        if let Some(in_service) = in_service.filter(|_| serves) {
-            self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
-            if in_service.completes == Completes::Ticket {
-                // If the child is gone, so is the claim.
-                self.turn_front_of_class_away(rovers, in_service.owner, Outcome::TicketEnded, wakes);
-                return self.go_on_unless_asked();
-            }
-            self.pay_installment(rovers, in_service, base, wakes);
-        }
-        Step::Moved
+        let NextStep { at, pick, serves } = classes.scheduler.next_step(&self.supply, base);
+        let at = Some(at).filter(|at| *at < u64::MAX);
+        let Some(pick) = pick else { return InService { at, completes: Completes::Recheck, ..InService::NOTHING } };
+        let (owner, completes) = in_service(&self.queue, classes, pick);
+        let completes = if serves || completes == Completes::Turn { completes } else { Completes::Recheck };
+        InService { at, ticket: Some(base.wrapping_add(pick.tokens)), owner, pick: Some(pick), completes }
     }
 
-    /// The step that turns claims away, if the next step needs tokens up to `ticket` and its source is cut off.
-    #[inline(always)]
-    fn step_if_cut_off(&mut self, rovers: &Rovers, ticket: Option<u64>, wakes: &mut Wakes) -> Option<Step> {
-        if !self.role.has_source() {
-            return None;
-        }
-        let why = ticket.and_then(|ticket| self.cut_off(ticket))?;
-        if wakes.is_full() {
-            return Some(Step::Ended(Served::Again));
-        }
-        self.turn_cut_off_away(rovers, Outcome::CutOff(why), wakes);
-        Some(self.go_on_unless_asked())
-    }
-
-    fn go_on_unless_asked(&self) -> Step {
-        if self.role.awaits() { Step::Ended(Served::Stopped) } else { Step::Moved }
-    }
-
-    /// The next step of the classes is not due by `now`.
-    #[inline]
-    fn wait_for_step(&mut self, due: u64, pick: Option<Pick>, ticket: Option<u64>, now: u64) {
-        if let Some(classes) = self.classes_mut() {
-            classes.due = due;
-        }
-        self.supply.mint(now, ticket);
-        if self.role.has_source() {
-            if let Some(classes) = self.classes_mut() {
-                classes.scheduler.saves_for = pick.map(|pick| pick.leaf);
-            }
-            ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
-        }
-    }
-
-    fn pay_installment(&mut self, rovers: &Rovers, served: InService, base: u64, wakes: &mut Wakes) {
-        let InService { pick, owner, completes } = served;
+    pub(super) fn pay_installment(&mut self, rovers: &Rovers, served: InService, wakes: &mut Wakes) {
+        let InService { ticket: Some(ticket), pick: Some(pick), owner, completes, .. } = served else { return };
+        let base = ticket.wrapping_sub(pick.tokens);
         let Some(classes) = classes_in(&mut self.rare) else { return };
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
@@ -237,18 +161,6 @@ impl State {
         });
         self.forget_denial(rovers);
         wakes.push(waiter.waker);
-    }
-
-    /// Grants the ticket that is in service; its child has answered that it may be granted. Returns false if no ticket is.
-    pub(super) fn grant_ticket_in_class(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        let Some(classes) = classes_in(&mut self.rare) else { return false };
-        let base = base(&self.queue, classes, rovers);
-        let NextStep { at, pick, serves } = classes.scheduler.next_step(&self.supply, base);
-        let served = pick.filter(|_| serves && at <= self.supply.synced());
-        let served = served.map(|pick| in_service(&self.queue, classes, pick));
-        let Some(served) = served.filter(|served| served.completes == Completes::Ticket) else { return false };
-        self.pay_installment(rovers, served, base, wakes);
-        true
     }
 
     /// A claim of a class does not wait any more.

@@ -79,7 +79,7 @@ impl State {
             return Err(TryAcquireError::Closed);
         }
         let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, Ask::AtOnce));
-        let remaining = self.try_acquire_alone(rovers, cost, now)?;
+        let remaining = self.try_acquire_enforced(rovers, ROOT, cost, now)?;
         let (Some(verdict), Some(dry_run)) = (verdict, self.dry_run_mut()) else { return Ok(remaining) };
         dry_run.count(verdict);
         Ok(verdict.to_word())
@@ -139,7 +139,7 @@ impl State {
         match self.dry_run_mut() {
             Some(dry_run) if is_possible => dry_run.estimate(cost, now),
             Some(_) => None,
-            None => self.estimate(rovers, cost, now),
+            None => self.estimate(rovers, ROOT, cost, now),
         }
     }
 

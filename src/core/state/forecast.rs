@@ -13,7 +13,7 @@
 //!    queue again.
 
 use super::State;
-use crate::core::classes::ROOT;
+use crate::core::classes::ClassId;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use crate::core::supply::Supply;
@@ -57,9 +57,9 @@ impl State {
     /// alone does not decide.
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
-    pub(crate) fn predict(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.classes().is_some() {
-            return self.predict_in_class(rovers, ROOT, cost);
+    pub(crate) fn predict(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        if self.role.has_classes() {
+            return self.predict_in_class(rovers, class, cost);
         }
         if self.queue.has_joint() || self.role.has_parent() && !self.queue.is_empty() {
             return None;
@@ -131,14 +131,14 @@ impl State {
     }
 
     /// The time that a claim of `cost` made now would wait.
-    pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
-        if self.closed || cost > self.most_claimable(rovers) {
+    pub(crate) fn estimate(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Option<Duration> {
+        if self.is_closed(class) || cost > self.most_claimable(rovers) {
             return None;
         }
         if cost == 0 {
             return Some(Duration::ZERO);
         }
-        self.predict(rovers, cost).map(|at| self.wait(at, now))
+        self.predict(rovers, class, cost).map(|at| self.wait(at, now))
     }
 
     /// The time until `at`. A claim that can pass by now does not wait for a clock that stepped back.
@@ -167,6 +167,7 @@ mod steps {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::steps;
+    use crate::core::classes::ROOT;
     use crate::core::rovers::Rovers;
     use crate::core::state::State;
     use crate::{Consume, Grant, Limiter, ManualClock, Quota};
@@ -271,7 +272,7 @@ mod tests {
                 let cost = world.random.u64(1..9);
                 limiter.core().with(|state, rovers, _| {
                     steps::take();
-                    let estimated = state.predict(rovers, cost);
+                    let estimated = state.predict(rovers, ROOT, cost);
                     assert_eq!(estimated, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
                     if state.queue.len() > 1 && !state.supply.is_straight() {
                         let counter = if steps::take() == 0 { &mut by_position } else { &mut by_forecast };

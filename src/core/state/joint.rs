@@ -178,7 +178,7 @@ impl State {
 
     /// What joint claims do here by `now` and before the next other claim, which is due at `next`: begins to hold the
     /// limiter for one, or stops for a review. `None` if the other claims are next.
-    pub(super) fn serve_fronts(&mut self, rovers: &Rovers, next: Option<u64>, now: u64) -> Option<Step> {
+    pub(super) fn serve_fronts(&mut self, rovers: &Rovers, next: u64, now: u64) -> Option<Step> {
         if !self.role.has_classes() {
             self.give_turns();
         }
@@ -195,9 +195,7 @@ impl State {
             }
         }
         let alarm = self.joint()?.next_alarm();
-        if let Some((at, number)) =
-            alarm.filter(|(at, _)| *at <= now && (is_held || next.is_none_or(|next| *at < next)))
-        {
+        if let Some((at, number)) = alarm.filter(|(at, _)| *at <= now && (is_held || *at < next)) {
             self.supply.mint(at, self.front_ticket(rovers));
             let fronts = self.joint_mut()?;
             let front = fronts.get(number)?;

@@ -3,11 +3,9 @@
 use super::{Role, State};
 use crate::core::Core;
 use crate::core::classes::{ClassId, KeyName, ROOT};
-use crate::core::outcome::Outcome;
-use crate::core::queue::{Place, Waiter};
+use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
-use crate::core::wakes::{Peer, Wakes};
-use std::pin::Pin;
+use crate::core::wakes::Peer;
 use std::sync::Weak;
 
 /// A child that has to answer. Its ticket is at the front of its class, or has just left. Until the answer the class counts
@@ -74,31 +72,6 @@ impl State {
         {
             self.put_next_in_front(class, debt);
         }
-    }
-
-    /// Grants the ticket for which the parent has stopped. Returns false if its turn is not now: something has changed.
-    pub(crate) fn grant_ticket(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        if self.role.has_classes() {
-            return self.grant_ticket_in_class(rovers, wakes);
-        }
-        let Some(ticket) = self.front_ticket(rovers) else { return false };
-        if self.queue.front().is_none_or(|front| front.child.is_none())
-            || self.supply.due(ticket).is_none_or(|due| due > self.supply.synced())
-        {
-            return false;
-        }
-        self.call_front(rovers, Outcome::Granted { remaining: self.remaining_after(ticket) }, wakes);
-        true
-    }
-
-    /// Empties the place of a ticket, if its child does not need it any more or has another one. The child answers next which claim
-    /// is in front, if any. Until then the class must not count as idle: its siblings would become even with it.
-    pub(crate) fn withdraw_ticket(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) {
-        drop(if self.role.has_classes() {
-            self.depart_from_class(rovers, place, class, true)
-        } else {
-            self.depart(rovers, place, class)
-        });
     }
 
     /// Charges `tokens` on top of a grant of a key; see [`charge_class`](Self::charge_class). While no claim waits, no class

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::core::classes::ClassId;
-use crate::core::outcome::{CutOff, Outcome};
+use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, Denied, TryAcquireError};
@@ -54,15 +54,6 @@ impl State {
         if self.front_has_ticket() { None } else { self.ready_front(rovers) }
     }
 
-    /// The reason for which nothing is granted to the ticket that is in service, if its source is cut off.
-    pub(crate) fn cut_off_in_service(&self, rovers: &Rovers) -> Option<CutOff> {
-        let tokens = match self.classes() {
-            Some(classes) => classes.scheduler.pick()?.tokens,
-            None => self.queue.front()?.cost,
-        };
-        self.cut_off(self.base(rovers).wrapping_add(tokens))
-    }
-
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
     pub(crate) fn wants_parent(&self, rovers: &Rovers) -> bool {
@@ -80,7 +71,7 @@ impl State {
 
     /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted, as of `at`. The caller read
     /// `now` from the clock.
-    pub(crate) fn grant_front(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
+    pub(crate) fn grant_ready_front(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
         let Some(ticket) = self.front_ticket(rovers) else { return };
         self.ticket = ParentTicket::None;
         self.supply.mint(at, Some(ticket));
@@ -118,9 +109,9 @@ impl State {
             return Some(self.wait(at, now).max(delay));
         }
         if cost == 0 || delay.is_zero() || self.queue.has_joint() {
-            return self.estimate(rovers, cost, now).map(|wait| wait.max(delay));
+            return self.estimate(rovers, group, cost, now).map(|wait| wait.max(delay));
         }
-        self.estimate(rovers, cost, now)?;
+        self.estimate(rovers, group, cost, now)?;
         let comes = now.checked_add(u64::try_from(delay.as_nanos()).ok()?)?;
         let (ahead, base) = self.forecast_supply(rovers)?;
         let mut ahead = ahead.clone();
@@ -142,9 +133,8 @@ impl State {
         if self.is_closed(group) {
             return TryAcquireError::Closed;
         }
-        let most = self.most_at_once();
-        if cost > most {
-            return State::as_parent(self.too_large_at_once(cost, most), 0);
+        if let Some(error) = self.too_large_at_once(group, cost) {
+            return State::as_parent(error, 0);
         }
         let fits = self.fits_in_flight(rovers, cost);
         let later = |delay| match (fits, self.role.has_classes()) {

@@ -156,33 +156,26 @@ impl State {
             if self.awaited_child().is_some() {
                 return Served::Stopped;
             }
-            if self.role.has_classes() {
-                return self.serve_classes(rovers, now, wakes);
+            if self.role.has_classes() && !self.turn_closed_away(rovers, wakes) {
+                return if self.role.awaits() { Served::Stopped } else { Served::Again };
             }
             return self.serve_as::<false>(rovers, now, reach, end, wakes);
         }
         self.serve_as::<true>(rovers, now, reach, end, wakes)
     }
 
-    /// Serves a queue without classes. With `PLAIN`, no joint claim waits here, and there are neither a parent nor external
-    /// tokens. Nothing that is done here changes that.
+    /// Takes [steps](Self::step) until one of them ends the pass.
     fn serve_as<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,
-        now: u64,
+        mut now: u64,
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        self.serve_steps(now, |state, now| state.serve_front::<PLAIN>(rovers, now, reach, end, wakes))
-    }
-
-    /// Takes steps until one of them ends the pass.
-    #[inline(always)]
-    pub(super) fn serve_steps(&mut self, mut now: u64, mut step: impl FnMut(&mut Self, u64) -> Step) -> Served {
         loop {
             now = now.max(self.supply.synced());
-            if let Step::Ended(served) = step(self, now) {
+            if let Step::Ended(served) = self.step::<PLAIN>(rovers, now, reach, end, wakes) {
                 return served;
             }
         }

@@ -1,6 +1,7 @@
 //! Read access to the state, for callers that report it.
 
 use super::{MAX_SPAN, State, Totals};
+use crate::core::classes::ROOT;
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::Bound;
 use crate::name::{Name, QuotaNames};
@@ -64,7 +65,8 @@ impl State {
     /// The state of the queue for a new claim of `cost`, as observers receive it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
         let is_near = self.classes().is_none() && (self.queue.is_empty() || self.supply.is_straight());
-        let estimate = if is_near && Observers::use_estimates() { self.estimate(rovers, cost, now) } else { None };
+        let estimate =
+            if is_near && Observers::use_estimates() { self.estimate(rovers, ROOT, cost, now) } else { None };
         QueueInfo { since: now, ahead: self.queue.len(), estimate }
     }
 

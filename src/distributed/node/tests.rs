@@ -46,7 +46,14 @@ impl Node {
     fn waiting(mut self, costs: &[u64]) -> Self {
         for cost in costs {
             let mut place = Box::pin(Place::new());
-            self.state.enter(&self.rovers, place.as_mut(), *cost, Waker::noop().clone(), None);
+            self.state.enter(
+                &self.rovers,
+                place.as_mut(),
+                crate::core::classes::ROOT,
+                *cost,
+                Waker::noop().clone(),
+                None,
+            );
             self.places.push(place);
         }
         self

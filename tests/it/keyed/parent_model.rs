@@ -89,21 +89,20 @@ impl Bucket {
         self.in_flight += cost;
     }
 
-    /// The front item is gone: the debts behind it are charged.
+    /// The front item is gone: the debts behind it are charged, and what it had saved is lost.
     fn move_up(&mut self) {
+        self.drop_front();
+        self.burn();
+    }
+
+    fn drop_front(&mut self) {
         while let Some(Item::Debt(debt)) = self.queue.front() {
             self.level -= debt * self.unit();
             self.queue.pop_front();
         }
-        self.burn_saved();
-    }
-
-    /// The claim that was saved for above the burst is gone.
-    fn burn_saved(&mut self) {
         if self.tokens() > self.rule.burst.into() {
             self.level = i128::from(self.rule.burst) * self.unit();
         }
-        self.burn();
     }
 
     fn leave(&mut self, is_it: impl Fn(&Item) -> bool) -> bool {
@@ -263,12 +262,26 @@ impl ParentModel {
         }
         let is_front = matches!(self.keys[key].queue.front(), Some(Item::Claim { id: it, .. }) if *it == id);
         self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
-        // The key claims from the parent again before the claims behind its ticket are served.
         if is_front {
-            self.call_back(key);
+            self.replace_ticket(key);
         }
         self.poll_parent(key);
         self.serve();
+    }
+
+    /// The front of a key has left. If it had a ticket, the next one enters at the same instant, before any other is served.
+    fn replace_ticket(&mut self, key: usize) {
+        let is_own = |item: &Item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key);
+        let Some(place) = self.parent.queue.iter().position(is_own) else { return };
+        self.parent.queue.remove(place);
+        if place == 0 {
+            self.parent.drop_front();
+        }
+        let next = self.keys[key].queue.front().map(|front| front.cost());
+        if let Some(cost) = next.filter(|cost| self.keys[key].has(*cost, self.now)) {
+            self.parent.queue.push_back(Item::ParentTicket { key, cost });
+        }
+        self.parent.burn();
     }
 
     pub(crate) fn settle(&mut self, key: usize, cost: u64, actual: u64) {

@@ -1,0 +1,256 @@
+//! One step of serving: what the next tokens are for, and what becomes of it. With or without classes.
+
+use super::serving::{Reach, Served, Step};
+use super::{State, classes_in};
+use crate::core::classes::{ClassId, Pick, ROOT};
+use crate::core::outcome::Outcome;
+use crate::core::rovers::Rovers;
+use crate::core::wakes::Wakes;
+
+/// What the next tokens are for.
+#[derive(Clone, Copy)]
+pub(super) struct InService {
+    /// The instant at which it is served; `None` if no clock can tell.
+    pub(super) at: Option<u64>,
+    /// The position at which its tokens end; `None` if nothing waits.
+    pub(super) ticket: Option<u64>,
+    /// The class in whose queue it waits.
+    pub(super) owner: ClassId,
+    /// The installment that the scheduler has picked, in a limiter with classes.
+    pub(super) pick: Option<Pick>,
+    pub(super) completes: Completes,
+}
+
+impl InService {
+    pub(super) const NOTHING: Self =
+        Self { at: None, ticket: None, owner: ROOT, pick: None, completes: Completes::Nothing };
+}
+
+/// What is complete when it is served.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Completes {
+    /// Nothing is served: a floor falls due or a ceiling lets a class go, and the scheduler picks again.
+    Recheck,
+    /// No claim: the tokens are for a part of one, or for a debt.
+    Nothing,
+    /// A claim, which is granted.
+    Claim,
+    /// The ticket of a child, which has to answer first.
+    Ticket,
+    /// A joint claim, which has its turn and goes on to wait for the other limiters.
+    Turn,
+}
+
+impl State {
+    /// Does what joint claims do next, or else serves what is in service, if it is due by `now`. Waiters with the number `end`
+    /// or a higher one have not arrived yet. With `PLAIN`, no joint claim waits here, and there are neither classes, a parent
+    /// nor external tokens.
+    #[inline(always)]
+    pub(super) fn step<const PLAIN: bool>(
+        &mut self,
+        rovers: &Rovers,
+        now: u64,
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Step {
+        let next = if PLAIN { self.next_in_queue(rovers, end) } else { self.next_in_service(rovers, end) };
+        let is_turn = !PLAIN && next.completes == Completes::Turn;
+        if !PLAIN && self.queue.has_joint() {
+            // A turn needs no tokens.
+            let at = if is_turn { self.supply.synced() } else { next.at.unwrap_or(u64::MAX) };
+            if let Some(step) = self.serve_fronts(rovers, at, now) {
+                return step;
+            }
+        }
+        if let Some(outcome) = self.refusal::<PLAIN>(next.ticket) {
+            return self.turn_away(rovers, next, outcome, now, wakes);
+        }
+        let due = next.at.filter(|at| *at <= now);
+        let Some(at) = due.or_else(|| is_turn.then(|| self.supply.synced())) else {
+            return Step::Ended(self.rest::<PLAIN>(next, now));
+        };
+        if !PLAIN && self.role.has_parent() {
+            return Step::Ended(self.hold_for_parent(next, at, now, reach));
+        }
+        // With classes most steps wake no waiter: they serve a part of a large claim.
+        if wakes.must_pause() {
+            return Step::Ended(Served::Again);
+        }
+        if PLAIN && next.completes == Completes::Claim {
+            self.supply.mint(at, next.ticket);
+            self.grant_front(rovers, next, at, now, wakes);
+            return Step::Moved;
+        }
+        wakes.steps += 1;
+        self.serve_next(rovers, next, at, now, wakes)
+    }
+
+    /// Serves what is in service and due at `at`.
+    #[inline]
+    fn serve_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) -> Step {
+        if next.completes == Completes::Turn {
+            self.take_turn(next);
+            return Step::Moved;
+        }
+        if self.role.has_source()
+            && next.completes != Completes::Recheck
+            && next.ticket.is_some_and(|ticket| self.supply.falls_short(ticket, at))
+        {
+            // External tokens could not be kept any longer and are gone: the next step decides anew.
+            return Step::Moved;
+        }
+        self.supply.mint(at, next.ticket);
+        match next.completes {
+            Completes::Recheck => Step::Moved,
+            Completes::Ticket => {
+                // If the child is gone, so is the claim.
+                self.turn_front_away_in(rovers, next.owner, Outcome::TicketEnded, wakes);
+                self.go_on_unless_asked()
+            }
+            _ => {
+                self.grant_next(rovers, next, at, now, wakes);
+                Step::Moved
+            }
+        }
+    }
+
+    /// What the next tokens are for.
+    #[inline]
+    fn next_in_service(&mut self, rovers: &Rovers, end: Option<u64>) -> InService {
+        if self.role.has_classes() { self.next_in_classes(rovers) } else { self.next_in_queue(rovers, end) }
+    }
+
+    #[inline(always)]
+    fn next_in_queue(&self, rovers: &Rovers, end: Option<u64>) -> InService {
+        let front = self.queue.front().filter(|front| end.is_none_or(|end| front.number < end));
+        let Some(front) = front else { return InService::NOTHING };
+        let ticket = self.base(rovers).wrapping_add(front.cost);
+        let at = self.supply.due(ticket);
+        let completes = if front.child.is_some() { Completes::Ticket } else { Completes::Claim };
+        InService { at, ticket: Some(ticket), completes, ..InService::NOTHING }
+    }
+
+    /// The reason for which what is in service, up to `ticket`, gets no tokens.
+    #[inline(always)]
+    fn refusal<const PLAIN: bool>(&self, ticket: Option<u64>) -> Option<Outcome> {
+        // With classes the waiters of a closed limiter are turned away before.
+        if self.closed && (PLAIN || !self.role.has_classes()) {
+            return ticket.map(|_| Outcome::Closed);
+        }
+        if PLAIN || !self.role.has_source() { None } else { self.cut_off(ticket?).map(Outcome::CutOff) }
+    }
+
+    /// Turns what is in service away.
+    #[cold]
+    fn turn_away(&mut self, rovers: &Rovers, next: InService, outcome: Outcome, now: u64, wakes: &mut Wakes) -> Step {
+        if wakes.is_full() {
+            return Step::Ended(Served::Again);
+        }
+        if self.role.has_classes() {
+            self.turn_cut_off_away(rovers, next.owner, outcome, wakes);
+        } else {
+            self.supply.mint(now, next.ticket);
+            self.turn_front_away_in(rovers, ROOT, outcome, wakes);
+        }
+        self.go_on_unless_asked()
+    }
+
+    fn go_on_unless_asked(&self) -> Step {
+        if self.role.awaits() { Step::Ended(Served::Stopped) } else { Step::Moved }
+    }
+
+    /// Nothing is due by `now`: mints up to there.
+    #[inline(always)]
+    fn rest<const PLAIN: bool>(&mut self, next: InService, now: u64) -> Served {
+        if !PLAIN && let Some(classes) = classes_in(&mut self.rare) {
+            classes.due = next.at.unwrap_or(u64::MAX);
+        } else if let Some(ticket) = next.ticket.filter(|_| self.cap.is_some()) {
+            self.supply.note_hold(ticket, now);
+        }
+        self.supply.mint(now, next.ticket);
+        if !PLAIN {
+            // A claim that is not ready must not delay the parent's queue.
+            self.recall_ticket();
+            if self.role.has_source() {
+                self.save_for(next);
+            }
+        }
+        Served::All
+    }
+
+    /// Keeps external tokens for what is in service as long as they may be kept.
+    #[cold]
+    fn save_for(&mut self, next: InService) {
+        if let Some(classes) = self.classes_mut() {
+            classes.scheduler.saves_for = next.pick.map(|pick| pick.leaf);
+        }
+        next.ticket.into_iter().for_each(|ticket| self.supply.shed(ticket));
+    }
+
+    /// The front claim of a child is ready, and the parent has to grant it too.
+    fn hold_for_parent(&mut self, next: InService, at: u64, now: u64, reach: Reach) -> Served {
+        if reach != Reach::Now {
+            self.supply.mint(at, next.ticket);
+            return Served::Held;
+        }
+        if let Some(ticket) = next.ticket.filter(|_| self.cap.is_some()) {
+            self.supply.note_hold(ticket, now);
+        }
+        self.supply.mint(now, next.ticket);
+        Served::All
+    }
+
+    /// Grants what is in service as of `at`, up to which the supply is minted.
+    #[inline]
+    fn grant_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
+        if self.role.has_classes() {
+            self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
+            self.pay_installment(rovers, next, wakes);
+        } else {
+            self.grant_front(rovers, next, at, now, wakes);
+        }
+    }
+
+    /// Grants the front claim of a limiter without classes.
+    #[inline(always)]
+    fn grant_front(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
+        self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
+        let remaining = next.ticket.map_or(0, |ticket| self.remaining_after(ticket));
+        self.call_front(rovers, Outcome::Granted { remaining }, wakes);
+    }
+
+    /// Grants the ticket for which the parent has stopped. Returns false if its turn is not now: something has changed.
+    pub(crate) fn grant_ticket(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        let next = self.next_in_service(rovers, None);
+        let at = self.supply.synced();
+        let is_due = next.completes == Completes::Ticket && next.at.is_some_and(|due| due <= at);
+        if is_due {
+            self.grant_next(rovers, next, at, at, wakes);
+        }
+        is_due
+    }
+
+    /// The reason for which nothing is granted to what is in service, if its source is cut off.
+    pub(crate) fn cut_off_in_service(&mut self, rovers: &Rovers) -> Option<Outcome> {
+        let ticket = self.next_in_service(rovers, None).ticket?;
+        self.cut_off(ticket).map(Outcome::CutOff)
+    }
+
+    /// Removes the front waiter from the queue of a limiter without classes, granted or turned away.
+    pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        self.forget_denial(rovers);
+        let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
+        let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
+        if matches!(outcome, Outcome::Granted { .. }) {
+            self.supply.pass(waiter.cost, waiter.debt_after);
+        } else {
+            self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+            self.supply.drop_front(waiter.cost, waiter.debt_after);
+            self.recall_ticket();
+        }
+        if waiter.child.is_none() {
+            wakes.push(waiter.waker);
+        }
+    }
+}
