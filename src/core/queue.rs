@@ -172,6 +172,7 @@ impl Queue {
         })
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
         self.note_cost(waiter.cost);
         self.len += 1;

@@ -250,17 +250,18 @@ impl Scheduler {
     }
 
     /// What happens next, as of the instant of `supply`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> NextStep {
         steps::count();
         self.tree.refresh_due(supply.synced());
         let pick = self.pick();
         let again = self.tree.next_recheck();
-        let at = pick.and_then(|pick| {
-            let fits = !self.is_last_installment(pick) || self.fits(supply, base, self.cost(pick.leaf));
-            if fits { supply.scheduled(base.wrapping_add(pick.tokens)) } else { None }
-        });
-        let at = at.unwrap_or(u64::MAX);
+        let at = match pick {
+            Some(pick) if !self.is_last_installment(pick) || self.fits(supply, base, self.cost(pick.leaf)) => {
+                supply.scheduled(base.wrapping_add(pick.tokens)).unwrap_or(u64::MAX)
+            }
+            _ => u64::MAX,
+        };
         NextStep { at: at.min(again), pick, serves: at < again }
     }
 

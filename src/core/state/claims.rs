@@ -104,6 +104,7 @@ impl State {
 
     /// Grants `cost` tokens to a class now, or in a limiter without classes, if no claim is ahead of this one and they are
     /// there. Returns how many tokens remain.
+    #[inline(always)]
     pub(crate) fn admit_in(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         if self.role.has_classes() { self.admit_class(rovers, class, cost) } else { self.admit(rovers, cost) }
     }
@@ -271,6 +272,7 @@ impl State {
     }
 
     /// Joins the end of the queue, or of that of a class; as a ticket of `child`, if it is set.
+    #[inline(always)]
     pub(crate) fn enter(
         &mut self,
         rovers: &Rovers,
@@ -287,6 +289,7 @@ impl State {
         }
     }
 
+    #[inline(always)]
     fn enter_queue(
         &mut self,
         rovers: &Rovers,

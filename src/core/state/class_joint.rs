@@ -33,7 +33,7 @@ use crate::core::queue::Queue;
 use crate::core::rovers::Rovers;
 
 /// The class of the claim that is served with `pick`, and what is complete then. `queue` is that of the limiter.
-#[inline]
+#[inline(always)]
 pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);

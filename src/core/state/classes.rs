@@ -16,7 +16,7 @@ use super::shares::conflict_error;
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT, Scheduler};
+use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
 use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
@@ -134,6 +134,7 @@ impl State {
         InService { at, ticket: Some(base.wrapping_add(pick.tokens)), owner, pick: Some(pick), completes }
     }
 
+    #[inline]
     pub(super) fn pay_installment(&mut self, rovers: &Rovers, served: InService, wakes: &mut Wakes) {
         let InService { ticket: Some(ticket), pick: Some(pick), owner, completes, .. } = served else { return };
         let base = ticket.wrapping_sub(pick.tokens);
@@ -148,17 +149,14 @@ impl State {
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if waiter.child.is_some() {
-            classes.scheduler.pay(pick, &mut self.supply, base);
-            self.note_ticket_gone(owner, &waiter);
-            return self.forget_denial(rovers);
-        }
         if owner != ROOT {
             self.count_out(waiter.cost);
         }
-        self.put_next(owner, |scheduler, supply, _, next| {
-            scheduler.pay_claim(pick, next, waiter.debt_after, supply, base)
-        });
+        let (_, next) = self.next_of(owner);
+        if let Some(classes) = classes_in(&mut self.rare) {
+            classes.scheduler.pay_claim(pick, next, waiter.debt_after, &mut self.supply, base);
+        }
+        self.charge_debts_if_empty();
         self.forget_denial(rovers);
         wakes.push(waiter.waker);
     }
@@ -183,24 +181,35 @@ impl State {
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, debt: u64) {
-        self.put_next(class, |scheduler, supply, leaf, next| scheduler.advance(leaf, next, debt, supply.synced()));
+        let (leaf, next) = self.next_of(class);
+        let now = self.supply.synced();
+        if let Some(classes) = classes_in(&mut self.rare) {
+            classes.scheduler.advance(leaf, next, debt, now);
+        }
+        self.charge_debts_if_empty();
     }
 
-    /// Has `put` tell the scheduler the cost of the claim that is in front of a class now, and whose leaf that is.
-    #[inline]
-    fn put_next(&mut self, class: ClassId, put: impl FnOnce(&mut Scheduler, &mut Supply, ClassId, Option<u64>)) {
-        let Some(classes) = classes_in(&mut self.rare) else { return };
+    /// If no claim waits, what classes still owe is a debt of the limiter, which newcomers wait for.
+    #[inline(always)]
+    fn charge_debts_if_empty(&mut self) {
+        if self.queue.is_empty()
+            && let Some(classes) = classes_in(&mut self.rare)
+        {
+            classes.scheduler.charge_debts(&mut self.supply);
+        }
+    }
+
+    /// The leaf of a class, and the cost of the claim that is in front there now. The caller tells the scheduler.
+    #[inline(always)]
+    fn next_of(&mut self, class: ClassId) -> (ClassId, Option<u64>) {
+        let Some(classes) = classes_in(&mut self.rare) else { return (ROOT, None) };
         let next = next_front(&self.queue, classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
         let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
         if next.is_none() && self.role.has_source() {
             classes.note_wait_ends(class, self.supply.synced());
         }
-        put(&mut classes.scheduler, &mut self.supply, leaf, next);
-        if self.queue.is_empty() {
-            // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
-            classes.scheduler.charge_debts(&mut self.supply);
-        }
+        (leaf, next)
     }
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.

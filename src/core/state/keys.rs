@@ -1,8 +1,10 @@
 //! A parent that waits for a child to answer, and keys of a keyed limiter as classes of their parent; see `core/parent.rs`.
 
-use super::{Role, State};
+use super::step::InService;
+use super::{Role, State, classes_in};
 use crate::core::Core;
 use crate::core::classes::{ClassId, KeyName, ROOT};
+use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Peer;
@@ -42,6 +44,19 @@ impl State {
         let Some(child) = gone.child.as_deref().cloned() else { return };
         self.role.add(Role::AWAITS);
         self.rare().awaited = Some(AwaitedChild { child, class, gone: Some(gone.debt_after) });
+    }
+
+    /// Grants the ticket that is in service in a limiter with classes.
+    pub(super) fn pay_ticket(&mut self, rovers: &Rovers, next: InService) {
+        let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
+        // The outcome is not read: the child grants its claim itself.
+        let waiter = self.queue_of(owner).call_front(Outcome::Granted { remaining: 0 });
+        let (Some(waiter), Some(classes)) = (waiter, classes_in(&mut self.rare)) else { return };
+        classes.count_served(owner, pick);
+        classes.scheduler.saves_for = None;
+        classes.scheduler.pay(pick, &mut self.supply, ticket.wrapping_sub(pick.tokens));
+        self.note_ticket_gone(owner, &waiter);
+        self.forget_denial(rovers);
     }
 
     /// The child that has to answer. A child that is gone has no further claim.

@@ -87,7 +87,7 @@ impl State {
     }
 
     /// Serves what is in service and due at `at`.
-    #[inline]
+    #[inline(always)]
     fn serve_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) -> Step {
         if next.completes == Completes::Turn {
             self.take_turn(next);
@@ -116,7 +116,7 @@ impl State {
     }
 
     /// What the next tokens are for.
-    #[inline]
+    #[inline(always)]
     fn next_in_service(&mut self, rovers: &Rovers, end: Option<u64>) -> InService {
         if self.role.has_classes() { self.next_in_classes(rovers) } else { self.next_in_queue(rovers, end) }
     }
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// Grants what is in service as of `at`, up to which the supply is minted.
-    #[inline]
+    #[inline(always)]
     fn grant_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
         if self.role.has_classes() {
             self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -222,18 +222,26 @@ impl State {
 
     /// Grants the ticket for which the parent has stopped. Returns false if its turn is not now: something has changed.
     pub(crate) fn grant_ticket(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        let next = self.next_in_service(rovers, None);
+        let next = self.look_in_service(rovers);
         let at = self.supply.synced();
         let is_due = next.completes == Completes::Ticket && next.at.is_some_and(|due| due <= at);
-        if is_due {
-            self.grant_next(rovers, next, at, at, wakes);
+        if is_due && self.role.has_classes() {
+            self.pay_ticket(rovers, next);
+        } else if is_due {
+            self.grant_front(rovers, next, at, at, wakes);
         }
         is_due
     }
 
+    /// What the next tokens are for, if the parent of a child has stopped there.
+    #[inline(never)]
+    fn look_in_service(&mut self, rovers: &Rovers) -> InService {
+        self.next_in_service(rovers, None)
+    }
+
     /// The reason for which nothing is granted to what is in service, if its source is cut off.
     pub(crate) fn cut_off_in_service(&mut self, rovers: &Rovers) -> Option<Outcome> {
-        let ticket = self.next_in_service(rovers, None).ticket?;
+        let ticket = self.look_in_service(rovers).ticket?;
         self.cut_off(ticket).map(Outcome::CutOff)
     }
 
