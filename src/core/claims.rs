@@ -157,7 +157,7 @@ impl Core {
 
     /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
     /// result if the claim does not have to enter the queue, which is the common case.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn arrive_early(
         &self,

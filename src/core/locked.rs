@@ -6,7 +6,7 @@
 //!    its parent.
 //! 3. Serve each queue up to its time.
 //! 4. Act.
-//! 5. Serve again, publish, and set the drivers' alarms.
+//! 5. Serve again, publish, and wake the drivers whose alarms are too late.
 //! 6. Release the locks. Then wake, and serve the queues for which the batch of wakers had no space.
 //!
 //! No user code runs under a lock: clocks are read and wakers are cloned before it is taken, wakers are woken and
@@ -115,7 +115,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);

@@ -17,8 +17,6 @@ pub(crate) enum Outcome {
     },
     /// The store of a distributed quota grants no tokens to this limiter, and its waiters fail for that reason.
     CutOff(CutOff),
-    /// The parent has turned the claim's ticket away, or the caller gave the claim up.
-    TicketEnded,
 }
 
 impl Outcome {
@@ -26,7 +24,7 @@ impl Outcome {
     pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
         match self {
             Self::Granted { remaining } => Ok(remaining),
-            Self::Closed | Self::TicketEnded => Err(ConsumeError::Closed),
+            Self::Closed => Err(ConsumeError::Closed),
             Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most, by: None, quota_name: None }),
             Self::CutOff(why) => Err(why.into()),
         }

@@ -1,4 +1,5 @@
-//! The rovers: positions in an endless sequence of tokens. Atomic operations move them, and no rover ever moves back.
+//! The rovers: positions in an endless sequence of tokens. Atomic operations move them; `tail` and `published` never move
+//! back.
 //!
 //! ```text
 //!  0 ------------ tail ............ published ------------> tokens (u64, wrapping)

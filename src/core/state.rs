@@ -313,7 +313,7 @@ impl State {
     }
 
     /// The instant at which the queue must be served, for its front waiter or for a joint claim. `u64::MAX` if no clock can tell.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
         if self.role.has_classes() {

@@ -64,7 +64,7 @@ struct ForPeers {
     reviews: VecDeque<Arc<JointSet>>,
     /// Queues to be served once all that is done.
     unserved: VecDeque<Arc<dyn Peer>>,
-    /// Queues with a front claim that must enter or leave their parent's queue.
+    /// Queues with a front claim that must enter or leave their parent's queue, or for whose answer the parent waits.
     parent_polls: VecDeque<Weak<dyn Peer>>,
 }
 

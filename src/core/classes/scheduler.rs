@@ -373,8 +373,8 @@ impl Scheduler {
         paid
     }
 
-    /// No claim waits any more: charges the rest of all debts at once. Returns their sum.
-    pub(crate) fn charge_debts(&mut self, supply: &mut Supply) -> u64 {
+    /// No claim waits any more: charges the rest of all debts at once.
+    pub(crate) fn charge_debts(&mut self, supply: &mut Supply) {
         let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
         if sum > 0 {
             for id in std::mem::take(&mut self.debtors) {
@@ -387,7 +387,6 @@ impl Scheduler {
             supply.claim(sum);
             self.note_taken(sum, now);
         }
-        sum
     }
 
     /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].

@@ -28,7 +28,7 @@ pub(crate) struct Arrival<'a> {
 
 impl State {
     /// Grants `cost` tokens now if no waiter waits and they are available. Returns how many tokens remain.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.is_clear() || self.supply.is_paused() {
@@ -252,7 +252,7 @@ impl State {
     }
 
     /// Whether `cost` tokens can be claimed at all.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
         if self.closed {

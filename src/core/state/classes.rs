@@ -217,7 +217,7 @@ impl State {
         level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
-    /// Tokens of a grant made in a class came back; see [`Tree::refund`](crate::core::classes::Scheduler::refund).
+    /// Tokens of a grant made in a class came back; see [`Scheduler::refund`](crate::core::classes::Scheduler::refund).
     pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {

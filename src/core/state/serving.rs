@@ -95,7 +95,7 @@ impl State {
             if self.last_due == u64::MAX {
                 return ServeResult::Done;
             }
-            return self.set_alarms(rovers, now, wakes);
+            return self.note_due(rovers, now, wakes);
         }
         self.last_served = now;
         match self.settle(rovers, now, Reach::Held, wakes) {
@@ -116,7 +116,7 @@ impl State {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
-        self.set_alarms(rovers, now, wakes)
+        self.note_due(rovers, now, wakes)
     }
 
     /// Replaces [`finish`](Self::finish) if one batch was served and more is due: tells the drivers to look at once.
@@ -126,9 +126,9 @@ impl State {
         if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
     }
 
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
-    fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
+    fn note_due(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let due = self.due(rovers);
         self.last_due = due;
         if self.drivers.wake_if_late(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }

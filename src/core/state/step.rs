@@ -43,8 +43,8 @@ pub(super) enum Completes {
 
 impl State {
     /// Does what joint claims do next, or else serves what is in service, if it is due by `now`. Waiters with the number `end`
-    /// or a higher one have not arrived yet. With `PLAIN`, no joint claim waits here, and there are neither classes, a parent
-    /// nor external tokens.
+    /// or a higher one have not arrived yet. With `PLAIN`, no joint claim waits here, and the limiter has neither classes nor a
+    /// parent nor external tokens; it may be a parent itself, with tickets in its queue.
     #[inline(always)]
     pub(super) fn step<const PLAIN: bool>(
         &mut self,
@@ -104,8 +104,8 @@ impl State {
         match next.completes {
             Completes::Recheck => Step::Moved,
             Completes::Ticket => {
-                // If the child is gone, so is the claim.
-                self.turn_front_away_in(rovers, next.owner, Outcome::TicketEnded, wakes);
+                // Asks the child. Only if the child is gone, and its claim with it, the ticket is turned away.
+                self.turn_front_away_in(rovers, next.owner, Outcome::Closed, wakes);
                 self.go_on_unless_asked()
             }
             _ => {
