@@ -205,7 +205,9 @@ impl Both<'_, '_> {
                 // parent has been served further.
                 break;
             }
-            if wakes.is_full() {
+            let most = self.parent.state.overruns(&self.parent.core.rovers, cost);
+            // A claim that only enters wakes nothing. So an answer fills the batch, and the caller sees that it is full.
+            if wakes.is_full() && (!is_awaited || most.is_some()) {
                 return;
             }
             if self.parent.state.is_closed(self.parent_link.parent.group) {
@@ -214,7 +216,7 @@ impl Both<'_, '_> {
                 // As of the instant at which it was ready here: a late timer costs the key nothing.
                 let at = self.child.state.supply.synced();
                 self.child.state.grant_ready_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
-            } else if let Some(most) = self.parent.state.overruns(&self.parent.core.rovers, cost) {
+            } else if let Some(most) = most {
                 // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
                 // since: the claims of all keys enter the parent's queue concurrently.
                 self.child.state.turn_front_away(&self.child.core.rovers, Outcome::TooLarge { cost, most }, wakes);

@@ -1,6 +1,7 @@
 //! Claims of keys in the queue of their parent.
 
-use crate::fixture::pending;
+use crate::fixture::{ClockFn, SECOND, alone, pending, shown};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
@@ -30,4 +31,20 @@ fn claims_of_closed_keys_leave_no_place_in_the_parent() {
     assert_eq!(global.snapshot().waiting_tasks, 3);
     keyed.close();
     assert_eq!(global.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn a_caller_that_finds_claims_of_keys_due_wakes_a_batch_at_most() {
+    for keys in [1, 50, 100] {
+        let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
+        let _inside = runtime.enter();
+        let quota = Quota::per_second(1).initial(0);
+        let global = Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap();
+        let keyed = KeyedLimiter::builder().clock(wall).parent(&global).build().unwrap();
+        let waiters: Vec<_> = (0..100).map(|claim| pending(keyed.clone().consume_owned(claim % keys, 1))).collect();
+        nanos.store(200 * SECOND.as_nanos() as u64, Relaxed);
+        global.tick();
+        let woken: Vec<_> = waiters.iter().map(|claim| claim.is_woken()).collect();
+        assert_eq!(woken, (0..100).map(|claim| claim < 32).collect::<Vec<_>>(), "{keys} keys");
+    }
 }
