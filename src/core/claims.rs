@@ -168,7 +168,7 @@ impl Core {
         let sample = self.sample();
         if let Some(parent_link) = self.parent_link() {
             match self.admit_with_parent(parent_link, cost, allowed) {
-                Ok(None) => {}
+                Ok(None) => return ControlFlow::Continue(sample),
                 Ok(Some(remaining)) => return ControlFlow::Break(Ok(remaining)),
                 Err(error) => return ControlFlow::Break(Err(error)),
             }

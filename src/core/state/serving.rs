@@ -61,12 +61,10 @@ pub(super) enum Step {
 impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
-        while let Some(deferred) = self.next_deferred() {
-            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
-                Served::Again => return self.leave_unfinished(rovers),
-                Served::Stopped => return ServeResult::Stopped,
-                Served::Held | Served::All => self.do_deferred(rovers),
-            }
+        match self.do_all_deferred(rovers, u64::MAX, wakes) {
+            Some(Served::Stopped) => return ServeResult::Stopped,
+            Some(_) => return self.leave_unfinished(rovers),
+            None => {}
         }
         loop {
             match self.serve(rovers, now, reach, None, wakes) {
@@ -183,13 +181,23 @@ impl State {
 
     /// Serves the queue up to `at`. Calls made by `at` while the queue was behind take effect on the way.
     pub(super) fn serve_up_to(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) -> Served {
-        while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
-            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
-                Served::All | Served::Held => self.do_deferred(rovers),
-                stopped => return stopped,
-            }
+        if let Some(stopped) = self.do_all_deferred(rovers, at, wakes) {
+            return stopped;
         }
         let end = self.next_deferred().map(|deferred| deferred.from);
         self.serve(rovers, at, Reach::Now, end, wakes)
+    }
+
+    /// Does the calls that were made by `at` while the queue was behind, each when the queue is served up to its instant.
+    /// Returns what stopped it, if that was not all.
+    #[inline]
+    fn do_all_deferred(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) -> Option<Served> {
+        while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
+            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+                Served::All | Served::Held => self.do_deferred(rovers),
+                stopped => return Some(stopped),
+            }
+        }
+        None
     }
 }
