@@ -1,7 +1,7 @@
 //! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
 //! of these models.
 
-use super::join::{answer, explore, on, sorted, spent, waiting};
+use super::join::{answer, explore, on, sorted, waiting};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::spawn;
