@@ -283,7 +283,7 @@ impl State {
     /// `None` if that is not known.
     pub(super) fn granted_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let is_known = self.is_free(class) && !self.queue.has_joint();
-        self.supply.passed_by(rovers.tail().wrapping_add(cost)).filter(|_| is_known)
+        if is_known { self.supply.passed_by(rovers.tail().wrapping_add(cost)) } else { None }
     }
 
     /// The instant before which a claim of `cost` made now in a class, or in a limiter without classes, cannot be granted, behind
