@@ -261,9 +261,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// cost in that queue; [`max_waiting`](Self::max_waiting) bounds it. All keys that owe tokens count toward
     /// [`max_keys`](Self::max_keys), which stays enforced, as `max_in_flight` and pauses do.
     ///
-    /// A keyed limiter that is distributed ([`DistributedKeyed`](crate::ConfigError::DistributedKeyed)) or has a parent
-    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)) cannot be in dry run: try the quota on a keyed
-    /// limiter that is neither.
+    /// A keyed limiter that has a parent cannot be in dry run
+    /// ([`DryRunUnsupported`](crate::ConfigError::DryRunUnsupported)): try the quota on one that has none.
     ///
     /// # Examples
     ///
