@@ -4,16 +4,17 @@
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
 //! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the link between a parent and its children in
-//! `parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in
+//! `parent.rs` and `children.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in
 //! `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in
 //! `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
-//! `shares.rs`, keys in `keys.rs`, read access in `class_view.rs`.
+//! `shares.rs`, read access in `class_view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
 mod ceiling;
 mod changes;
+mod children;
 mod claims;
 mod class_claims;
 mod class_departures;
@@ -26,7 +27,6 @@ mod dry_run;
 mod forecast;
 mod joint;
 mod joint_review;
-mod keys;
 mod parent;
 mod pausing;
 mod publish;
@@ -190,7 +190,7 @@ pub(crate) struct Rare {
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
     acts_at: Option<u64>,
     /// The child that has to answer, if the role says so.
-    awaited: Option<keys::AwaitedChild>,
+    awaited: Option<children::AwaitedChild>,
     /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
 }

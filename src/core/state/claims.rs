@@ -93,7 +93,7 @@ impl State {
             return false;
         }
         let Some(waker) = waker.take() else { return false };
-        self.enter_queue(rovers, place, cost, waker, None);
+        self.enter(rovers, place, ROOT, cost, waker, None);
         true
     }
 
@@ -282,25 +282,13 @@ impl State {
         waker: Waker,
         child: Option<Weak<dyn Peer>>,
     ) {
-        if self.role.has_classes() {
-            self.enter_class(rovers, place, class, cost, waker, child);
-        } else {
-            self.enter_queue(rovers, place, cost, waker, child);
-        }
-    }
-
-    #[inline(always)]
-    fn enter_queue(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        cost: u64,
-        waker: Waker,
-        child: Option<Weak<dyn Peer>>,
-    ) {
-        rovers.claim(cost);
         let number = self.take_number();
-        self.queue.push(place, Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) });
+        let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
+        if self.role.has_classes() {
+            return self.enter_class(rovers, place, class, waiter);
+        }
+        rovers.claim(cost);
+        self.queue.push(place, waiter);
     }
 
     /// Whether a claim of `cost` made now waits for at most `allowed` nanoseconds.

@@ -6,11 +6,9 @@ use super::{MAX_COST, State, classes_in};
 use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting};
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
-use crate::core::wakes::Peer;
 use crate::error::ConsumeError;
 use crate::observe::Verdict;
 use std::pin::Pin;
-use std::sync::Weak;
 use std::task::Waker;
 
 impl State {
@@ -126,22 +124,13 @@ impl State {
         true
     }
 
-    /// Joins the end of the queue of a class; as a ticket of `child`, if it is set.
-    pub(super) fn enter_class(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        class: ClassId,
-        cost: u64,
-        waker: Waker,
-        child: Option<Weak<dyn Peer>>,
-    ) {
+    /// Puts a claim that arrives now at the end of the queue of its class.
+    pub(super) fn enter_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter) {
         if self.is_clear() {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
-        let (number, now) = (self.take_number(), self.supply.synced());
-        let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
+        let now = self.supply.synced();
         self.push_in_class(rovers, place, class, waiter, now);
     }
 

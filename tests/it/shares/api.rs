@@ -112,6 +112,7 @@ fn a_removed_class_turns_its_waiters_and_callers_away_and_keeps_no_tokens() {
     assert_eq!(assert_ready_err!(behind.poll()), ConsumeError::Closed);
     assert_eq!(class.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
     assert_eq!(assert_ready_err!(spawn(class.consume(1)).poll()), ConsumeError::Closed);
+    assert_eq!(assert_ready_err!(spawn(class.consume(0)).poll()), ConsumeError::Closed);
     assert_eq!(class.class("x", Share::weight(1)).unwrap_err(), ConfigError::ClassRemoved { class: "x".into() });
     assert_eq!(class.set_share(Share::weight(2)).unwrap_err(), ConfigError::ClassRemoved { class: "class".into() });
     // Ten tokens had been set aside for the giant, and have come back.

@@ -1,4 +1,5 @@
-//! A parent that waits for a child to answer, and keys of a keyed limiter as classes of their parent; see `core/parent.rs`.
+//! The children of a parent, as the parent sees them: the child that has to answer, and the classes of keys. See
+//! `core/parent.rs`.
 
 use super::step::InService;
 use super::{Role, State, classes_in};
