@@ -1,7 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
-use crate::core::classes::ClassId;
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
@@ -37,13 +37,16 @@ impl State {
             return None;
         }
         let waiter = self.queue.leave_behind_front(place)?;
-        self.pass_behind_front(&waiter);
+        self.pass_behind_front(ROOT, &waiter);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
-    /// A claim behind the front was cancelled: every position moves past its tokens.
-    fn pass_behind_front(&mut self, waiter: &Waiter) {
+    /// A claim behind the front, which the scheduler does not know, was cancelled: every position moves past its tokens.
+    pub(super) fn pass_behind_front(&mut self, class: ClassId, waiter: &Waiter) {
+        if class != ROOT {
+            self.count_out(waiter.cost);
+        }
         self.supply.shift(waiter.cost);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
         self.note_leave_in_forecast(waiter);
@@ -60,7 +63,7 @@ impl State {
         };
         match (self.role.has_classes(), is_front) {
             (true, true) => self.leave_front_of_class(rovers, class, &waiter, base),
-            (true, false) => self.leave_behind_front(class, waiter.cost),
+            (true, false) => self.pass_behind_front(class, &waiter),
             (false, _) => self.leave_queue(&waiter, is_front),
         }
         Departed { outcome: None, waker: Some(waiter.waker) }
@@ -77,7 +80,7 @@ impl State {
         if let Some(fronts) = self.joint_mut().filter(|_| is_front) {
             fronts.debt += waiter.debt_after;
         }
-        self.pass_behind_front(waiter);
+        self.pass_behind_front(ROOT, waiter);
     }
 
     /// Returns `tokens` of a grant at the instant up to which the queue has been served.

@@ -109,15 +109,6 @@ impl State {
         });
     }
 
-    /// A claim that the scheduler does not know leaves the queue of its class: everything moves past its positions.
-    pub(super) fn leave_behind_front(&mut self, class: ClassId, cost: u64) {
-        if class != ROOT {
-            self.count_out(cost);
-        }
-        self.supply.shift(cost);
-        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
-    }
-
     /// The first claim in the queue of a class leaves. If the scheduler knows a joint claim as the front claim of the class,
     /// this does all that follows, and returns true.
     fn leave_beside_joint(&mut self, class: ClassId, gone: &Waiter) -> bool {
@@ -126,7 +117,7 @@ impl State {
         };
         let (leaf, now) = (classes.entry(class).leaf, self.supply.synced());
         classes.scheduler.carry_debt(leaf, gone.debt_after, now);
-        self.leave_behind_front(class, gone.cost);
+        self.pass_behind_front(class, gone);
         true
     }
 
