@@ -284,6 +284,12 @@ impl Oracle {
         self.others(queue).into_iter().for_each(|other| self.serve(other));
     }
 
+    /// Serves a queue that has changed, then the others: a joint claim that is granted lets their claims go.
+    fn serve_first(&mut self, queue: usize) {
+        self.serve(queue);
+        (0..QUEUES).for_each(|queue| self.serve(queue));
+    }
+
     /// Grants the plain claims that are due.
     fn serve_plain(&mut self, queue: usize) {
         let due = self.joint_due.take();
@@ -360,7 +366,7 @@ impl Oracle {
         if claim.granted_at.is_some() {
             for queue in order.into_iter().filter(|queue| claim.costs[*queue] > 0) {
                 self.buckets[queue].give_back(claim.costs[queue]);
-                self.serve(queue);
+                self.serve_first(queue);
             }
             return;
         }
@@ -390,7 +396,7 @@ impl Oracle {
         let claim = self.claims.remove(&number).expect("the claim was granted");
         for queue in order.into_iter().filter(|queue| claim.costs[*queue] > 0) {
             self.buckets[queue].in_flight -= claim.costs[queue];
-            self.serve(queue);
+            self.serve_first(queue);
         }
     }
 
@@ -416,6 +422,6 @@ impl Oracle {
         if self.is_member(queue) {
             self.review_and_serve(queue);
         }
-        self.serve(queue);
+        self.serve_first(queue);
     }
 }
