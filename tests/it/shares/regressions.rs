@@ -4,7 +4,7 @@ use crate::fixture::pending;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Class, ConfigError, Consume, Limiter, ManualClock, Quota, Share, TryAcquireError};
+use tollgate::{Bound, Class, ConfigError, Consume, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
 
 fn limiter(quotas: &[Quota]) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -247,4 +247,22 @@ fn counters_of_a_class_stand_still_at_their_end() {
         clock.advance(Duration::from_nanos(1));
     }
     assert_eq!(a.snapshot().served, u64::MAX);
+}
+
+/// During a pause the bucket is full, and loses the fraction of a token that came with the last one.
+#[test]
+fn within_accepts_no_claim_that_a_pause_makes_late_by_a_nanosecond() {
+    let nanos = Duration::from_nanos;
+    let (limiter, clock) = limiter(&[Quota::new(3, nanos(160)).burst(4).initial(3)]);
+    let class = limiter.class("class", Share::weight(1)).expect("valid");
+    clock.advance(nanos(54));
+    limiter.pause_for(nanos(260));
+    let _before = pending(class.consume(4));
+    assert_eq!(class.estimate(5), Some(nanos(527)));
+    let late = spawn(class.consume(5).within(nanos(526))).poll();
+    assert!(matches!(late, std::task::Poll::Ready(Err(ConsumeError::TooLate { .. }))), "{late:?}");
+    let mut in_time = pending(class.consume(5).within(nanos(527)));
+    clock.advance(nanos(527));
+    limiter.tick();
+    assert_ready_ok!(in_time.poll());
 }
