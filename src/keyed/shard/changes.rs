@@ -124,24 +124,24 @@ impl<K> Shard<K> {
         for own in self.slots.owns().filter(|own| !own.pinned) {
             let rates = last.as_ref().or(own.rates.as_ref()).unwrap_or(&self.rates);
             let Some(live) = own.live() else { continue };
-            let Some(Idle { levels, granted, refunded }) = live::look_at_idle(live, rates, self.synced) else {
-                continue;
-            };
-            if rates.is_full_or_above(&levels) {
+            let Some(idle) = live::look_at_idle(live, rates, self.synced) else { continue };
+            if rates.is_full_or_above(&idle.levels) {
+                full.push((live::hash_of_key(live), Arc::as_ptr(live), idle));
+            }
+        }
+        let had = self.len();
+        for (hash, live, Idle { levels, granted, refunded }) in full {
+            // Not found if the hash was that of a form that does not agree with its key.
+            let index = self.slots.index_of_live(hash, live);
+            if let Some((key, own)) = index.and_then(|index| self.slots.take(index)) {
                 self.granted = self.granted.wrapping_add(granted);
                 self.refunded = self.refunded.wrapping_add(refunded);
                 self.synced = self.synced.max(levels.at);
-                full.push((live::hash_of_key(live), Arc::as_ptr(live)));
-            }
-        }
-        for (hash, live) in &full {
-            let index = self.slots.index_of_live(*hash, *live);
-            if let Some((key, own)) = index.and_then(|index| self.slots.take(index)) {
                 context.deferred.keys.push(key);
                 context.deferred.live_entries.extend(own.and_then(|own| own.live().cloned()));
             }
         }
-        context.key_limit.give_back(full.len());
+        context.key_limit.give_back(had - self.len());
     }
 
     /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before

@@ -2,13 +2,14 @@
 
 use super::manual;
 use crate::fixture::pending;
+use equivalent::Equivalent;
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas, Refused, TryAcquireError};
+use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas, Refused, ToKey, TryAcquireError};
 
 /// All keys collide.
 #[derive(Default)]
@@ -192,6 +193,43 @@ fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consiste
     // The bound still counts correctly.
     let newcomers: Vec<PanickingKey> = (1_000..1_201).map(PanickingKey).collect();
     assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(*key, 1).is_ok()).count(), 200);
+}
+
+/// A form with another hash than its key.
+struct Misled(u64);
+
+impl Hash for Misled {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (!self.0).hash(hasher);
+    }
+}
+
+impl Equivalent<u64> for Misled {
+    fn equivalent(&self, key: &u64) -> bool {
+        self.0 == *key
+    }
+}
+
+impl ToKey<u64> for Misled {
+    fn to_key(&self) -> u64 {
+        self.0
+    }
+}
+
+#[test]
+fn keys_that_a_form_with_another_hash_has_misplaced_are_counted_once() {
+    let quota = Quota::per_second(1);
+    let (keyed, clock): (KeyedLimiter<u64>, _) = manual(|it| it.quota(quota).shards(1).max_keys(1_000));
+    let newcomers = |keys: std::ops::Range<u64>| keys.filter(|key| keyed.try_acquire(key, 1).is_ok()).count();
+    let misled: Vec<_> = (0..10).map(Misled).collect();
+    let waiting: Vec<_> = misled.iter().map(|key| pending(keyed.consume(key, 2))).collect();
+    // The table grows, so that the keys are where their own hashes say.
+    newcomers(100..500);
+    drop(waiting);
+    clock.advance(Duration::from_secs(2));
+    (0..100).for_each(|_| keyed.set_quota(quota).unwrap());
+    keyed.tick();
+    assert_eq!((keyed.snapshot().keys, newcomers(1_000..3_000)), (0, 1_000));
 }
 
 thread_local! {
