@@ -61,7 +61,7 @@ use super::live::{self, LiveTemplate};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
-use super::top::{self, KeyedTop, Rank, Ranks};
+use super::top::{self, Ranks};
 use crate::clock::Time;
 use crate::core::{Core, drop_quietly};
 use ahead::Ahead;
@@ -226,20 +226,6 @@ pub(super) enum Stop {
 }
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Counts `events` of a key, if keys are ranked. Returns a key to be dropped after releasing the lock.
-    #[inline]
-    pub(super) fn count_rank(
-        &mut self,
-        rank: Rank,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        events: u64,
-        now: u64,
-    ) -> Option<K> {
-        let ranks = self.ranks()?;
-        count_unless_it_panics(|| ranks.count(rank, key, hash, events, now))?
-    }
-
     /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
     /// Returns a key to be dropped after releasing the lock.
     #[inline]
@@ -249,25 +235,10 @@ impl<K: Clone + Eq> Shard<K> {
 
     #[inline(never)]
     fn rank_sample(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<K> {
-        let ranks = self.ranks()?;
-        let (sampling, lost) = count_unless_it_panics(|| ranks.count_grant(key, hash, cost, now))?;
+        let (sampling, lost) = self.count_rank(|ranks| ranks.count_grant(key, hash, cost, now))?;
         self.sampling = sampling;
         lost
     }
-
-    /// Adds the ranks of this shard's keys to `top`.
-    pub(super) fn add_ranks_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
-        if let Some(ranks) = self.ranks() {
-            ranks.add_to(top, now);
-        }
-    }
-}
-
-/// Counts in the ranks. If `Eq` or `Clone` of a key panics there, the event is not counted: its tokens are taken already, and
-/// would be lost.
-#[inline]
-fn count_unless_it_panics<R>(count: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(count)).ok()
 }
 
 impl<K> Shard<K> {
@@ -341,8 +312,17 @@ impl<K> Shard<K> {
         self.sampling = 0;
     }
 
-    fn ranks(&mut self) -> Option<&mut Ranks<K>> {
+    /// The ranks of the keys, if keys are ranked.
+    pub(super) fn ranks(&mut self) -> Option<&mut Ranks<K>> {
         self.rare_fields.as_mut()?.ranks.as_mut()
+    }
+
+    /// Counts in the ranks, if keys are ranked. If `Eq` or `Clone` of a key panics there, the event is not counted: its
+    /// tokens are taken already, and would be lost.
+    #[inline]
+    pub(super) fn count_rank<R>(&mut self, count: impl FnOnce(&mut Ranks<K>) -> R) -> Option<R> {
+        let ranks = self.ranks()?;
+        catch_unwind(AssertUnwindSafe(|| count(ranks))).ok()
     }
 
     /// Records that `tokens` that were granted came back.

@@ -8,7 +8,7 @@ use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::ToKey;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{AtOnce, Plain, Stop};
-use crate::keyed::top::Rank;
+use crate::keyed::top::{Rank, Ranks};
 use crate::permit::Permit;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -311,7 +311,8 @@ where
     pub(in crate::keyed) fn rank(&self, rank: Rank, key: &(impl ToKey<K> + ?Sized), hash: u64, events: u64) {
         if self.is_ranked {
             let now = self.now();
-            let lost = self.shards[self.shard_of(hash)].lock().count_rank(rank, key, hash, events, now);
+            let count = |ranks: &mut Ranks<K>| ranks.count(rank, key, hash, events, now);
+            let lost = self.shards[self.shard_of(hash)].lock().count_rank(count);
             drop(lost);
         }
     }

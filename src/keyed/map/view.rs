@@ -68,7 +68,9 @@ where
         let mut top = KeyedTop::default();
         if self.is_ranked {
             let now = self.now();
-            self.shards.iter().for_each(|shard| shard.lock().add_ranks_to(&mut top, now));
+            for shard in &self.shards {
+                shard.lock().ranks().into_iter().for_each(|ranks| ranks.add_to(&mut top, now));
+            }
             top.keep(n);
         }
         top
