@@ -20,7 +20,8 @@ use std::time::Duration;
 #[cfg(feature = "state")]
 use std::time::SystemTime;
 
-/// A builder for a [`KeyedLimiter`](crate::KeyedLimiter), returned by [`KeyedLimiter::builder`](crate::KeyedLimiter::builder).
+/// A builder for a [`KeyedLimiter`](crate::KeyedLimiter), returned by
+/// [`KeyedLimiter::builder`](crate::KeyedLimiter::builder).
 ///
 /// ```
 /// use tollgate::{KeyedLimiter, Quota};
@@ -99,8 +100,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`](crate::KeyedLimiter::quotas) returns and that refusals
-    /// [carry](crate::Denied::quota_name). Each distinct name [stays in memory](Quotas::quota_named).
+    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`](crate::KeyedLimiter::quotas) returns and
+    /// that refusals [carry](crate::Denied::quota_name). Each distinct name [stays in memory](Quotas::quota_named).
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -122,12 +123,12 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Asks `quota_by` for the quotas of a key whenever a key that is not in memory is used. It returns a [`Quota`], an
-    /// array of them, or [`Quotas`]. It is called outside of all locks. A key takes some 180 bytes. A key that owes nothing is forgotten, and
-    /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
-    /// [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
+    /// array of them, or [`Quotas`]. It is called outside of all locks. A key takes some 180 bytes. A key that owes
+    /// nothing is forgotten, and `quota_by` is asked again when the key comes back; a key that owes tokens keeps its
+    /// quotas, until [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
-    /// If it returns quotas that no keyed limiter can have, see [`Quotas::check`], the calls on the key are refused with
-    /// `BadQuota`, and the key counts as having no tokens.
+    /// If it returns quotas that no keyed limiter can have, see [`Quotas::check`], the calls on the key are refused
+    /// with `BadQuota`, and the key counts as having no tokens.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota, Quotas};
@@ -179,8 +180,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would have
-    /// to wait.
+    /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would
+    /// have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
@@ -193,16 +194,16 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Sets a parent for all keys, a limiter or a class of one: a grant takes its cost from the key's bucket and from the parent, or from
-    /// neither. The parent can also be used directly, and by other keyed limiters.
+    /// Sets a parent for all keys, a limiter or a class of one: a grant takes its cost from the key's bucket and from
+    /// the parent, or from neither. The parent can also be used directly, and by other keyed limiters.
     ///
     /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
     ///   are available. So keys take turns there, however many callers wait for one of them, and a key that still waits
     ///   for its own tokens delays no other key. The parent's `max_waiting` refuses none of them.
-    /// * With a parent that has [classes](crate::Builder::classes), each key is a class of it while it waits: the keys that
-    ///   wait share the parent by tokens, in proportion to [their weights](Self::weight_by), whatever their claims cost.
-    ///   Without classes, they take turns by claim. A keyed limiter without a quota is then a fair share of the parent:
-    ///   the keys that are active share it equally.
+    /// * With a parent that has [classes](crate::Builder::classes), each key is a class of it while it waits: the keys
+    ///   that wait share the parent by tokens, in proportion to [their weights](Self::weight_by), whatever their claims
+    ///   cost. Without classes, they take turns by claim. A keyed limiter without a quota is then a fair share of the
+    ///   parent: the keys that are active share it equally.
     /// * [Settling](super::KeyedGrant::settle) counts in both. So do tokens in flight, if the parent has a cap.
     /// * Closing the parent closes the keyed limiter.
     /// * While a key has waiters, its estimates are `None`: how long the parent will delay them cannot be predicted.
@@ -223,8 +224,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     ///
-    /// The parent can be a class of a limiter: the keys then share what the class receives. So parents nest, users within a
-    /// tenant and tenants within the limiter:
+    /// The parent can be a class of a limiter: the keys then share what the class receives. So parents nest, users
+    /// within a tenant and tenants within the limiter:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -316,12 +317,13 @@ impl<K, S> KeyedBuilder<K, S> {
         }
     }
 
-    /// Counts which keys are granted, refused and made to wait most, for [`KeyedLimiter::top`](crate::KeyedLimiter::top), within about the last
-    /// `window`. The default is not to count, which costs nothing.
+    /// Counts which keys are granted, refused and made to wait most, for
+    /// [`KeyedLimiter::top`](crate::KeyedLimiter::top), within about the last `window`. The default is not to count,
+    /// which costs nothing.
     ///
     /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
-    /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for each
-    /// 384 keys and rank. docs/BENCHMARKS.md has the additional cost of a grant.
+    /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for
+    /// each 384 keys and rank. docs/BENCHMARKS.md has the additional cost of a grant.
     pub fn top(mut self, window: Duration) -> Self {
         self.set_twice.set("top", &mut self.top, window);
         self
@@ -330,8 +332,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Continues from `state`, when the wall clock shows `wall_clock`: the buckets of all keys are as full as when they
     /// were saved, plus what the time between has refilled; see [`state`](crate::state).
     ///
-    /// [`build`](Self::build) then fails with a [`StateError`](crate::state::StateError) if the state has another version
-    /// or an impossible value, or if the quotas are not those of the state, in the same order, unless the state
+    /// [`build`](Self::build) then fails with a [`StateError`](crate::state::StateError) if the state has another
+    /// version or an impossible value, or if the quotas are not those of the state, in the same order, unless the state
     /// [converts](KeyedState::convert). All other settings may differ. A key with quotas of its own gets them again.
     /// [`quota_by`](Self::quota_by) is asked for the quotas of each saved key, which keeps its tokens if they have
     /// changed. All keys are restored, even if they are more than [`max_keys`](Self::max_keys).

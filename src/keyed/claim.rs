@@ -116,8 +116,8 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         Ok(Granted::new(key_ref, *hash, cost, Taken { left, live: None }))
     }
 
-    /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live entry, if
-    /// there is one.
+    /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live
+    /// entry, if there is one.
     #[inline(never)]
     fn pay(
         mut self: Pin<&mut Self>,
@@ -251,8 +251,8 @@ impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedCo
     }
 
     /// Takes the tokens if they are there and no claim on the key waits, without polling; see
-    /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if the key owes nothing yet, or if tokens of
-    /// it are in flight. Awaiting it grants at once if the tokens are there.
+    /// [`Consume::try_now`](crate::Consume::try_now). A claim may also come back if the key owes nothing yet, or if
+    /// tokens of it are in flight. Awaiting it grants at once if the tokens are there.
     ///
     /// # Errors
     ///
@@ -314,7 +314,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
         Self { claim: self.claim.within(allowed) }
     }
 
-    /// Takes the tokens if they are there and no claim on the key waits, without polling; see [`KeyedConsume::try_now`].
+    /// Takes the tokens if they are there and no claim on the key waits, without polling; see
+    /// [`KeyedConsume::try_now`].
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ impl KeyedDryRun {
         Self { is_on: AtomicBool::new(is_on), would_wait: AtomicU64::new(0), would_refuse: AtomicU64::new(0) }
     }
 
-    // Acquire, as for the cap: a call that learns under a shard's lock that a change has visited the shard sees the change.
+    // Acquire, as for the cap: a call that learns under a shard's lock that a change has visited the shard sees the
+    // change.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)

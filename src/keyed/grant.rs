@@ -165,8 +165,8 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
     grant_methods!();
 
     /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like
-    /// [`Grant::settle`](crate::Grant::settle). The latest figure counts. The grant keeps no key, so `key` is the one for
-    /// which it was granted.
+    /// [`Grant::settle`](crate::Grant::settle). The latest figure counts. The grant keeps no key, so `key` is the one
+    /// for which it was granted.
     ///
     /// The difference is also settled in the [parent limiter](super::KeyedBuilder::parent), if there is one.
     ///

@@ -135,8 +135,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](crate::ConsumeError::MustHold), at once and always, if
-    /// the keys or the parent have an in-flight cap.
+    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](crate::ConsumeError::MustHold), at once and
+    /// always, if the keys or the parent have an in-flight cap.
     ///
     /// # Cancel safety
     ///

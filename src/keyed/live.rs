@@ -67,8 +67,8 @@ impl LiveTemplate {
         KeyName { limiter: self.number, hash }
     }
 
-    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change that
-    /// `rates` include.
+    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota
+    /// change that `rates` include.
     pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
         let schedules = rates.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);

@@ -73,8 +73,8 @@ pub(super) struct Map<K, S> {
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
-    /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them pays
-    /// for one check.
+    /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them
+    /// pays for one check.
     has_extras: bool,
     /// See [`Plain`](super::shard::Plain).
     may_run_ahead: bool,
@@ -82,7 +82,8 @@ pub(super) struct Map<K, S> {
     is_ranked: bool,
 }
 
-/// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they were.
+/// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they
+/// were.
 impl<K, S> UnwindSafe for Map<K, S> {}
 impl<K, S> RefUnwindSafe for Map<K, S> {}
 

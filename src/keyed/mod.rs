@@ -6,9 +6,9 @@
 //! tokens is stored as a *packed level*: the key itself and 8 bytes for each of one or two quotas, which need no update
 //! while time passes. A key with quotas of its own, with more than two, with a debt that does not fit into 8 bytes, or
 //! with a pause has levels that are not packed. Only a key with waiters or with tokens in flight has a *live entry*: a
-//! complete limiter [`Core`](crate::core::Core), the same type that a plain [`Limiter`](crate::Limiter) uses. Queueing, deadlines, cancellation and settling are therefore not written a second
-//! time here. Some time after the last waiter and the last grant of a key are gone, its live entry is converted back to
-//! a level, exactly to the unit.
+//! complete limiter [`Core`](crate::core::Core), the same type that a plain [`Limiter`](crate::Limiter) uses. Queueing,
+//! deadlines, cancellation and settling are therefore not written a second time here. Some time after the last waiter
+//! and the last grant of a key are gone, its live entry is converted back to a level, exactly to the unit.
 //!
 //! The map consists of shards. Each shard has its own lock and its own table, and a key belongs to one shard for good.
 //! No call holds the locks of two shards at the same time. A call locks the shard of its key and acts on the packed
@@ -19,8 +19,8 @@
 //!
 //! # Reading order
 //!
-//! `rate.rs` and `rates.rs` (the arithmetic), `shard.rs` (the states of a key), `live.rs` (the conversion), `map.rs` (the life of a
-//! call), `driver_pool.rs` (the background tasks).
+//! `rate.rs` and `rates.rs` (the arithmetic), `shard.rs` (the states of a key), `live.rs` (the conversion), `map.rs`
+//! (the life of a call), `driver_pool.rs` (the background tasks).
 //!
 //! | file | contents |
 //! |---|---|

@@ -40,8 +40,8 @@ impl Quotas {
     /// Adds a quota with a name, by which reports of refusals distinguish the quotas.
     ///
     /// Each distinct name stays in memory for the life of the process, once, however often it is used: name the kind of
-    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key. Once all names take a megabyte,
-    /// refusals leave out new ones and tell the index of the quota alone.
+    /// quota (`day`) and never the key, even where `quota_by` returns the quotas of a key. Once all names take a
+    /// megabyte, refusals leave out new ones and tell the index of the quota alone.
     #[must_use = "this returns the changed quotas"]
     pub fn quota_named(self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.and((Some(name.as_ref().into()), quota))
@@ -149,8 +149,8 @@ fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
 impl std::str::FromStr for Quotas {
     type Err = ParseQuotaError;
 
-    /// Parses quotas, separated by semicolons, each with or without a name: `10/s; day: 1000/d, burst 50`. What is written
-    /// for each is the text of a [`Quota`](Quota#impl-FromStr-for-Quota).
+    /// Parses quotas, separated by semicolons, each with or without a name: `10/s; day: 1000/d, burst 50`. What is
+    /// written for each is the text of a [`Quota`](Quota#impl-FromStr-for-Quota).
     ///
     /// # Errors
     ///

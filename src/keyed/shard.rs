@@ -15,18 +15,17 @@
 //!
 //! `Eq` has to run under the lock, `Hash` runs when a table is rebuilt, and `Clone` runs when a key is stored. Each of
 //! them may panic. Each therefore runs before the first change that depends on it: a panic leaves the shard as it was.
-//! Counting for `top` is the exception: it runs after the tokens are taken. A panic there is caught, and the event is not
-//! counted.
-//! `Drop` of a key never runs under the lock: keys that leave are moved to [`DeferredDrops`], which the caller drops after
-//! the lock is released.
+//! Counting for `top` is the exception: it runs after the tokens are taken. A panic there is caught, and the event is
+//! not counted. `Drop` of a key never runs under the lock: keys that leave are moved to [`DeferredDrops`], which the
+//! caller drops after the lock is released.
 //!
 //! # Changing the common quotas
 //!
-//! [`set_quotas`](Shard::set_quotas) only records the change and its instant, because one call must not visit the keys of
-//! all shards. Live entries get the new quotas at once, since their waiters have to be timed anew. The first call that
-//! comes to the shard afterwards [catches up](Shard::catch_up) before it acts on any level: it advances each key by the
-//! old quotas to the instant of the change, and by the new ones from there. A pending change keeps `calls_left` at 0,
-//! so that the fast path cannot miss it.
+//! [`set_quotas`](Shard::set_quotas) only records the change and its instant, because one call must not visit the keys
+//! of all shards. Live entries get the new quotas at once, since their waiters have to be timed anew. The first call
+//! that comes to the shard afterwards [catches up](Shard::catch_up) before it acts on any level: it advances each key
+//! by the old quotas to the instant of the change, and by the new ones from there. A pending change keeps `calls_left`
+//! at 0, so that the fast path cannot miss it.
 //!
 //! # Forgetting
 //!

@@ -108,8 +108,8 @@ impl<K> Slots<K> {
         self.groups.make_space(|(key, _)| hash_of(key));
     }
 
-    /// Shrinks the table, and the list of `Own`s, if more than three quarters of it are empty, down to `least` slots. As with
-    /// [`make_space`](Self::make_space), `hash_of` may panic.
+    /// Shrinks the table, and the list of `Own`s, if more than three quarters of it are empty, down to `least` slots.
+    /// As with [`make_space`](Self::make_space), `hash_of` may panic.
     pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&K) -> u64) {
         self.groups.shrink(least, |(key, _)| hash_of(key));
         match self.owns.take().filter(|owns| !owns.is_empty()) {

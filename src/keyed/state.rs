@@ -119,8 +119,8 @@ where
     S: BuildHasher,
 {
     /// Returns the levels of all keys, to [restore](crate::KeyedBuilder::restore) them in another process; see
-    /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters and tokens
-    /// in flight are not a part of the state.
+    /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters
+    /// and tokens in flight are not a part of the state.
     ///
     /// This copies some hundred keys under each lock. Calls go on meanwhile, and each key is saved as it is when it is
     /// reached.
@@ -168,8 +168,8 @@ where
             })
         };
         let (keys, gate) = map.saved_keys();
-        // A key may have reached a later time than this thread reads. The wall clock last: the time between the two readings is
-        // then not taken for time offline.
+        // A key may have reached a later time than this thread reads. The wall clock last: the time between the two
+        // readings is then not taken for time offline.
         let at = keys.iter().map(|saved| saved.levels.at).fold(map.now(), u64::max);
         let saved_at = WallTime::of(wall_clock());
         let key = |SavedKey { key, rates, levels, pinned }| {
@@ -205,8 +205,8 @@ pub(super) struct Restored<K> {
 }
 
 impl<K> Restored<K> {
-    /// The time of the new map, which continues that of the saved one, so that stepped quotas step when they would have.
-    /// If the clock has no instant that is early enough, steps come later, and none earlier.
+    /// The time of the new map, which continues that of the saved one, so that stepped quotas step when they would
+    /// have. If the clock has no instant that is early enough, steps come later, and none earlier.
     pub(super) fn begin(&self, time: Time) -> Time {
         time.begun_earlier(self.until).unwrap_or(time)
     }

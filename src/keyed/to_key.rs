@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// A form of a key `K` that calls accept in place of `&K`, such as `&str` for a `String`.
 ///
-/// Each type that can be cloned is a form of itself. The limiter finds the key by [`Equivalent`], and makes the owned key
-/// only for a new key, which it has to keep.
+/// Each type that can be cloned is a form of itself. The limiter finds the key by [`Equivalent`], and makes the owned
+/// key only for a new key, which it has to keep.
 ///
 /// The form must have the same hash as the key.
 ///

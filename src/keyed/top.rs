@@ -9,10 +9,10 @@
 //! [`Ranks`] keeps three of these for each shard. A shard sees only its own keys, so a few counters for each find the
 //! heaviest keys of the map: a key that is heavy in the map is a large part of its shard.
 //!
-//! Grants are frequent and cheap, so a busy shard counts a sample of them: each sampled grant stands for `2^sampling` of
-//! them. A shard counts all of them as long as it counts fewer than [`SAMPLES`] between two fadings. Which grants are
-//! sampled follows from the number of tokens granted so far: its multiples of the golden ratio are spread evenly, also
-//! over every n-th grant, so keys that come in turns are sampled alike.
+//! Grants are frequent and cheap, so a busy shard counts a sample of them: each sampled grant stands for `2^sampling`
+//! of them. A shard counts all of them as long as it counts fewer than [`SAMPLES`] between two fadings. Which grants
+//! are sampled follows from the number of tokens granted so far: its multiples of the golden ratio are spread evenly,
+//! also over every n-th grant, so keys that come in turns are sampled alike.
 //!
 //! Old events fade: all counts are multiplied by [`FADING`] eight times per window. Multiplying keeps the guarantees,
 //! with faded events in place of events. The count of a key with a constant rate is then that of one window, or up to
@@ -215,8 +215,8 @@ impl<K: Clone + Eq> Ranks<K> {
         self.ranks[rank as usize].count(key, hash, events as f64)
     }
 
-    /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing the
-    /// lock.
+    /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing
+    /// the lock.
     pub(super) fn count_grant(
         &mut self,
         key: &(impl ToKey<K> + ?Sized),

@@ -38,8 +38,8 @@ impl<K> DistributedMap<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Requests the tokens of a claim from the key's store. A request that was not sent is repeated once the store can be
-    /// reached, for the allowed wait at most, if callers wait during an outage.
+    /// Requests the tokens of a claim from the key's store. A request that was not sent is repeated once the store can
+    /// be reached, for the allowed wait at most, if callers wait during an outage.
     ///
     /// If this future is dropped while the request is under way, the store may have granted the tokens: then they are
     /// lost.

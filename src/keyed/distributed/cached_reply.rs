@@ -54,9 +54,9 @@ impl CachedReply {
         self.asks < BUSY_REQUESTS
     }
 
-    /// The instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by the last
-    /// reply, or if there is no reply. It counts from the arrival of the reply, so it is late rather than early: a caller
-    /// that is denied and retries at this instant finds its tokens.
+    /// The instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by the
+    /// last reply, or if there is no reply. It counts from the arrival of the reply, so it is late rather than early: a
+    /// caller that is denied and retries at this instant finds its tokens.
     pub(super) fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
         self.level.map_or(0, |level| level.horizon.later_by(level.took).minted(terms, cost))
     }

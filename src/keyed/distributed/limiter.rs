@@ -78,8 +78,8 @@ impl<K: 'static> DistributedKeyedLimiter<K> {
         Self::builder_by(stores, K::to_string)
     }
 
-    /// Returns a builder of a limiter with stores that are named by `name`. Two keys with the same name share one quota.
-    /// `name` is called outside of all locks, whenever a key is used that has no limiter in this process.
+    /// Returns a builder of a limiter with stores that are named by `name`. Two keys with the same name share one
+    /// quota. `name` is called outside of all locks, whenever a key is used that has no limiter in this process.
     pub fn builder_by(
         stores: impl Stores,
         name: impl Fn(&K) -> String + Send + Sync + 'static,
@@ -211,8 +211,9 @@ where
         with_key(key, |key| self.map.place(key, self.map.hash(key), false).ok_or_else(|| self.map.no_place(key)))
     }
 
-    /// Pauses a key on this node for `duration` from now; see [`KeyedLimiter::pause_for`](crate::KeyedLimiter::pause_for).
-    /// The key gets a limiter on this node, even beyond `max_keys`.
+    /// Pauses a key on this node for `duration` from now; see
+    /// [`KeyedLimiter::pause_for`](crate::KeyedLimiter::pause_for). The key gets a limiter on this node, even beyond
+    /// `max_keys`.
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
         with_key(key, |key| {
             if let Some(limiter) = self.map.place(key, self.map.hash(key), true) {

@@ -346,8 +346,8 @@ where
         self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
     }
 
-    /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so after
-    /// several concurrent changes the limiter has the last one.
+    /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so
+    /// after several concurrent changes the limiter has the last one.
     fn refresh_pause(&self, limiter: &Limiter) {
         let core = limiter.core();
         core.with(|state, rovers, _| {

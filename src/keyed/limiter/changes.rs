@@ -45,8 +45,8 @@ where
     }
 
     /// Gives one key quotas of its own, which it keeps until [`reset_quota_for`](Self::reset_quota_for). The tokens of
-    /// the key stay, as with [`set_quota`](Self::set_quota). A key with quotas of its own is never forgotten, and counts toward
-    /// [`max_keys`](crate::KeyedBuilder::max_keys).
+    /// the key stay, as with [`set_quota`](Self::set_quota). A key with quotas of its own is never forgotten, and
+    /// counts toward [`max_keys`](crate::KeyedBuilder::max_keys).
     ///
     /// # Errors
     ///
@@ -93,17 +93,17 @@ where
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
     /// it returns: for example after the table of plans has changed. The tokens of each key stay, as with
-    /// [`set_quota`](Self::set_quota), and waiters are timed anew. Keys with
-    /// [quotas of their own](Self::set_quota_for) keep them, and a key for which it returns no valid quotas keeps those that
-    /// it has. Without `quota_by`, or after `set_quota` has replaced it,
-    /// this does nothing.
+    /// [`set_quota`](Self::set_quota), and waiters are timed anew. Keys with [quotas of their own](Self::set_quota_for)
+    /// keep them, and a key for which it returns no valid quotas keeps those that it has. Without `quota_by`, or after
+    /// `set_quota` has replaced it, this does nothing.
     ///
     /// Visits all keys, one after the other: each key changes at the instant at which it is visited. `quota_by` is
     /// called outside of all locks.
     ///
     /// # Panics
     ///
-    /// Panics if `quota_by` panics, and where `Clone`, `Hash` or `Eq` of a key panics. Some keys may already have their new quotas then.
+    /// Panics if `quota_by` panics, and where `Clone`, `Hash` or `Eq` of a key panics. Some keys may already have their
+    /// new quotas then.
     ///
     /// ```
     /// use std::sync::Arc;

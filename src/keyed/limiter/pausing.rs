@@ -44,11 +44,12 @@ where
         self.pause_for(key, instant.saturating_duration_since(Instant::now()));
     }
 
-    /// Ends the pause of a key now, for example because the host that the key names answers again. Does nothing if the key
-    /// is not paused.
+    /// Ends the pause of a key now, for example because the host that the key names answers again. Does nothing if the
+    /// key is not paused.
     ///
     /// Callers that wait for the key are served from now on, by its levels and rates. A pause of all keys goes on, and
-    /// holds this key too: see [`resume_all`](Self::resume_all). A caller that was refused during the pause is not told.
+    /// holds this key too: see [`resume_all`](Self::resume_all). A caller that was refused during the pause is not
+    /// told.
     ///
     /// # Examples
     ///

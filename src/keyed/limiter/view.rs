@@ -119,8 +119,8 @@ where
         KeyedSnapshot::of(&self.map)
     }
 
-    /// Returns the `n` keys with the most tokens granted, with the most refused calls, and with the most claims that had
-    /// to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
+    /// Returns the `n` keys with the most tokens granted, with the most refused calls, and with the most claims that
+    /// had to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
     /// without it.
     ///
     /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. The tokens

@@ -12,8 +12,8 @@ use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes one
-/// shard in this many catch up.
+/// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes
+/// one shard in this many catch up.
 const MAX_PENDING: usize = 16;
 
 impl<K, S> Map<K, S>
@@ -61,7 +61,8 @@ where
         quota: Quota,
     ) -> Result<(), ConfigError> {
         let hash = self.hash(key);
-        // The other quotas are read and written under one lock, so that a change of another one meanwhile is not undone.
+        // The other quotas are read and written under one lock, so that a change of another one meanwhile is not
+        // undone.
         let entered = self.enter(key, hash, false, |shard, request, context| {
             let quotas = match shard.rates_of(request, context)?.quotas.with(which, quota) {
                 Ok(quotas) => quotas,
@@ -130,7 +131,8 @@ where
         self.visit_all(Shard::close, |live| live.close_anyway());
     }
 
-    /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live entries.
+    /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live
+    /// entries.
     pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _| {

@@ -51,8 +51,8 @@ where
         self.refresh_pauses();
     }
 
-    /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of its
-    /// entry, so after several concurrent changes all keys have the last one.
+    /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of
+    /// its entry, so after several concurrent changes all keys have the last one.
     fn refresh_pauses(&self) {
         self.visit_all(Shard::close_fast_path, |live| live::refresh_pause(live, &self.template));
     }

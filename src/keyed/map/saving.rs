@@ -46,8 +46,8 @@ where
         (saved, gate)
     }
 
-    /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Fails if there is no place for a
-    /// key with quotas of its own, and if `quota_by` returns no valid quotas for the key.
+    /// Gives a key the levels of `saved`, which are those of now, even if the map is full. Fails if there is no place
+    /// for a key with quotas of its own, and if `quota_by` returns no valid quotas for the key.
     pub(in crate::keyed) fn restore(&self, saved: &SavedKey<K>) -> Result<(), ConfigError> {
         let SavedKey { key, rates, levels, pinned } = saved;
         if *pinned {

@@ -194,7 +194,8 @@ where
         }
     }
 
-    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry: of `live`, if that is given.
+    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry: of `live`, if that is
+    /// given.
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,

@@ -5,8 +5,8 @@
 //! reading. The end of the stride first finds the level of its instant as if no token of the stride had been taken, and
 //! then takes them. The true level is the same or higher, because the bucket may have been full meanwhile: so never is
 //! more granted than the quota allows, and at most a stride is lost. As in the core's
-//! [`Stride`](crate::core::stride::Stride), a stride is at most a 64th of the burst, and there is none below a token per
-//! microsecond, and none on a clock that stands still.
+//! [`Stride`](crate::core::stride::Stride), a stride is at most a 64th of the burst, and there is none below a token
+//! per microsecond, and none on a clock that stands still.
 //!
 //! All that holds only if no token of the stride was taken after the reading at which it ends. Callers read the time
 //! before they lock the shard, and another thread may take tokens in between. So the end of a stride reads the time
@@ -74,8 +74,8 @@ impl<K: Eq> Shard<K> {
 }
 
 impl<K> Shard<K> {
-    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain. `index`:
-    /// see [`index_if_busy`](Self::index_if_busy).
+    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain.
+    /// `index`: see [`index_if_busy`](Self::index_if_busy).
     #[inline(never)]
     pub(super) fn adapt_stride(
         &mut self,

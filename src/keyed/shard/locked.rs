@@ -28,8 +28,8 @@ impl<K> Locked<K> {
 }
 
 impl<K: Clone + Eq> Locked<K> {
-    /// Takes `cost` tokens on the fast path; see [`Shard::take_quickly`]. `now` reads the time, unless the key runs ahead:
-    /// then the end of the stride reads it.
+    /// Takes `cost` tokens on the fast path; see [`Shard::take_quickly`]. `now` reads the time, unless the key runs
+    /// ahead: then the end of the stride reads it.
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &self,

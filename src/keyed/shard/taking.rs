@@ -8,9 +8,9 @@ use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live entry;
-    /// or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens of the
-    /// parent, if there is one, and can refuse. `plain`: set if a grant does nothing but take tokens of the key.
+    /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live
+    /// entry; or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens
+    /// of the parent, if there is one, and can refuse. `plain`: set if a grant does nothing but take tokens of the key.
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
