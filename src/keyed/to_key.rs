@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 /// A form of a key `K` that calls accept in place of `&K`, such as `&str` for a `String`.
 ///
-/// Each type that can be cloned is a form of itself. The limiter finds the key by [`Equivalent`], and makes the owned
-/// key only for a new key, which it has to keep.
+/// Each type that can be cloned is a form of itself. A `KeyedLimiter` finds the key by [`Equivalent`], and makes the
+/// owned key only to keep it, or to ask `quota_by` or `weight_by`. A `DistributedKeyedLimiter` makes it at each call.
 ///
-/// The form must have the same hash as the key.
+/// The form must have the same hash as the key. Its methods run under the limiter's locks, so they must not call the
+/// limiter. They may panic.
 ///
 /// # Examples
 ///

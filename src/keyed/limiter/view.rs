@@ -149,8 +149,8 @@ where
     /// quota of their own, and keys that owe nothing and have not been forgotten yet.
     ///
     /// The iterator visits the shards one after the other, some hundred keys under each lock, as far as it is driven.
-    /// The result is therefore not a view of one instant: a key that comes or goes meanwhile may be included or not.
-    /// Every other key is included exactly once.
+    /// The result is therefore not a view of one instant: a key that comes or goes meanwhile may be included or not, and
+    /// one that goes and comes again may be included twice. Every other key is included exactly once.
     ///
     /// # Panics
     ///

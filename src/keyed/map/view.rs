@@ -46,7 +46,8 @@ where
     }
 
     /// The keys of shard `number`, and the instant until which all keys are paused. Lists some hundred keys under each
-    /// lock, so a key that comes or goes meanwhile may be listed or not.
+    /// lock, so a key that comes or goes meanwhile may be listed or not. If it goes and comes again, it may be listed
+    /// twice, and the second listing is the later one.
     pub(in crate::keyed) fn list_shard(&self, number: usize) -> (Vec<ListedKey<K>>, u64) {
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {
