@@ -169,7 +169,8 @@ impl Core {
         rest: impl FnOnce(&mut State, u64) -> R,
     ) -> Option<R> {
         let mut wakes = Wakes::default();
-        for _ in 0..BATCHES_PER_TURN {
+        let mut batches = 0;
+        while batches < BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
                 if state.is_unfinished() {
                     // A joint set is reviewed before this queue is served further.
@@ -177,6 +178,7 @@ impl Core {
                     wakes.run();
                     sample = self.sample_or_last().unwrap_or(sample);
                     state = self.state.lock();
+                    batches += 1;
                     continue;
                 }
                 let due = state.last_due();
@@ -186,6 +188,8 @@ impl Core {
                 wakes.run();
                 return Some(rested);
             }
+            // A ticket adds its waker to the batch.
+            batches += usize::from(wakes.is_full() || state.awaited_child().is_none());
             (state, sample) = self.again(state, sample, &mut wakes);
         }
         drop(state);

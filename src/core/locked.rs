@@ -49,16 +49,11 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     // A parent is served before its child.
     while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
         let is_full = wakes.is_full();
-        let awaited = queues.each_mut().map(|queue| queue.state.awaited_child());
+        let awaited = queues.iter_mut().find_map(|queue| queue.state.awaited_child());
         let reviews = queues.each_ref().map(|queue| queue.state.due_review());
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
-        // After a ticket, wakers are collected until the batch is full: otherwise a waker that calls this limiter would
-        // serve the next ticket, wake the next waker, and so on recursively.
-        if is_full || awaited.iter().all(Option::is_none) {
-            wakes.wake_all();
-        }
-        awaited.into_iter().flatten().for_each(|child| wakes.ask(&child));
+        wakes.wake_or_ask(awaited);
         reviews.into_iter().flatten().for_each(|set| review(&set, wakes));
         queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
         align(&mut queues);
@@ -251,16 +246,17 @@ impl Core {
         !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty() && is_plain
     }
 
-    /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the
-    /// caller is in the middle of an operation.
+    /// Releases the lock, wakes or has the awaited child answer, reads the time, and takes the lock again. If the clock
+    /// panics, `before` is used: the caller is in the middle of an operation.
     pub(super) fn again<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         before: Sample,
         wakes: &mut Wakes,
     ) -> (MutexGuard<'a, State>, Sample) {
+        let awaited = state.awaited_child();
         drop(state);
-        wakes.wake_all();
+        wakes.wake_or_ask(awaited);
         let sample = self.sample_or_last().unwrap_or(before);
         (self.state.lock(), sample)
     }

@@ -64,7 +64,7 @@ struct ForPeers {
     reviews: VecDeque<Arc<JointSet>>,
     /// Queues to be served once all that is done.
     unserved: VecDeque<Arc<dyn Peer>>,
-    /// Queues with a front claim that must enter or leave their parent's queue, or for whose answer the parent waits.
+    /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<dyn Peer>>,
 }
 
@@ -102,6 +102,16 @@ impl Wakes {
         if !unserved.iter().take(SEARCHED).any(|known| Arc::ptr_eq(known, &core)) {
             unserved.push_back(core);
         }
+    }
+
+    /// Serving has stopped, and the lock is released: the batch is full, or `awaited` has to answer first. After a ticket,
+    /// wakers are collected until the batch is full: otherwise a waker that calls the limiter would serve the next
+    /// ticket, wake the next waker, and so on recursively.
+    pub(crate) fn wake_or_ask(&mut self, awaited: Option<Weak<dyn Peer>>) {
+        if self.is_full() || awaited.is_none() {
+            self.wake_all();
+        }
+        awaited.into_iter().for_each(|child| self.ask(&child));
     }
 
     /// Has a child [answer](Peer::answer_parent) its parent, if the child still exists.

@@ -149,7 +149,7 @@ impl Members<'_> {
         self.leave();
         for (_, locked) in &mut self.members {
             if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == ServeResult::Again {
-                return Reviewed::Again;
+                return locked.state.awaited_child().map_or(Reviewed::Again, Reviewed::Awaits);
             }
         }
         Reviewed::Done

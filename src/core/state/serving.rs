@@ -10,7 +10,7 @@ pub(crate) enum ServeResult {
     /// The queue is served up to now.
     Done,
     /// There is no space for more wakers. The caller must release the lock, wake the collected wakers, read the time anew,
-    /// and serve the queue again.
+    /// and serve the queue again. Or, if [`State::finish`] returns it, a child may have to answer first.
     Again,
     /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
     /// [answer](crate::core::Core::answer_parent) first.
@@ -99,13 +99,10 @@ impl State {
         self.last_served = now;
         match self.settle(rovers, now, Reach::Held, wakes) {
             ServeResult::Again => return ServeResult::Again,
+            ServeResult::Stopped if self.role.awaits() => return self.leave_unfinished(rovers),
             // The rest follows when this queue is served again.
             ServeResult::Stopped => {
-                if let Some(child) = self.awaited_child() {
-                    wakes.push_parent_poll(child);
-                } else if let Some(set) = self.due_review() {
-                    wakes.push_review(set);
-                }
+                self.due_review().into_iter().for_each(|set| wakes.push_review(set));
                 self.leave_unfinished(rovers);
                 return ServeResult::Done;
             }

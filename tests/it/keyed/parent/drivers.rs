@@ -2,9 +2,10 @@
 
 use super::{limiter, pair, under};
 use crate::fixture::{MILLI, PanickingWaker, SECOND, pending};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
@@ -152,6 +153,29 @@ async fn keys_that_waited_for_the_parent_are_removed_by_themselves() {
     }
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_driver_of_a_parent_lets_other_tasks_run_between_its_batches() {
+    for builder in [Limiter::builder(), Limiter::builder().classes()] {
+        let global = builder.quota(Quota::new(1, MILLI).burst(1).initial(0)).build().unwrap();
+        let keyed = KeyedLimiter::builder().parent(&global).build().unwrap();
+        let claims: Vec<_> = (0..1_000).map(|claim| pending(keyed.clone().consume_owned(claim % 300, 1))).collect();
+        tokio::time::sleep(MILLI / 2).await;
+        let other = tokio::spawn(async move {
+            let mut woken = vec![0];
+            while woken.len() < 30 {
+                woken.push(claims.iter().filter(|claim| claim.is_woken()).count());
+                // Unlike `yield_now`, this takes turns with tasks that wake themselves.
+                let mut polls = [Poll::Pending, Poll::Ready(())].into_iter();
+                poll_fn(|cx| polls.next().inspect(|_| cx.waker().wake_by_ref()).expect("two polls")).await;
+            }
+            woken
+        });
+        tokio::time::advance(2 * SECOND).await;
+        let woken = other.await.unwrap();
+        assert!(woken.contains(&1_000) && woken.windows(2).all(|pair| pair[1] - pair[0] <= 4 * 32), "{woken:?}");
+    }
 }
 
 /// The runtime's time. The first readings from the fifth millisecond on panic.
