@@ -170,15 +170,19 @@ impl<K> Slots<K> {
         self.owns.as_mut()?.get_mut(number)
     }
 
-    /// Replaces the state of a slot in use, and returns the `Own` that it had.
-    pub(super) fn set(&mut self, index: EntryIndex, slot: Slot) -> Option<Own> {
-        let old = self.take_own(self.word(index));
-        let packed = match slot {
+    /// Replaces the state of a slot in use, which is no live entry.
+    pub(super) fn set(&mut self, index: EntryIndex, slot: Slot) {
+        self.take_own(self.word(index));
+        let packed = self.packed(slot);
+        self.set_packed(index, packed);
+    }
+
+    /// The words of a slot, which for an `Own` is added to the list.
+    fn packed(&mut self, slot: Slot) -> Packed {
+        match slot {
             Slot::Packed(packed) => packed,
             Slot::Own(own) => Packed { first: self.add_own(own), second: 0 },
-        };
-        self.set_packed(index, packed);
-        old
+        }
     }
 
     fn add_own(&mut self, own: Own) -> NonZeroU64 {
@@ -192,10 +196,7 @@ impl<K> Slots<K> {
 
     /// Inserts a key. The caller guarantees that there is space and that the key is not in the table.
     pub(super) fn insert(&mut self, hash: u64, key: K, slot: Slot) {
-        let Packed { first, second } = match slot {
-            Slot::Packed(packed) => packed,
-            Slot::Own(own) => Packed { first: self.add_own(own), second: 0 },
-        };
+        let Packed { first, second } = self.packed(slot);
         let index = self.groups.insert(hash, (key, first));
         self.groups.set_second(index, second);
     }
@@ -250,7 +251,7 @@ impl<K> Slots<K> {
             };
             match change {
                 Change::Kept => {}
-                Change::Becomes(slot) => _ = self.set(index, slot),
+                Change::Becomes(slot) => self.set(index, slot),
                 Change::Forgotten => gone.extend(self.take(index).map(|(key, _)| key)),
             }
         }

@@ -24,7 +24,7 @@ impl<K: Clone + Eq> Shard<K> {
             let state = OwnState::Live(Arc::clone(&live));
             match self.slots.own_mut(index) {
                 Some(own) => own.state = state,
-                None => _ = self.slots.set(index, Slot::Own(Own { rates: None, state, pinned: false })),
+                None => self.slots.set(index, Slot::Own(Own { rates: None, state, pinned: false })),
             }
             return Ok(live);
         }
