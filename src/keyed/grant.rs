@@ -177,7 +177,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
     ///
     /// # Panics
     ///
-    /// Panics if `key` is another key than that of the grant.
+    /// Panics if `key` has another hash than the key of the grant.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, ManualClock, Quota};

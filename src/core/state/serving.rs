@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late. If a review
-    /// or an answer has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
+    /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.awaits();
         if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
