@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -189,12 +189,15 @@ pub fn to_its_end(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Panics when it is woken.
-#[cfg_attr(not(feature = "keyed"), expect(dead_code, reason = "only tests of keyed limiters use it"))]
-pub struct PanickingWaker;
+struct Calling<F>(F);
 
-impl Wake for PanickingWaker {
+impl<F: Fn() + Send + Sync + 'static> Wake for Calling<F> {
     fn wake(self: Arc<Self>) {
-        panic!("a waker that panics");
+        (self.0)();
     }
+}
+
+/// A waker that calls `act`.
+pub fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Calling(act)))
 }

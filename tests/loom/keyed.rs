@@ -148,15 +148,9 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
 
 /// A token per second with a burst of one, for each key and for their parent.
 fn under_a_limiter(shards: usize) -> (Keyed, Limiter, ManualClock) {
-    under(|builder| builder.quota(Quota::per_second(1).burst(1)).shards(shards))
-}
-
-/// A token per second with a burst of one for the parent.
-fn under(change: impl FnOnce(KeyedBuilder<u8>) -> KeyedBuilder<u8>) -> (Keyed, Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let second = Quota::per_second(1).burst(1);
+    let (clock, second) = (ManualClock::new(), Quota::per_second(1).burst(1));
     let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-    let builder = change(KeyedLimiter::builder().clock(clock.clone()).parent(&global));
+    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&global).quota(second).shards(shards);
     (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
 }
 

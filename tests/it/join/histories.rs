@@ -360,16 +360,6 @@ fn keep_the_bound(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError
     Ok(())
 }
 
-/// The refund in one limiter lets a joint claim go, and with it a claim behind it in another limiter, before the refund in
-/// that limiter is cut at its burst.
-#[test]
-fn a_grant_of_two_limiters_that_comes_back_is_refunded_in_one_after_the_other() {
-    let rule = |amount, burst| Rule { amount, period: 1, burst, initial: 0, cap: None };
-    let ops =
-        [Op::Join([1, 0, 3]), Op::Pass(6), Op::Turned([1, 0, 1]), Op::Join([4, 0, 1]), Op::Plain(2, 1), Op::Cancel(2)];
-    agree([rule(2, 4), rule(1, 1), rule(1, 3)], [true, false, true], &ops).unwrap();
-}
-
 /// The set of the older claim has its turn later than the younger one, which has saved nearly all tokens by then.
 #[test]
 fn an_older_front_that_has_its_turn_later_costs_the_younger_one_its_own_mint_time_again() {

@@ -103,32 +103,6 @@ proptest! {
     }
 }
 
-/// A key's front is cancelled, and the parent's queue grants other keys. Then that key and one of the others claim from
-/// the parent again: the key with the cancelled front comes first. The model once had the opposite order.
-#[test]
-fn a_key_with_a_cancelled_front_claims_from_the_parent_before_the_keys_granted_by_it() {
-    let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
-    let parent = Rule { amount: 2, period: 7, burst: 3, cap: None };
-    let ops = [
-        Op::Consume(0, 3),
-        Op::Pass(4),
-        Op::Consume(0, 1),
-        Op::Consume(0, 2),
-        Op::Consume(1, 4),
-        Op::Consume(2, 1),
-        Op::Consume(1, 1),
-        Op::Consume(1, 1),
-        Op::Pass(6),
-        Op::Consume(0, 1),
-        Op::Pass(4),
-        Op::Consume(0, 1),
-        Op::Pass(7),
-        Op::Cancel(1),
-    ];
-    let limiters = build(rule, parent);
-    Both::new(&limiters, rule, parent, true).live(&ops, false).unwrap();
-}
-
 fn quota(rule: Rule) -> Quota {
     Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst)
 }

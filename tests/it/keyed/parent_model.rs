@@ -35,6 +35,10 @@ impl Item {
             Self::Claim { cost, .. } | Self::ParentTicket { cost, .. } | Self::Debt(cost) => cost,
         }
     }
+
+    fn is_ticket_of(&self, of: usize) -> bool {
+        matches!(self, Self::ParentTicket { key, .. } if *key == of)
+    }
 }
 
 #[derive(Debug)]
@@ -105,11 +109,16 @@ impl Bucket {
         }
     }
 
-    fn leave(&mut self, is_it: impl Fn(&Item) -> bool) -> bool {
+    fn leave(&mut self, is_it: impl Fn(&Item) -> bool) {
+        self.remove(is_it);
+        self.burn();
+    }
+
+    fn remove(&mut self, is_it: impl Fn(&Item) -> bool) -> bool {
         let Some(place) = self.queue.iter().position(is_it) else { return false };
         self.queue.remove(place);
         if place == 0 {
-            self.move_up();
+            self.drop_front();
         }
         true
     }
@@ -193,7 +202,7 @@ impl ParentModel {
     }
 
     fn has_parent_ticket(&self, key: usize) -> bool {
-        self.parent.queue.iter().any(|item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key))
+        self.parent.queue.iter().any(|item| item.is_ticket_of(key))
     }
 
     /// The front of a key takes the tokens it waits for, or enters a parent ticket, or withdraws it.
@@ -203,7 +212,7 @@ impl ParentModel {
             let ready = front.filter(|cost| self.keys[key].has(*cost, self.now));
             match ready {
                 None if self.has_parent_ticket(key) => {
-                    self.call_back(key);
+                    self.replace_ticket(key);
                     return self.serve();
                 }
                 None => return,
@@ -218,10 +227,6 @@ impl ParentModel {
                 }
             }
         }
-    }
-
-    fn call_back(&mut self, key: usize) {
-        self.parent.leave(|item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key));
     }
 
     pub(crate) fn try_acquire(&mut self, key: usize, cost: u64) -> bool {
@@ -271,16 +276,12 @@ impl ParentModel {
 
     /// The front of a key has left. If it had a ticket, the next one enters at the same instant, before any other is served.
     fn replace_ticket(&mut self, key: usize) {
-        let is_own = |item: &Item| matches!(item, Item::ParentTicket { key: it, .. } if *it == key);
-        let Some(place) = self.parent.queue.iter().position(is_own) else { return };
-        self.parent.queue.remove(place);
-        if place == 0 {
-            self.parent.drop_front();
+        if !self.parent.remove(|item| item.is_ticket_of(key)) {
+            return;
         }
         let next = self.keys[key].queue.front().map(|front| front.cost());
-        if let Some(cost) = next.filter(|cost| self.keys[key].has(*cost, self.now)) {
-            self.parent.queue.push_back(Item::ParentTicket { key, cost });
-        }
+        let next = next.filter(|cost| self.keys[key].has(*cost, self.now));
+        self.parent.queue.extend(next.map(|cost| Item::ParentTicket { key, cost }));
         self.parent.burn();
     }
 

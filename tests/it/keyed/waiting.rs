@@ -1,10 +1,10 @@
 //! Waiting: one background task for all keys, whatever happens to the runtimes.
 
 use super::manual;
-use crate::fixture::{MILLI, PanickingWaker, pending};
+use crate::fixture::{MILLI, pending, waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -70,18 +70,13 @@ async fn keys_with_cancelled_waiters_are_removed_too() {
 
 #[test]
 fn the_background_task_yields_after_some_grants_of_one_key() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
     let (keyed, clock): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1).burst(10_000)));
     let runtime = runtime();
     let _here = runtime.enter();
     let mut replenisher = pending(keyed.replenisher());
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&count));
+    let count = Arc::new(AtomicUsize::new(0));
+    let woken = Arc::clone(&count);
+    let waker = waker(move || _ = woken.fetch_add(1, Ordering::Relaxed));
     let claims: Vec<_> = [[1; 5_000], [2; 5_000]].iter().flatten().collect();
     drop((keyed.try_acquire(&1, 10_000).unwrap(), keyed.try_acquire(&2, 10_000).unwrap()));
     let mut claims: Vec<_> = claims.into_iter().map(|key| Box::pin(keyed.consume(key, 1))).collect();
@@ -91,9 +86,9 @@ fn the_background_task_yields_after_some_grants_of_one_key() {
     assert!(replenisher.poll().is_pending());
     clock.advance(Duration::from_secs(10_000));
     for polls in 1.. {
-        let before = count.0.load(Ordering::Relaxed);
+        let before = count.load(Ordering::Relaxed);
         assert!(replenisher.poll().is_pending());
-        let served = count.0.load(Ordering::Relaxed) - before;
+        let served = count.load(Ordering::Relaxed) - before;
         // Two turns of 128: of the key that was served, and of the one behind it.
         assert!(served <= 256, "{served} in poll {polls}");
         if before + served == 10_000 {
@@ -230,7 +225,7 @@ fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
     let mut by_hand = Box::pin(keyed.replenisher());
     std::panic::set_hook(Box::new(|_| {}));
     for key in 0..3_u32 {
-        let bomb = Waker::from(Arc::new(PanickingWaker));
+        let bomb = waker(|| panic!("a waker"));
         assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
         drop(keyed.try_acquire(&key, 1).unwrap());
         let mut claim = pending(keyed.consume(&key, 1));

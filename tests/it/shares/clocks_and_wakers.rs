@@ -1,6 +1,6 @@
 //! Clocks that stand still, step back and reach the end of time; wakers that panic or call the limiter.
 
-use crate::fixture::pending;
+use crate::fixture::{pending, waker};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -261,15 +261,6 @@ fn a_poll_that_panics_delays_no_other_claim() {
     timed.block_on(async { assert!(matches!(second.poll(), Poll::Ready(Ok(_)))) });
 }
 
-/// Moves the clock on by nine seconds when it is woken.
-struct SlowWaker(ManualClock);
-
-impl Wake for SlowWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.advance(Duration::from_secs(9));
-    }
-}
-
 /// The installments of so many classes are made smaller in several steps, and time passes between these.
 #[test]
 fn no_installment_is_above_the_burst_while_a_change_of_the_quota_goes_on() {
@@ -280,7 +271,8 @@ fn no_installment_is_above_the_burst_while_a_change_of_the_quota_goes_on() {
         |index: u64| limiter.class(index.to_string(), Share::weight(if index == 0 { 1_000 } else { 1 })).unwrap();
     let classes: Vec<_> = (0..3_000).map(class).collect();
     let mut first = Box::pin(classes[0].consume(1));
-    let waker = Waker::from(Arc::new(SlowWaker(clock.clone())));
+    let slow = clock.clone();
+    let waker = waker(move || slow.advance(Duration::from_secs(9)));
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     let _large = pending(classes[1].consume(100));
     let small: Vec<_> = (0..80).map(|_| pending(classes[0].consume(1))).collect();

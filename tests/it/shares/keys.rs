@@ -1,6 +1,6 @@
 //! Keys of a keyed limiter as classes of its parent.
 
-use crate::fixture::pending;
+use crate::fixture::{pending, waker};
 use crate::oracle::ops::config;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -399,21 +399,17 @@ fn a_stream_of_new_keys_starves_no_class() {
 #[test]
 fn wakers_that_call_the_parent_do_not_nest_once_for_each_grant() {
     use std::cell::Cell;
-    use std::sync::Arc;
-    use std::task::{Context, Wake, Waker};
+    use std::task::Context;
     thread_local!(static DEPTH: Cell<(u32, u32)> = const { Cell::new((0, 0)) });
-    struct Caller(Limiter);
-    impl Wake for Caller {
-        fn wake(self: Arc<Self>) {
-            let (depth, most) = DEPTH.get();
-            DEPTH.set((depth + 1, most.max(depth + 1)));
-            drop(self.0.try_acquire(1));
-            DEPTH.set((depth, DEPTH.get().1));
-        }
-    }
     let (parent, clock) = divided(Quota::per_second(4_000).burst(1).initial(0));
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
-    let waker = Waker::from(Arc::new(Caller(parent.clone())));
+    let called = parent.clone();
+    let waker = waker(move || {
+        let (depth, most) = DEPTH.get();
+        DEPTH.set((depth + 1, most.max(depth + 1)));
+        drop(called.try_acquire(1));
+        DEPTH.set((depth, DEPTH.get().1));
+    });
     let mut claims: Vec<_> = (0..300).map(|key| Box::pin(keyed.clone().consume_owned(key, 1))).collect();
     for claim in &mut claims {
         assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
