@@ -1,0 +1,263 @@
+//! The limiter of one rule: a bucket for each value, or one that the values share by weight.
+
+use crate::clock::{UnixClock, WindowClock};
+use crate::terms::Terms;
+use std::collections::HashMap;
+use std::time::Duration;
+use tollgate::{
+    AnyLimiter, Bound, Class, ConfigError, ConsumeError, JoinError, KeyedLimiter, Limiter, Quotas, Refused, Share,
+    TryAcquireError, join,
+};
+
+/// The key of a bucket: the values of a descriptor that the rule leaves open.
+pub type Key = Box<[u8]>;
+
+/// The most descriptors of one request that wait together.
+pub const MOST_JOINED: usize = 8;
+
+/// The limiter of one rule.
+#[derive(Debug)]
+pub enum Bucket {
+    /// A bucket for each value.
+    Keys(KeyedLimiter<Key>),
+    /// One bucket, whose classes are values.
+    Classes {
+        /// The limiter of the bucket.
+        limiter: Limiter,
+        /// The class of each value that has a weight of its own.
+        classes: HashMap<Key, Class>,
+        /// The class of all other values.
+        others: Class,
+    },
+}
+
+/// Why a rule let no request pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The limit is used up.
+    OverLimit,
+    /// The request would have to wait longer than the rule allows.
+    TooLate,
+    /// As many requests wait as the rule allows.
+    QueueFull,
+    /// The request costs more than the limit ever has.
+    TooLarge,
+    /// As many values have used up tokens as the service keeps.
+    TooManyValues,
+    /// Anything else, such as a rule that a reload removed.
+    Gone,
+}
+
+impl Reason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::OverLimit, Self::TooLate, Self::QueueFull, Self::TooLarge, Self::TooManyValues, Self::Gone];
+
+    /// Returns the reason as metrics and logs name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OverLimit => "over_limit",
+            Self::TooLate => "too_late",
+            Self::QueueFull => "queue_full",
+            Self::TooLarge => "too_large",
+            Self::TooManyValues => "too_many_values",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// How many tokens a smaller request could have had.
+    pub left: u64,
+    /// When the request would pass, if that is known.
+    pub retry_after: Option<Duration>,
+    /// The number of the limit that refused, among those of the rule.
+    pub limit: usize,
+}
+
+impl Refusal {
+    fn of(refused: impl Into<Refused>) -> Self {
+        let refused = refused.into();
+        use {ConsumeError as InLine, TryAcquireError as AtOnce};
+        let (reason, left) = match refused {
+            Refused::AtOnce(AtOnce::Denied(denied)) => (Reason::OverLimit, denied.remaining),
+            Refused::InLine(InLine::TooLate { .. } | InLine::TimedOut { .. }) => (Reason::TooLate, 0),
+            Refused::InLine(InLine::QueueFull { .. }) => (Reason::QueueFull, 0),
+            Refused::AtOnce(AtOnce::TooLarge { .. }) | Refused::InLine(InLine::TooLarge { .. }) => {
+                (Reason::TooLarge, 0)
+            }
+            Refused::AtOnce(AtOnce::TooManyKeys { .. }) | Refused::InLine(InLine::TooManyKeys { .. }) => {
+                (Reason::TooManyValues, 0)
+            }
+            _ => (Reason::Gone, 0),
+        };
+        let limit = match refused.by() {
+            Some(Bound::Quota(index)) => index,
+            _ => 0,
+        };
+        Self { reason, left, retry_after: refused.retry_after(), limit }
+    }
+}
+
+impl Bucket {
+    /// Makes the limiter of a rule. `most_values` bounds the values that are kept.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the numbers do not go together.
+    pub fn new(terms: &Terms, most_values: u64, unix: UnixClock) -> Result<Self, ConfigError> {
+        let clock = WindowClock::new(unix);
+        let quotas = terms.limits.iter().map(|limit| limit.quota());
+        let max_waiting = terms.max_waiting.map(|most| most as usize);
+        let bucket = match &terms.classes {
+            None => {
+                let mut builder = quotas.fold(KeyedLimiter::builder(), |builder, quota| builder.quota(quota));
+                if let Some(most) = max_waiting {
+                    builder = builder.max_waiting(most);
+                }
+                Self::Keys(builder.max_keys(most_values).clock(clock.clone()).build()?)
+            }
+            Some(shares) => {
+                let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
+                if let Some(most) = max_waiting {
+                    builder = builder.max_waiting(most);
+                }
+                let limiter = builder.clock(clock.clone()).build()?;
+                let class = |name: &str, weight: u32| limiter.class(name, Share::weight(weight.into()));
+                let classes = shares.weights.iter().map(|(value, weight)| Ok((key_of(value), class(value, *weight)?)));
+                let classes = classes.collect::<Result<_, ConfigError>>()?;
+                // No value is empty, so this name is free.
+                let others = class("(others)", shares.others)?;
+                Self::Classes { limiter, classes, others }
+            }
+        };
+        clock.start();
+        Ok(bucket)
+    }
+
+    /// Checks that a limiter of these terms can be made.
+    ///
+    /// # Errors
+    ///
+    /// Returns the [`ConfigError`] of [`new`](Self::new).
+    pub fn check(terms: &Terms) -> Result<(), ConfigError> {
+        if terms.refuses_all() || terms.limits.is_empty() {
+            return Ok(());
+        }
+        if terms.classes.is_some() {
+            return Self::new(terms, 1, UnixClock::new()).map(drop);
+        }
+        let quotas: Vec<_> = terms.limits.iter().map(|limit| limit.quota()).collect();
+        quotas.into_iter().fold(Quotas::default(), |quotas, quota| quotas.quota(quota)).check()
+    }
+
+    /// Takes tokens if they are there, and returns how many are left.
+    pub fn try_charge(&self, key: &[u8], cost: u64) -> Result<u64, Refusal> {
+        let charged = match self {
+            Self::Keys(limiter) => limiter.try_acquire(key, cost).map(|grant| grant.remaining()),
+            Self::Classes { .. } => self.class(key).try_acquire(cost).map(|grant| grant.remaining()),
+        };
+        charged.map_err(|refused| {
+            let refusal = Refusal::of(refused);
+            if refusal.reason == Reason::TooLarge { Refusal { left: self.left(key), ..refusal } } else { refusal }
+        })
+    }
+
+    /// Waits for tokens, at most for `wait`, and returns how many are left.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: it leaves the queue and takes no token.
+    pub async fn charge(&self, key: &[u8], cost: u64, wait: Duration) -> Result<u64, Refusal> {
+        let charged = match self {
+            Self::Keys(limiter) => limiter.consume(key, cost).within(wait).await.map(|grant| grant.remaining()),
+            Self::Classes { .. } => self.class(key).consume(cost).within(wait).await.map(|grant| grant.remaining()),
+        };
+        charged.map_err(Refusal::of)
+    }
+
+    /// Returns the limiter of one value, for [`charge_all`].
+    pub fn limiter(&self, key: &[u8]) -> Result<AnyLimiter, Refusal> {
+        match self {
+            Self::Keys(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal {
+                reason: Reason::TooManyValues,
+                left: 0,
+                retry_after: None,
+                limit: 0,
+            }),
+            Self::Classes { .. } => Ok(self.class(key).clone().into()),
+        }
+    }
+
+    /// Returns how many tokens a value has.
+    pub fn left(&self, key: &[u8]) -> u64 {
+        match self {
+            Self::Keys(limiter) => limiter.available(key),
+            Self::Classes { .. } => self.class(key).available(),
+        }
+    }
+
+    /// Returns the number of the limit that has the least left for a value.
+    pub fn tightest(&self, key: &[u8]) -> usize {
+        let quotas = match self {
+            Self::Keys(limiter) => limiter.reported_quotas(key),
+            Self::Classes { limiter, .. } => limiter.snapshot().quotas,
+        };
+        (0..quotas.len()).min_by_key(|&index| quotas[index].available).unwrap_or(0)
+    }
+
+    /// Returns how many values are kept, and how many requests wait.
+    pub fn counts(&self) -> (u64, u64) {
+        match self {
+            Self::Keys(limiter) => {
+                let snapshot = limiter.snapshot();
+                (snapshot.keys as u64, snapshot.waiting_tasks as u64)
+            }
+            Self::Classes { limiter, classes, .. } => {
+                (classes.len() as u64 + 1, limiter.snapshot().waiting_tasks as u64)
+            }
+        }
+    }
+
+    fn class(&self, key: &[u8]) -> &Class {
+        match self {
+            Self::Classes { classes, others, .. } => classes.get(key).unwrap_or(others),
+            Self::Keys(_) => unreachable!("only the buckets of classes have classes"),
+        }
+    }
+}
+
+/// Waits until all limiters have their tokens, at most for `wait`, and takes them; or takes none, and returns the index
+/// of the one that refused. At most [`MOST_JOINED`] limiters; more are refused.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time: it leaves all queues and takes no token.
+pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<(), (usize, Refusal)> {
+    macro_rules! by_count {
+        ($($count:literal)+) => {
+            match claims.len() {
+                0 => Ok(()),
+                $($count => join::<_, $count>(std::array::from_fn(|i| (&claims[i].0, claims[i].1))).within(wait).await.map(drop),)+
+                _ => Err(JoinError::Repeated { limiter: MOST_JOINED }),
+            }
+        };
+    }
+    by_count!(1 2 3 4 5 6 7 8).map_err(|error| match error {
+        JoinError::Refused { limiter, error } => (limiter, Refusal::of(error)),
+        JoinError::InDryRun { limiter }
+        | JoinError::DistributedClasses { limiter }
+        | JoinError::Repeated { limiter } => {
+            (limiter.min(claims.len() - 1), Refusal { reason: Reason::TooLarge, left: 0, retry_after: None, limit: 0 })
+        }
+        _ => (0, Refusal { reason: Reason::Gone, left: 0, retry_after: None, limit: 0 }),
+    })
+}
+
+fn key_of(value: &str) -> Key {
+    value.as_bytes().into()
+}

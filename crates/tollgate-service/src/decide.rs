@@ -1,0 +1,466 @@
+//! The decision on a request: find the rule of each descriptor, charge it, and say what came out.
+
+use crate::bucket::{MOST_JOINED, Reason, Refusal, charge_all};
+use crate::meter::{Meter, add};
+use crate::overrides::BadOverride;
+use crate::proto::{
+    Code, CurrentLimit, Descriptor, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse, Span,
+};
+use crate::rule::Rule;
+use crate::rules::{Domain, Rules};
+use crate::service::Service;
+use crate::terms::Limit;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most descriptors of a request.
+pub const MOST_DESCRIPTORS: usize = 1_000;
+
+/// A decision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// What Envoy is told.
+    pub response: RateLimitResponse,
+    /// When a refused request would pass, if that is known.
+    pub retry_after: Option<Duration>,
+    /// Why the request was refused.
+    pub reason: Option<Reason>,
+}
+
+impl Answer {
+    /// Returns true if the request passes.
+    pub fn passes(&self) -> bool {
+        self.response.overall_code == Code::Ok as i32
+    }
+}
+
+/// Why a request has no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// The domain is empty.
+    NoDomain,
+    /// There are no descriptors.
+    NoDescriptors,
+    /// There are more than 1,000 descriptors.
+    TooManyDescriptors(usize),
+    /// More than eight descriptors would wait together, or two of them for one limit of classes.
+    TooManyTogether(usize),
+    /// The limit that the request brings along is not valid.
+    Override(BadOverride),
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDomain => f.write_str("the domain is empty: set `domain` in the proxy's rate limit settings"),
+            Self::NoDescriptors => f.write_str("there are no descriptors: send at least one"),
+            Self::TooManyDescriptors(count) => {
+                write!(f, "{count} descriptors, the most is {MOST_DESCRIPTORS}: send fewer in one request")
+            }
+            Self::TooManyTogether(count) => write!(
+                f,
+                "{count} descriptors of a domain that is `all_or_nothing` match limits, the most is {MOST_JOINED}: send fewer"
+            ),
+            Self::Override(bad) => bad.fmt(f),
+        }
+    }
+}
+
+/// What a descriptor has found.
+enum Found<'r> {
+    /// No rule, or one that another rule replaces.
+    Nothing,
+    /// A rule that counts and never refuses.
+    Unlimited(Cow<'r, Arc<Rule>>),
+    /// A rule with a limit.
+    Limited(Cow<'r, Arc<Rule>>),
+}
+
+impl Service {
+    /// Decides on a request. It waits if the rules say so.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`Invalid`] if the request is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that still waits can be dropped at any time: it leaves all queues and takes no token.
+    pub async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
+        let answer = match self.decide_now(request) {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => self.decide_together(request).await,
+            Err(invalid) => Err(invalid),
+        };
+        match &answer {
+            Ok(Answer { reason, .. }) => {
+                add(&self.totals.requests, 1);
+                if let Some(reason) = reason {
+                    add(&self.totals.refused[*reason as usize], 1);
+                }
+            }
+            Err(_) => add(&self.totals.errors, 1),
+        }
+        answer
+    }
+
+    /// Decides at once if each descriptor is charged by itself. Otherwise returns `None`.
+    fn decide_now(&self, request: &RateLimitRequest) -> Result<Option<Answer>, Invalid> {
+        match request.descriptors.len() {
+            _ if request.domain.is_empty() => return Err(Invalid::NoDomain),
+            0 => return Err(Invalid::NoDescriptors),
+            count if count > MOST_DESCRIPTORS => return Err(Invalid::TooManyDescriptors(count)),
+            _ => {}
+        }
+        let rules = self.rules.load();
+        let Some(domain) = rules.domains.get(&request.domain) else {
+            add(&self.totals.unknown_domains, 1);
+            let statuses = request.descriptors.iter().map(|_| passing(0)).collect();
+            return Ok(Some(self.answer(statuses, None)));
+        };
+        if domain.all_or_nothing {
+            return Ok(None);
+        }
+        let mut tally = Tally::default();
+        let mut statuses = Vec::with_capacity(request.descriptors.len());
+        if let [descriptor] = &*request.descriptors {
+            let found = self.find(domain, request, descriptor)?;
+            statuses.push(self.charge(&found, descriptor, cost(request, descriptor), &mut tally));
+        } else {
+            for (found, descriptor) in self.find_all(domain, request)?.iter().zip(&request.descriptors) {
+                statuses.push(self.charge(found, descriptor, cost(request, descriptor), &mut tally));
+            }
+        }
+        Ok(Some(self.answer(statuses, tally.refusal())))
+    }
+
+    /// Decides for a domain that is `all_or_nothing`: all rules are charged, or none is.
+    async fn decide_together(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
+        let rules = self.rules.load_full();
+        let no_domain = Domain::default();
+        // A reload may have removed the domain just now.
+        let domain = rules.domains.get(&request.domain).unwrap_or(&no_domain);
+        let found = self.find_all(domain, request)?;
+        let mut tally = Tally::default();
+        let mut statuses = Vec::with_capacity(found.len());
+        let mut claims: Vec<Claim<'_>> = Vec::new();
+        for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
+            let cost = cost(request, descriptor);
+            match found {
+                Found::Limited(rule) if !rule.terms.shadow && !rule.terms.refuses_all() => {
+                    let key = rule.key(&descriptor.entries);
+                    match claims.iter_mut().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
+                        Some(claim) => claim.cost += cost,
+                        None => claims.push(Claim { rule, key, cost, index }),
+                    }
+                    statuses.push(passing(0));
+                }
+                // These take no token that another rule's refusal would have to give back.
+                _ => statuses.push(self.charge(found, descriptor, cost, &mut tally)),
+            }
+        }
+        if claims.len() > MOST_JOINED {
+            return Err(Invalid::TooManyTogether(claims.len()));
+        }
+        let was_charged = tally.refused == 0;
+        let refused = if was_charged { self.charge_together(&claims, request).await } else { None };
+        for (number, claim) in claims.iter().enumerate() {
+            let refusal = refused.filter(|(refuser, _)| *refuser == number).map(|(_, refusal)| refusal);
+            let descriptor = &request.descriptors[claim.index];
+            let is_granted = was_charged && refused.is_none();
+            statuses[claim.index] = self.status_together(claim, descriptor, refusal, is_granted, &mut tally);
+        }
+        // Descriptors with one bucket have one answer.
+        for (index, found) in found.iter().enumerate() {
+            if let Found::Limited(rule) = found {
+                let key = rule.key(&request.descriptors[index].entries);
+                if let Some(claim) = claims.iter().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
+                    statuses[index] = statuses[claim.index].clone();
+                }
+            }
+        }
+        Ok(self.answer(statuses, tally.refusal()))
+    }
+
+    /// Charges all claims, or none; returns the number of the claim that was refused.
+    async fn charge_together(&self, claims: &[Claim<'_>], request: &RateLimitRequest) -> Option<(usize, Refusal)> {
+        // The shortest patience holds: a client of that rule has given up then.
+        let wait = claims.iter().filter_map(|claim| claim.rule.terms.wait).min().unwrap_or_default();
+        let began = self.clock.now();
+        let charged = match claims {
+            [one] => {
+                let bucket = one.rule.bucket(self.manner.most_values, self.clock);
+                let charged = match bucket.try_charge(&one.key, one.cost) {
+                    Err(_) if !wait.is_zero() => bucket.charge(&one.key, one.cost, wait).await,
+                    charged => charged,
+                };
+                charged.map(drop).map_err(|refusal| (0, refusal))
+            }
+            several => {
+                let mut limiters = Vec::with_capacity(several.len());
+                for (number, claim) in several.iter().enumerate() {
+                    match claim.rule.bucket(self.manner.most_values, self.clock).limiter(&claim.key) {
+                        Ok(limiter) => limiters.push((limiter, claim.cost)),
+                        Err(refusal) => return Some((number, refusal)),
+                    }
+                }
+                charge_all(&limiters, wait).await
+            }
+        };
+        let waited = self.clock.now().saturating_sub(began);
+        for claim in claims {
+            let meter = claim.rule.meter(&request.descriptors[claim.index].entries, &self.meters);
+            if charged.is_ok() && claim.rule.terms.wait.is_some() {
+                meter.wait(waited);
+            }
+        }
+        charged.err()
+    }
+
+    fn status_together(
+        &self,
+        claim: &Claim<'_>,
+        descriptor: &Descriptor,
+        refusal: Option<Refusal>,
+        is_granted: bool,
+        tally: &mut Tally,
+    ) -> DescriptorStatus {
+        let meter = claim.rule.meter(&descriptor.entries, &self.meters);
+        let bucket = claim.rule.bucket(self.manner.most_values, self.clock);
+        add(&meter.total_hits, claim.cost);
+        match refusal {
+            Some(refusal) => {
+                add(&meter.over_limit, claim.cost);
+                tally.refuse(claim.rule, &refusal, &meter, self.manner.quota);
+                self.status(claim.rule, &claim.key, Code::OverLimit, refusal.left, Some(&refusal))
+            }
+            None => {
+                let left = bucket.left(&claim.key);
+                add(&meter.within_limit, if is_granted { claim.cost } else { 0 });
+                tally.pass(claim.rule, self.manner.quota);
+                self.status(claim.rule, &claim.key, Code::Ok, left, None)
+            }
+        }
+    }
+
+    fn find_all<'r>(&self, domain: &'r Domain, request: &RateLimitRequest) -> Result<Vec<Found<'r>>, Invalid> {
+        let find = |descriptor| self.find(domain, request, descriptor);
+        let mut found = request.descriptors.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let replaced: Vec<String> =
+            found.iter().filter_map(Found::rule).flat_map(|rule| rule.terms.replaces.clone()).collect();
+        if !replaced.is_empty() {
+            for found in &mut found {
+                // An unlimited rule has nothing to replace.
+                if matches!(found, Found::Limited(rule) if replaced.contains(&rule.terms.name)) {
+                    *found = Found::Nothing;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn find<'r>(
+        &self,
+        domain: &'r Domain,
+        request: &RateLimitRequest,
+        descriptor: &Descriptor,
+    ) -> Result<Found<'r>, Invalid> {
+        if let Some(limit) = &descriptor.limit {
+            let rule = self.overrides.rule(&request.domain, &descriptor.entries, limit, &self.meters);
+            return Ok(Found::Limited(Cow::Owned(rule.map_err(Invalid::Override)?)));
+        }
+        Ok(match Rules::find(domain, &descriptor.entries) {
+            None => Found::Nothing,
+            Some(rule) if rule.terms.limits.is_empty() => Found::Unlimited(Cow::Borrowed(rule)),
+            Some(rule) => Found::Limited(Cow::Borrowed(rule)),
+        })
+    }
+
+    /// Charges one descriptor, whatever the others say.
+    fn charge(&self, found: &Found<'_>, descriptor: &Descriptor, cost: u64, tally: &mut Tally) -> DescriptorStatus {
+        let rule = match found {
+            Found::Nothing => return passing(0),
+            Found::Unlimited(rule) => {
+                add(&rule.meter(&descriptor.entries, &self.meters).total_hits, cost);
+                return passing(u32::MAX);
+            }
+            Found::Limited(rule) => rule,
+        };
+        let meter = rule.meter(&descriptor.entries, &self.meters);
+        let key = rule.key(&descriptor.entries);
+        add(&meter.total_hits, cost);
+        let charged = if rule.terms.refuses_all() && cost > 0 {
+            Err(Refusal { reason: Reason::OverLimit, left: 0, retry_after: None, limit: 0 })
+        } else if rule.terms.refuses_all() {
+            Ok(0)
+        } else {
+            rule.bucket(self.manner.most_values, self.clock).try_charge(&key, cost)
+        };
+        match charged {
+            Ok(left) => {
+                let (limit, near) = self.near(rule);
+                let used = limit.saturating_sub(left);
+                add(&meter.within_limit, cost);
+                add(&meter.near_limit, used.saturating_sub(near.max(used.saturating_sub(cost))));
+                tally.pass(rule, self.manner.quota);
+                self.status(rule, &key, Code::Ok, left, None)
+            }
+            Err(refusal) => {
+                self.charge_rest(rule, &key, cost, &refusal, &meter);
+                if rule.terms.shadow {
+                    add(&meter.shadow_mode, cost.saturating_sub(refusal.left).max(1));
+                    tally.pass(rule, self.manner.quota);
+                    return self.status(rule, &key, Code::Ok, 0, Some(&refusal));
+                }
+                tally.refuse(rule, &refusal, &meter, self.manner.quota);
+                self.status(rule, &key, Code::OverLimit, 0, Some(&refusal))
+            }
+        }
+    }
+
+    /// A refused request takes what is left of a window, as in the reference, whose counters go on counting.
+    fn charge_rest(&self, rule: &Rule, key: &[u8], cost: u64, refusal: &Refusal, meter: &Meter) {
+        let (limit, near) = self.near(rule);
+        add(&meter.over_limit, cost.saturating_sub(refusal.left));
+        add(&meter.near_limit, refusal.left.min(limit.saturating_sub(near)));
+        if refusal.left > 0 && rule.terms.limits.iter().all(|limit| limit.burst.is_none()) {
+            // Another request may have taken it meanwhile.
+            let _ = rule.bucket(self.manner.most_values, self.clock).try_charge(key, refusal.left);
+        }
+    }
+
+    /// Returns the limit of a rule, and the part of it from which tokens count as near the limit.
+    fn near(&self, rule: &Rule) -> (u64, u64) {
+        let limit = rule.terms.limits.first().map_or(0, |limit| limit.burst.unwrap_or(limit.requests).into());
+        (limit, (limit as f64 * self.manner.near) as u64)
+    }
+
+    fn status(&self, rule: &Rule, key: &[u8], code: Code, left: u64, refusal: Option<&Refusal>) -> DescriptorStatus {
+        let number = match refusal {
+            _ if rule.terms.limits.len() == 1 || rule.terms.refuses_all() => 0,
+            Some(refusal) => refusal.limit,
+            None => rule.bucket(self.manner.most_values, self.clock).tightest(key),
+        };
+        let limit = &rule.terms.limits[number.min(rule.terms.limits.len() - 1)];
+        DescriptorStatus {
+            code: code as i32,
+            current_limit: Some(CurrentLimit {
+                requests_per_unit: limit.requests,
+                unit: limit.unit as i32,
+                name: rule.terms.name.clone(),
+            }),
+            limit_remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            duration_until_reset: Some(self.until_reset(limit, left, refusal)),
+        }
+    }
+
+    /// Returns the time until a window ends, in whole seconds as the reference does, or until a bucket is full.
+    fn until_reset(&self, limit: &Limit, left: u64, refusal: Option<&Refusal>) -> Span {
+        let unit = limit.unit.seconds();
+        match (limit.burst, refusal.and_then(|refusal| refusal.retry_after)) {
+            (None, _) => Span { seconds: (unit - self.clock.now().as_secs() % unit) as i64, nanos: 0 },
+            (Some(_), Some(wait)) => span(wait),
+            (Some(burst), None) => {
+                let missing = u64::from(burst).saturating_sub(left);
+                span(Duration::from_secs_f64(missing as f64 * unit as f64 / f64::from(limit.requests.max(1))))
+            }
+        }
+    }
+
+    fn answer(&self, statuses: Vec<DescriptorStatus>, refusal: Option<(Reason, Option<Duration>)>) -> Answer {
+        let fields = self.manner.fields.as_ref().and_then(|names| fields(names, &statuses));
+        let refusal = refusal.filter(|_| {
+            add(&self.totals.shadowed, self.manner.shadow.into());
+            !self.manner.shadow
+        });
+        let code = if refusal.is_some() { Code::OverLimit } else { Code::Ok };
+        let response = RateLimitResponse {
+            overall_code: code as i32,
+            statuses,
+            response_headers_to_add: fields.unwrap_or_default(),
+        };
+        Answer { response, retry_after: refusal.and_then(|(_, wait)| wait), reason: refusal.map(|(reason, _)| reason) }
+    }
+}
+
+/// A claim on one bucket, for one or several descriptors.
+struct Claim<'a> {
+    rule: &'a Arc<Rule>,
+    key: Cow<'a, [u8]>,
+    cost: u64,
+    /// The first of its descriptors.
+    index: usize,
+}
+
+/// What the descriptors of a request came to.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Refusals of rules that are not in quota mode.
+    refused: usize,
+    /// Rules in quota mode, and how many of them refused.
+    quotas: usize,
+    refused_quotas: usize,
+    /// The reason of the first refusal, and the longest wait of all.
+    reason: Option<Reason>,
+    retry_after: Option<Duration>,
+}
+
+impl Tally {
+    fn pass(&mut self, rule: &Rule, all_quotas: bool) {
+        self.quotas += usize::from(rule.terms.quota || all_quotas);
+    }
+
+    fn refuse(&mut self, rule: &Rule, refusal: &Refusal, meter: &Meter, all_quotas: bool) {
+        meter.refuse(refusal.reason);
+        if rule.terms.quota || all_quotas {
+            self.quotas += 1;
+            self.refused_quotas += 1;
+        } else {
+            self.refused += 1;
+        }
+        self.reason = self.reason.or(Some(refusal.reason));
+        self.retry_after = self.retry_after.max(refusal.retry_after);
+    }
+
+    /// A request is refused if one rule refuses it, or all rules in quota mode do.
+    fn refusal(&self) -> Option<(Reason, Option<Duration>)> {
+        let is_refused = self.refused > 0 || (self.quotas > 0 && self.quotas == self.refused_quotas);
+        self.reason.filter(|_| is_refused).map(|reason| (reason, self.retry_after))
+    }
+}
+
+impl Found<'_> {
+    fn rule(&self) -> Option<&Rule> {
+        match self {
+            Self::Nothing => None,
+            Self::Unlimited(rule) | Self::Limited(rule) => Some(rule),
+        }
+    }
+}
+
+fn cost(request: &RateLimitRequest, descriptor: &Descriptor) -> u64 {
+    match &descriptor.hits_addend {
+        Some(hits) => hits.value,
+        None => request.hits_addend.max(1).into(),
+    }
+}
+
+fn passing(limit_remaining: u32) -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok as i32, limit_remaining, ..DescriptorStatus::default() }
+}
+
+fn span(time: Duration) -> Span {
+    Span { seconds: time.as_secs() as i64, nanos: time.subsec_nanos() as i32 }
+}
+
+/// Returns the header fields of the status that is refused, or has the least left.
+fn fields(names: &[String; 3], statuses: &[DescriptorStatus]) -> Option<Vec<HeaderValue>> {
+    let limited = statuses.iter().filter(|status| status.current_limit.is_some());
+    let status = limited.min_by_key(|status| (status.code != Code::OverLimit as i32, status.limit_remaining))?;
+    let limit = status.current_limit.as_ref()?.requests_per_unit.to_string();
+    let seconds = status.duration_until_reset.map_or(0, |span| span.seconds);
+    let values = [limit, status.limit_remaining.to_string(), seconds.to_string()];
+    Some(names.iter().zip(values).map(|(key, value)| HeaderValue { key: key.clone(), value }).collect())
+}

@@ -1,0 +1,32 @@
+//! The parts of `tollgate-service`, a rate limit service for Envoy and other proxies. README.md shows how to run it.
+//!
+//! Data flows one way: [`config`] reads files into [`rules`], [`decide`] answers a request by them, [`grpc`] and [`http`]
+//! carry requests and answers. This library is for the program and its tests, and promises no stable API.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
+
+pub mod bucket;
+pub mod clock;
+pub mod config;
+pub mod decide;
+pub mod fields;
+pub mod files;
+pub mod grpc;
+pub mod health;
+pub mod http;
+pub mod json;
+pub mod meter;
+pub mod metrics;
+pub mod overrides;
+pub mod problem;
+pub mod proto;
+pub mod proxied;
+pub mod reload;
+pub mod rule;
+pub mod rules;
+pub mod server;
+pub mod service;
+pub mod settings;
+pub mod terms;
+pub mod yaml;

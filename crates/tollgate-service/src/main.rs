@@ -1,0 +1,129 @@
+//! `tollgate-service`: a rate limit service for Envoy and other proxies.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tollgate_service::clock::UnixClock;
+use tollgate_service::config::{self, Loaded};
+use tollgate_service::files;
+use tollgate_service::health::Health;
+use tollgate_service::meter::Meters;
+use tollgate_service::problem::{Problem, Source};
+use tollgate_service::reload::Reloader;
+use tollgate_service::server::Ports;
+use tollgate_service::service::Service;
+use tollgate_service::settings::Settings;
+
+const USAGE: &str = "\
+tollgate-service [FILE|DIRECTORY]...         answers rate limit requests on ports 8081 (gRPC) and 8080 (HTTP)
+tollgate-service check [FILE|DIRECTORY]...   prints all problems of a configuration
+
+Without a path, the files are those of the directory $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY.
+Settings come from the environment: GRPC_HOST, GRPC_PORT, HOST, PORT, LOG_LEVEL, LOG_FORMAT and others; see README.md.
+";
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_check = arguments.first().is_some_and(|first| first == "check");
+    if is_check {
+        arguments.remove(0);
+    }
+    if let Some(option) = arguments.iter().find(|argument| argument.starts_with('-')) {
+        match option.as_str() {
+            "--help" | "-h" => print!("{USAGE}"),
+            "--version" | "-V" => println!("tollgate-service {}", env!("CARGO_PKG_VERSION")),
+            _ => return fail(&format!("there is no option {option}:\n{USAGE}")),
+        }
+        return ExitCode::SUCCESS;
+    }
+    let paths = arguments.into_iter().map(PathBuf::from).collect();
+    let settings = match Settings::read(paths, &|name| std::env::var(name).ok()) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&error),
+    };
+    let meters = Arc::<Meters>::default();
+    let (sources, loaded) = match load(&settings, &meters) {
+        Ok(loaded) => loaded,
+        Err(problems) => return report(&problems),
+    };
+    if is_check {
+        loaded.notes.iter().for_each(|note| println!("note: {note}\n"));
+        println!("{} domains, {} rules: no problems", loaded.rules.domains.len(), loaded.rules.all.len());
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start threads: {error}")),
+    };
+    match runtime.block_on(run(settings, sources, loaded, meters)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+type Read = (Vec<Arc<Source>>, Loaded);
+
+fn load(settings: &Settings, meters: &Meters) -> Result<Read, Vec<Problem>> {
+    let sources = files::read(&settings.paths)?;
+    let loaded = config::load(&sources, settings.merge_domains, meters)?;
+    Ok((sources, loaded))
+}
+
+async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, meters: Arc<Meters>) -> Result<(), String> {
+    start_logs(&settings);
+    settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    loaded.notes.iter().for_each(|note| tracing::info!("{}", note.line()));
+    if sources.is_empty() {
+        tracing::warn!("there are no *.yaml files yet in {:?}: all requests pass", settings.paths);
+    }
+    let ports = Ports::bind(settings.grpc, settings.http).await?;
+    let (grpc, http) = ports.addresses().map_err(|error| error.to_string())?;
+    let count = loaded.rules.all.len();
+    let service = Arc::new(Service::new(loaded.rules, meters, settings.manner, UnixClock::new()));
+    let health = Health::default();
+    let (merge, needs_rules) = (settings.merge_domains, settings.needs_rules);
+    let reloader = Reloader::new(Arc::clone(&service), health.clone(), settings.paths, merge, needs_rules, sources);
+    tokio::spawn(Arc::new(reloader).run());
+    let (end, ended) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let draining = health.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        tracing::info!("ending: requests that wait are answered first");
+        draining.drain();
+        let _ = end.send(true);
+    });
+    tracing::info!("{count} rules: gRPC on {grpc}, HTTP on {http}");
+    ports.serve(service, health, ended, settings.drain).await;
+    Ok(())
+}
+
+fn start_logs(settings: &Settings) {
+    let logs = tracing_subscriber::fmt().with_max_level(settings.level).with_target(false).with_writer(std::io::stderr);
+    if settings.json_logs {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_ansi(false).init();
+    }
+}
+
+fn fail(error: &str) -> ExitCode {
+    eprintln!("tollgate-service: {}", error.trim_end());
+    ExitCode::FAILURE
+}
+
+fn report(problems: &[Problem]) -> ExitCode {
+    problems.iter().for_each(|problem| eprintln!("error: {problem}\n"));
+    match problems.len() {
+        1 => eprintln!("1 problem"),
+        count => eprintln!("{count} problems"),
+    }
+    ExitCode::FAILURE
+}

@@ -1,0 +1,88 @@
+//! Limits that requests bring along, in place of the configured ones.
+
+use crate::meter::Meters;
+use crate::problem::{Place, Source};
+use crate::proto::{Entry, LimitOverride, Unit};
+use crate::rule::{Level, Rule};
+use crate::terms::{Limit, Terms};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The most different limits of requests. Each has a limiter.
+const MOST: usize = 1_000;
+
+/// The rules that requests bring along: one for each domain, list of keys, and limit.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    by_limit: RwLock<HashMap<Id, Arc<Rule>>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Id {
+    domain: String,
+    keys: Vec<String>,
+    requests: u32,
+    unit: Unit,
+}
+
+/// Why a request cannot bring its limit along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadOverride {
+    /// The unit is unknown.
+    Unit(i32),
+    /// There are too many limits already.
+    TooMany,
+}
+
+impl std::fmt::Display for BadOverride {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unit(number) => {
+                write!(f, "the limit of a descriptor has the unit {number}, which is none: send 1 to 7")
+            }
+            Self::TooMany => {
+                write!(f, "requests bring {MOST} different limits along, and this one is new: configure it")
+            }
+        }
+    }
+}
+
+impl Overrides {
+    /// Returns the rule of a limit.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`BadOverride`] if the unit is unknown, or the limit is new and there are 1,000 already.
+    pub fn rule(
+        &self,
+        domain: &str,
+        entries: &[Entry],
+        limit: &LimitOverride,
+        meters: &Meters,
+    ) -> Result<Arc<Rule>, BadOverride> {
+        let unit = Unit::try_from(limit.unit).ok().filter(|unit| *unit != Unit::Unknown);
+        let unit = unit.ok_or(BadOverride::Unit(limit.unit))?;
+        let keys = entries.iter().map(|entry| entry.key.clone()).collect();
+        let id = Id { domain: domain.to_owned(), keys, requests: limit.requests_per_unit, unit };
+        if let Some(rule) = self.by_limit.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Ok(Arc::clone(rule));
+        }
+        let mut by_limit = self.by_limit.write().unwrap_or_else(PoisonError::into_inner);
+        if by_limit.len() >= MOST && !by_limit.contains_key(&id) {
+            return Err(BadOverride::TooMany);
+        }
+        let rule = by_limit.entry(id).or_insert_with_key(|id| Arc::new(id.rule(meters)));
+        Ok(Arc::clone(rule))
+    }
+}
+
+impl Id {
+    fn rule(&self, meters: &Meters) -> Rule {
+        let level = |key: &String| Level { key: key.clone(), value: String::new(), is_open: true, names_value: false };
+        let limit = Limit { requests: self.requests, unit: self.unit, burst: None };
+        let terms = Terms { limits: vec![limit], ..Terms::default() };
+        let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
+        let place = Place { source, line: 1, column: 1, length: 1 };
+        Rule::new(&self.domain.as_str().into(), self.keys.iter().map(level).collect(), terms, place, meters)
+    }
+}

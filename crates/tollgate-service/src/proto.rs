@@ -1,0 +1,196 @@
+//! The messages of Envoy's rate limit service, version 3, as far as this service reads and writes them.
+//!
+//! The numbers of the fields are those of `envoy/service/ratelimit/v3/rls.proto` and
+//! `envoy/extensions/common/ratelimit/v3/ratelimit.proto`. Fields that are left out here are skipped when read.
+
+/// `envoy.service.ratelimit.v3.RateLimitRequest`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitRequest {
+    /// The domain, whose rules count.
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    /// What is limited: each descriptor finds a rule of its own.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<Descriptor>,
+    /// How many tokens each descriptor takes; 0 means 1.
+    #[prost(uint32, tag = "3")]
+    pub hits_addend: u32,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Descriptor {
+    /// Keys and values, from the outermost to the innermost.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    /// A limit in place of the configured one.
+    #[prost(message, optional, tag = "2")]
+    pub limit: Option<LimitOverride>,
+    /// How many tokens this descriptor takes, in place of the request's number. It may be 0.
+    #[prost(message, optional, tag = "3")]
+    pub hits_addend: Option<UInt64Value>,
+}
+
+/// `RateLimitDescriptor.Entry`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Entry {
+    /// The key.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// The value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// `RateLimitDescriptor.RateLimitOverride`
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct LimitOverride {
+    /// The requests per unit.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// The unit.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+}
+
+/// `google.protobuf.UInt64Value`
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct UInt64Value {
+    /// The number.
+    #[prost(uint64, tag = "1")]
+    pub value: u64,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitResponse {
+    /// Whether the request passes.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub overall_code: i32,
+    /// One for each descriptor, in their order.
+    #[prost(message, repeated, tag = "2")]
+    pub statuses: Vec<DescriptorStatus>,
+    /// Header fields for the response to the client.
+    #[prost(message, repeated, tag = "3")]
+    pub response_headers_to_add: Vec<HeaderValue>,
+}
+
+/// `RateLimitResponse.DescriptorStatus`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DescriptorStatus {
+    /// Whether the descriptor is within its limit.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    /// The limit that counted, if there is one.
+    #[prost(message, optional, tag = "2")]
+    pub current_limit: Option<CurrentLimit>,
+    /// How many tokens are left.
+    #[prost(uint32, tag = "3")]
+    pub limit_remaining: u32,
+    /// The time until the limit is full again.
+    #[prost(message, optional, tag = "4")]
+    pub duration_until_reset: Option<Span>,
+}
+
+/// `RateLimitResponse.RateLimit`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CurrentLimit {
+    /// The requests per unit.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// The unit.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+    /// The name of the limit, if it has one.
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+/// `google.protobuf.Duration`
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Span {
+    /// Whole seconds.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// Nanoseconds of the last second.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+/// `envoy.config.core.v3.HeaderValue`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeaderValue {
+    /// The name of the field.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// `RateLimitResponse.Code`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Code {
+    /// Never sent.
+    Unknown = 0,
+    /// Within the limit.
+    Ok = 1,
+    /// Over the limit.
+    OverLimit = 2,
+}
+
+/// `RateLimitResponse.RateLimit.Unit`, which also has the numbers of `envoy.type.v3.RateLimitUnit`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    /// Not a unit.
+    Unknown = 0,
+    /// A second.
+    Second = 1,
+    /// A minute.
+    Minute = 2,
+    /// An hour.
+    Hour = 3,
+    /// A day of 24 hours.
+    Day = 4,
+    /// 30 days.
+    Month = 5,
+    /// 365 days.
+    Year = 6,
+    /// 7 days.
+    Week = 7,
+}
+
+impl Unit {
+    /// All units, from the shortest.
+    pub const ALL: [Self; 7] = [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// Returns the length of the unit in seconds; 0 for none.
+    pub const fn seconds(self) -> u64 {
+        match self {
+            Self::Unknown => 0,
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+            Self::Year => 365 * 86_400,
+        }
+    }
+
+    /// Returns the name of the unit in a configuration file; empty for none.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+}

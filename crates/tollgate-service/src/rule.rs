@@ -1,0 +1,155 @@
+//! One rule: which values of a descriptor it counts apart, and under which name.
+
+use crate::bucket::{Bucket, Key};
+use crate::clock::UnixClock;
+use crate::meter::{Meter, Meters};
+use crate::problem::Place;
+use crate::proto::Entry;
+use crate::terms::Terms;
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+/// The longest key that is kept as it is, in bytes.
+const LONGEST_KEY: usize = 256;
+
+/// One level of a rule: a key, and which of its values match.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Level {
+    /// The key.
+    pub key: String,
+    /// The value as it is in the file, with its `*`; empty for any value.
+    pub value: String,
+    /// Whether each value has a bucket of its own.
+    pub is_open: bool,
+    /// Whether the value of the request is a part of the metric's name.
+    pub names_value: bool,
+}
+
+/// A rule with its limiter.
+#[derive(Debug)]
+pub struct Rule {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// The levels, from the outermost.
+    pub levels: Vec<Level>,
+    /// What the rule demands.
+    pub terms: Terms,
+    /// Where the file has it.
+    pub place: Place,
+    /// What requests count under, if no level names its value.
+    meter: Arc<Meter>,
+    is_dynamic: bool,
+    open: Vec<usize>,
+    bucket: OnceLock<Arc<Bucket>>,
+}
+
+impl Rule {
+    /// Creates a rule.
+    pub fn new(domain: &Arc<str>, levels: Vec<Level>, terms: Terms, place: Place, meters: &Meters) -> Self {
+        let mut rule = Self {
+            domain: Arc::clone(domain),
+            meter: Arc::default(),
+            is_dynamic: levels.iter().any(|level| level.names_value),
+            open: (0..levels.len()).filter(|&index| levels[index].is_open).collect(),
+            levels,
+            terms,
+            place,
+            bucket: OnceLock::new(),
+        };
+        rule.meter = meters.get(&rule.metric_name(None));
+        rule
+    }
+
+    /// Returns the key of a descriptor's bucket. It is the value if the rule leaves one level open; several values have
+    /// their lengths in front, so that no two lists of values have the same key. A long key is shortened, and ends with a
+    /// hash of all of it, so that a client cannot fill the memory.
+    pub fn key<'e>(&self, entries: &'e [Entry]) -> Cow<'e, [u8]> {
+        let key = match &*self.open {
+            [] => Cow::Borrowed(&[][..]),
+            [one] => Cow::Borrowed(entries[*one].value.as_bytes()),
+            several => {
+                let mut key = Vec::with_capacity(several.iter().map(|&index| 4 + entries[index].value.len()).sum());
+                for &index in several {
+                    let value = entries[index].value.as_bytes();
+                    key.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                    key.extend_from_slice(value);
+                }
+                Cow::Owned(key)
+            }
+        };
+        if key.len() > LONGEST_KEY { Cow::Owned(shortened(&key)) } else { key }
+    }
+
+    /// Returns the key of a bucket as people read it.
+    pub fn show_key(&self, key: &Key) -> String {
+        if self.open.len() < 2 {
+            return String::from_utf8_lossy(key).into_owned();
+        }
+        let (mut values, mut rest) = (Vec::new(), &**key);
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let (value, after) = after.split_at((u32::from_le_bytes(*length) as usize).min(after.len()));
+            values.push(String::from_utf8_lossy(value));
+            rest = after;
+        }
+        values.join(", ")
+    }
+
+    /// Returns the meter under which a descriptor counts.
+    pub fn meter(&self, entries: &[Entry], meters: &Meters) -> Cow<'_, Arc<Meter>> {
+        if !self.is_dynamic {
+            return Cow::Borrowed(&self.meter);
+        }
+        Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), &self.meter))
+    }
+
+    /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.
+    pub fn bucket(&self, most_values: u64, clock: UnixClock) -> &Arc<Bucket> {
+        self.bucket.get_or_init(|| {
+            let most_values = if self.open.is_empty() { 1 } else { most_values };
+            let bucket = Bucket::new(&self.terms, most_values, clock);
+            // The file was checked by making the limiter of each rule.
+            Arc::new(bucket.expect("the file was checked"))
+        })
+    }
+
+    /// Returns the limiter if there is one.
+    pub fn made_bucket(&self) -> Option<&Arc<Bucket>> {
+        self.bucket.get()
+    }
+
+    /// Takes over the limiter of the same rule of an earlier configuration, with all levels and waiting requests.
+    pub fn adopt(&self, earlier: &Self) {
+        let is_same = self.terms.same_bucket(&earlier.terms) && self.open == earlier.open;
+        if let Some(bucket) = earlier.bucket.get().filter(|_| is_same) {
+            // A new rule has no limiter yet.
+            let _ = self.bucket.set(Arc::clone(bucket));
+        }
+    }
+
+    /// Returns the name of the metric, with the values of a request where the rule says so.
+    pub fn metric_name(&self, entries: Option<&[Entry]>) -> Vec<String> {
+        let mut name = vec![self.domain.to_string()];
+        for (index, level) in self.levels.iter().enumerate() {
+            let value = match entries {
+                Some(entries) if level.names_value => &entries[index].value,
+                _ => &level.value,
+            };
+            name.push(if value.is_empty() { level.key.clone() } else { format!("{}_{value}", level.key) });
+        }
+        name
+    }
+
+    /// Returns the rule as the page and logs show it.
+    pub fn title(&self) -> String {
+        self.metric_name(None).join(".")
+    }
+}
+
+fn shortened(key: &[u8]) -> Vec<u8> {
+    // Secret seeds: a client cannot make two keys with the same hash.
+    static SEEDS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    let mut short = key[..LONGEST_KEY - 16].to_vec();
+    SEEDS.iter().for_each(|seed| short.extend_from_slice(&seed.hash_one(key).to_le_bytes()));
+    short
+}

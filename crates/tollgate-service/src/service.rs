@@ -1,0 +1,81 @@
+//! The state of the service: its rules, what it counted, and how it answers.
+
+use crate::bucket::Reason;
+use crate::clock::UnixClock;
+use crate::meter::Meters;
+use crate::overrides::Overrides;
+use crate::rules::Rules;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// How the service answers, apart from its rules.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// Whether all requests pass, whatever the rules say.
+    pub shadow: bool,
+    /// Whether all rules are in quota mode.
+    pub quota: bool,
+    /// The part of a limit from which tokens count as near the limit.
+    pub near: f64,
+    /// The names of the header fields for limit, remaining and reset; `None` for none.
+    pub fields: Option<[String; 3]>,
+    /// How many values each rule keeps.
+    pub most_values: u64,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { shadow: false, quota: false, near: 0.8, fields: None, most_values: 1_000_000 }
+    }
+}
+
+/// The state of the service.
+#[derive(Debug)]
+pub struct Service {
+    /// The rules of the present configuration.
+    pub rules: ArcSwap<Rules>,
+    /// The limits that requests bring along.
+    pub overrides: Overrides,
+    /// What the rules counted.
+    pub meters: Arc<Meters>,
+    /// What the service counted.
+    pub totals: Totals,
+    /// How it answers.
+    pub manner: Manner,
+    /// The time.
+    pub clock: UnixClock,
+}
+
+/// Counters of the whole service.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Requests that were answered.
+    pub requests: AtomicU64,
+    /// Requests that could not be answered.
+    pub errors: AtomicU64,
+    /// Requests to domains that are not configured.
+    pub unknown_domains: AtomicU64,
+    /// Requests that passed only because all requests pass.
+    pub shadowed: AtomicU64,
+    /// Configurations that were loaded.
+    pub loads: AtomicU64,
+    /// Configurations that were refused.
+    pub load_errors: AtomicU64,
+    /// Refused requests by reason, in the order of [`Reason::ALL`].
+    pub refused: [AtomicU64; Reason::ALL.len()],
+}
+
+impl Service {
+    /// Creates a service with these rules.
+    pub fn new(rules: Rules, meters: Arc<Meters>, manner: Manner, clock: UnixClock) -> Self {
+        Self {
+            rules: ArcSwap::from_pointee(rules),
+            overrides: Overrides::default(),
+            meters,
+            totals: Totals::default(),
+            manner,
+            clock,
+        }
+    }
+}

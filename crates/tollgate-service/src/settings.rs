@@ -1,0 +1,153 @@
+//! The settings of the process: its arguments, and the environment of the reference.
+
+use crate::fields::{parse_time, shortened};
+use crate::service::Manner;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use tracing::level_filters::LevelFilter;
+
+/// The settings of the process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The files and directories of the configuration.
+    pub paths: Vec<PathBuf>,
+    /// Where Envoy asks.
+    pub grpc: SocketAddr,
+    /// Where other proxies ask.
+    pub http: SocketAddr,
+    /// Whether several files may have the same domain.
+    pub merge_domains: bool,
+    /// Whether a service without any rule is not healthy.
+    pub needs_rules: bool,
+    /// How long requests may take to end after SIGTERM.
+    pub drain: Duration,
+    /// How the service answers.
+    pub manner: Manner,
+    /// What is logged.
+    pub level: LevelFilter,
+    /// Whether logs are JSON.
+    pub json_logs: bool,
+    /// What the operator should know: settings of the reference that mean nothing here.
+    pub notes: Vec<String>,
+}
+
+/// Settings of the reference that would change decisions or security, and that this service does not have. Each with the
+/// values that are harmless, and what to do.
+const REFUSED: [(&str, &[&str], &str); 5] = [
+    ("GRPC_SERVER_USE_TLS", &["false"], "this service speaks plain text: unset it, and let a sidecar or mesh do TLS"),
+    ("CONFIG_TYPE", &["FILE"], "this service reads files only: unset it, and write the files with your control plane"),
+    ("GRPC_UDS", &[""], "this service listens on addresses only: unset it, and use GRPC_HOST and GRPC_PORT"),
+    ("BACKEND_TYPE", &["redis"], "this service counts in its memory: unset it"),
+    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", &["false"], "write `all_or_nothing: true` in the domain instead"),
+];
+
+/// Settings of the reference that have no effect here.
+const WITHOUT_EFFECT: [(&str, &str); 6] = [
+    ("REDIS_URL", "counts are in the memory of this process: several instances each grant the whole limit"),
+    ("MEMCACHE_HOST_PORT", "counts are in the memory of this process: several instances each grant the whole limit"),
+    ("USE_STATSD", "metrics are at /metrics of the HTTP port"),
+    ("USE_DOG_STATSD", "metrics are at /metrics of the HTTP port"),
+    ("RESPONSE_DYNAMIC_METADATA", "answers have no metadata"),
+    ("TRACING_ENABLED", "traces are not exported"),
+];
+
+impl Settings {
+    /// Reads the settings. `paths` are those of the command line; if there are none, the directory of the reference counts.
+    ///
+    /// # Errors
+    ///
+    /// Returns one line that names the variable, its value, and what to write instead.
+    pub fn read(paths: Vec<PathBuf>, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let env = Env(env);
+        for (name, harmless, remedy) in REFUSED {
+            if let Some(value) = env.text(name).filter(|value| !harmless.contains(&&**value)) {
+                return Err(format!("{name}={}: {remedy}", shortened(&value)));
+            }
+        }
+        let is_set = |name: &str| env.text(name).is_some_and(|value| value != "false");
+        let notes = WITHOUT_EFFECT.iter().filter(|(name, _)| is_set(name));
+        let headers = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
+        let names = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
+        let fields = [0, 1, 2].map(|index| env.text(headers[index]).unwrap_or_else(|| names[index].to_owned()));
+        let manner = Manner {
+            shadow: env.flag("SHADOW_MODE")?,
+            quota: env.flag("QUOTA_MODE")?,
+            near: env.parsed("NEAR_LIMIT_RATIO", "a number from 0 to 1", |ratio| (0.0..=1.0).contains(ratio), 0.8)?,
+            fields: env.flag("LIMIT_RESPONSE_HEADERS_ENABLED")?.then_some(fields),
+            most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, 1_000_000)?,
+        };
+        Ok(Self {
+            paths: if paths.is_empty() { vec![env.directory()] } else { paths },
+            grpc: env.address("GRPC_HOST", "GRPC_PORT", 8081)?,
+            http: env.address("HOST", "PORT", 8080)?,
+            merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?,
+            needs_rules: env.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?,
+            drain: env.time("DRAIN_TIME", Duration::from_secs(30))?,
+            manner,
+            level: env.level()?,
+            json_logs: env.text("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json")),
+            notes: notes.map(|(name, text)| format!("{name} has no effect: {text}")).collect(),
+        })
+    }
+}
+
+struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Env<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    fn parsed<T: FromStr>(
+        &self,
+        name: &str,
+        what: &str,
+        is_valid: impl Fn(&T) -> bool,
+        default: T,
+    ) -> Result<T, String> {
+        let Some(text) = self.text(name) else { return Ok(default) };
+        let value = text.parse().ok().filter(is_valid);
+        value.ok_or_else(|| format!("{name}={}: write {what}", shortened(&text)))
+    }
+
+    /// Reads what the reference reads as true or false.
+    fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.text(name).as_deref().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("false" | "f" | "0") => Ok(false),
+            Some("true" | "t" | "1") => Ok(true),
+            Some(other) => Err(format!("{name}={}: write true or false", shortened(other))),
+        }
+    }
+
+    fn time(&self, name: &str, default: Duration) -> Result<Duration, String> {
+        let Some(text) = self.text(name) else { return Ok(default) };
+        parse_time(&text).ok_or_else(|| format!("{name}={}: write a time such as 30s", shortened(&text)))
+    }
+
+    fn address(&self, host: &str, port: &str, default: u16) -> Result<SocketAddr, String> {
+        let any = IpAddr::from([0, 0, 0, 0]);
+        let address = self.parsed(host, "an IP address such as 127.0.0.1", |_| true, any)?;
+        Ok((address, self.parsed(port, "a port from 0 to 65535", |_| true, default)?).into())
+    }
+
+    fn level(&self) -> Result<LevelFilter, String> {
+        let Some(text) = self.text("LOG_LEVEL") else { return Ok(LevelFilter::INFO) };
+        let known = match text.to_ascii_lowercase().as_str() {
+            "warning" => Ok(LevelFilter::WARN),
+            "fatal" | "panic" => Ok(LevelFilter::ERROR),
+            other => other.parse(),
+        };
+        known.map_err(|_| format!("LOG_LEVEL={}: write error, warn, info, debug or trace", shortened(&text)))
+    }
+
+    /// The directory in which the reference looks for files.
+    fn directory(&self) -> PathBuf {
+        let root = self.text("RUNTIME_ROOT").unwrap_or_else(|| "/srv/runtime_data/current".to_owned());
+        let subdirectory = self.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
+        PathBuf::from(root)
+            .join(subdirectory)
+            .join(self.text("RUNTIME_APPDIRECTORY").unwrap_or_else(|| "config".to_owned()))
+    }
+}

@@ -1,0 +1,70 @@
+//! What a configuration file says about one rule.
+
+use crate::proto::Unit;
+use std::time::Duration;
+use tollgate::Quota;
+
+/// What a rule demands, apart from which descriptors it matches. A reload keeps the levels of a rule that has the same
+/// limits as before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// All limits hold. None at all: unlimited.
+    pub limits: Vec<Limit>,
+    /// The name by which other rules replace this one.
+    pub name: String,
+    /// The names of the rules that do not count in a request that matches this one.
+    pub replaces: Vec<String>,
+    /// Whether the rule counts and refuses nothing.
+    pub shadow: bool,
+    /// Whether a request is refused only if all its rules with this mark refuse.
+    pub quota: bool,
+    /// How long a request waits at most; `None` if it is refused at once.
+    pub wait: Option<Duration>,
+    /// How many requests of one value wait at most.
+    pub max_waiting: Option<u32>,
+    /// The values that share the limit by weight while they wait.
+    pub classes: Option<Classes>,
+}
+
+/// A number of requests in a unit of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The requests per unit. 0 refuses all.
+    pub requests: u32,
+    /// The unit.
+    pub unit: Unit,
+    /// How many requests may pass at once, in a token bucket; `None` for windows of fixed length.
+    pub burst: Option<u32>,
+}
+
+/// The weights of the values of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// Values with their weights.
+    pub weights: Vec<(String, u32)>,
+    /// The weight of all other values together.
+    pub others: u32,
+}
+
+impl Terms {
+    /// Returns true if no request with a cost ever passes.
+    pub fn refuses_all(&self) -> bool {
+        self.limits.iter().any(|limit| limit.requests == 0)
+    }
+
+    /// Returns true if a limiter that was made for `other` serves these terms too.
+    pub fn same_bucket(&self, other: &Self) -> bool {
+        self.limits == other.limits && self.max_waiting == other.max_waiting && self.classes == other.classes
+    }
+}
+
+impl Limit {
+    /// Returns the limit as a quota.
+    pub fn quota(&self) -> Quota {
+        let quota = Quota::new(self.requests.into(), Duration::from_secs(self.unit.seconds()));
+        match self.burst {
+            Some(burst) => quota.burst(burst.into()),
+            None => quota.stepped(),
+        }
+    }
+}

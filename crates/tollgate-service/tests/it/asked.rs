@@ -1,0 +1,76 @@
+//! A service with a configuration, and requests in one line: `domain key=value,key=value key=value`.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_service::clock::UnixClock;
+use tollgate_service::config::{self, Loaded};
+use tollgate_service::decide::Answer;
+use tollgate_service::meter::Meters;
+use tollgate_service::problem::{Problem, Source};
+use tollgate_service::proto::{Code, Descriptor, Entry, RateLimitRequest};
+use tollgate_service::service::{Manner, Service};
+
+/// 2026-01-01, a Thursday, at 00:00:10 UTC: ten seconds into a minute, an hour and a day.
+pub const NOW: Duration = Duration::from_secs(1_767_225_610);
+
+pub fn sources(files: &[&str]) -> Vec<Arc<Source>> {
+    let source =
+        |(index, text): (usize, &&str)| Arc::new(Source { name: format!("{index}.yaml"), text: (*text).into() });
+    files.iter().enumerate().map(source).collect()
+}
+
+pub fn load(files: &[&str], meters: &Meters) -> Result<Loaded, Vec<Problem>> {
+    config::load(&sources(files), false, meters)
+}
+
+pub fn service_with(file: &str, manner: Manner) -> Service {
+    let meters = Arc::<Meters>::default();
+    let loaded = match load(&[file], &meters) {
+        Ok(loaded) => loaded,
+        Err(problems) => panic!("{}", problems.iter().map(ToString::to_string).collect::<String>()),
+    };
+    Service::new(loaded.rules, meters, manner, UnixClock::starting_at(NOW))
+}
+
+pub fn service(file: &str) -> Service {
+    service_with(file, Manner::default())
+}
+
+pub fn request(text: &str) -> RateLimitRequest {
+    let mut words = text.split(' ');
+    let domain = words.next().unwrap().to_owned();
+    let entry = |pair: &str| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Entry { key: key.into(), value: value.into() }
+    };
+    let descriptor = |word: &str| Descriptor { entries: word.split(',').map(entry).collect(), ..Descriptor::default() };
+    RateLimitRequest { domain, descriptors: words.map(descriptor).collect(), hits_addend: 0 }
+}
+
+pub async fn ask(service: &Service, text: &str) -> Answer {
+    service.decide(&request(text)).await.unwrap()
+}
+
+/// Returns how many of `n` requests pass.
+pub async fn passed(service: &Service, text: &str, n: usize) -> usize {
+    let mut passed = 0;
+    for _ in 0..n {
+        passed += usize::from(ask(service, text).await.passes());
+    }
+    passed
+}
+
+/// Returns the codes of an answer: of the request, then of its descriptors.
+pub fn codes(answer: &Answer) -> String {
+    let letter = |code: i32| if code == Code::Ok as i32 { "ok" } else { "over" };
+    let statuses = answer.response.statuses.iter().map(|status| letter(status.code));
+    [letter(answer.response.overall_code), ":"].into_iter().chain(statuses).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the names of all metrics with hits, and their hits.
+pub fn hits(service: &Service) -> Vec<String> {
+    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    let all = service.meters.all();
+    let hit = all.iter().filter(|(_, meter)| read(&meter.total_hits) > 0);
+    hit.map(|(name, meter)| format!("{} {}", name.join("."), read(&meter.total_hits))).collect()
+}

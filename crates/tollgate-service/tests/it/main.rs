@@ -1,0 +1,8 @@
+//! All tests of the service.
+
+mod asked;
+mod ports;
+mod problems;
+mod reference;
+mod reloading;
+mod settings;

@@ -1,0 +1,199 @@
+//! A service on real ports, asked over gRPC and HTTP.
+
+use crate::asked::{load, request};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tollgate_service::clock::UnixClock;
+use tollgate_service::health::Health;
+use tollgate_service::meter::Meters;
+use tollgate_service::proto::{Code, RateLimitRequest, RateLimitResponse};
+use tollgate_service::server::Ports;
+use tollgate_service::service::{Manner, Service};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
+
+const FILE: &str = "
+domain: d
+http:
+  - {client: header X-Client}
+  - {method: method, path: path}
+descriptors:
+  - key: client
+    rate_limit: {name: per-client, unit: year, requests_per_unit: 2}
+  - key: method
+    value: POST
+    descriptors:
+      - key: path
+        value: /api/*
+        share_threshold: true
+        rate_limit: {unit: year, requests_per_unit: 1}
+";
+
+pub struct Running {
+    pub service: Arc<Service>,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub end: watch::Sender<bool>,
+    pub health: Health,
+    pub served: JoinHandle<()>,
+}
+
+pub async fn run(file: &str) -> Running {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ports = Ports::bind(any, any).await.unwrap();
+    let (grpc, http) = ports.addresses().unwrap();
+    let meters = Arc::<Meters>::default();
+    let rules = load(&[file], &meters).unwrap().rules;
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::new()));
+    let (end, ended) = watch::channel(false);
+    let health = Health::default();
+    let served = tokio::spawn(ports.serve(Arc::clone(&service), health.clone(), ended, Duration::from_secs(20)));
+    Running { service, grpc, http, end, health, served }
+}
+
+pub async fn connect(grpc: SocketAddr) -> Channel {
+    Channel::from_shared(format!("http://{grpc}")).unwrap().connect().await.unwrap()
+}
+
+pub async fn should_rate_limit(
+    channel: Channel,
+    request: Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+    Ok(client.unary(request, path, codec).await?.into_inner())
+}
+
+#[tokio::test]
+async fn envoy_asks_over_grpc() {
+    let running = run(FILE).await;
+    let channel = connect(running.grpc).await;
+    let mut codes = Vec::new();
+    for _ in 0..3 {
+        let response = should_rate_limit(channel.clone(), Request::new(request("d client=ann"))).await.unwrap();
+        codes.push(response.overall_code);
+    }
+    assert_eq!(codes, [Code::Ok as i32, Code::Ok as i32, Code::OverLimit as i32]);
+    for (text, message) in [(" client=ann", "domain is empty"), ("d", "no descriptors")] {
+        let status = should_rate_limit(channel.clone(), Request::new(request(text))).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains(message), "{status}");
+    }
+    let many = format!("d{}", " client=ann".repeat(1_001));
+    let status = should_rate_limit(channel.clone(), Request::new(request(&many))).await.unwrap_err();
+    assert!(status.message().contains("1001 descriptors, the most is 1000"), "{status}");
+    let long = format!("d client={}", "x".repeat(2 << 20));
+    let status = should_rate_limit(channel.clone(), Request::new(request(&long))).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::OutOfRange, "{status}");
+    let hostile = "d client=a\0b\n client=,client=x =x";
+    assert!(should_rate_limit(channel, Request::new(request(hostile))).await.is_ok());
+}
+
+#[tokio::test]
+async fn health_says_serving_until_the_service_drains() {
+    let running = run(FILE).await;
+    let mut client = HealthClient::new(connect(running.grpc).await);
+    let mut watched = client.watch(HealthCheckRequest { service: "ratelimit".into() }).await.unwrap().into_inner();
+    // The first answer may come before the service says that it serves.
+    while watched.message().await.unwrap().unwrap().status != 1 {}
+    assert_eq!(reqwest::get(format!("http://{}/healthcheck", running.http)).await.unwrap().status(), 200);
+    running.health.drain();
+    assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+    assert_eq!(reqwest::get(format!("http://{}/healthz", running.http)).await.unwrap().status(), 503);
+    drop(watched);
+    drop(client);
+    running.end.send(true).unwrap();
+    running.served.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_json_endpoint_speaks_the_mapping_of_protocol_buffers() {
+    let running = run(FILE).await;
+    let (client, url) = (reqwest::Client::new(), format!("http://{}/json", running.http));
+    let body =
+        r#"{"domain": "d", "descriptors": [{"entries": [{"key": "client", "value": "ann"}], "hitsAddend": "2"}]}"#;
+    let answer = client.post(&url).body(body).send().await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
+    let json: serde_json::Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    let limit = serde_json::json!({"name": "per-client", "requestsPerUnit": 2, "unit": "YEAR"});
+    assert_eq!((&json["overallCode"], &json["statuses"][0]["currentLimit"]), (&"OK".into(), &limit));
+    assert!(json["statuses"][0]["durationUntilReset"].as_str().unwrap().ends_with('s'));
+    let answer = client.post(&url).body(body).send().await.unwrap();
+    assert_eq!(answer.status(), 429);
+    for bad in ["", "{", r#"{"domains": "d"}"#, r#"{"domain": "d"}"#] {
+        let answer = client.post(&url).body(bad).send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["content-type"]),
+            (400, &"application/problem+json".parse().unwrap())
+        );
+    }
+    assert_eq!(client.post(&url).body(vec![b' '; 2 << 20]).send().await.unwrap().status(), 413);
+}
+
+#[tokio::test]
+async fn proxies_ask_over_http_with_header_fields() {
+    let running = run(FILE).await;
+    let client = reqwest::Client::new();
+    let check = async |path: &str, fields: &[(&str, &str)]| {
+        let request = client.get(format!("http://{}{path}", running.http));
+        fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+    };
+    assert_eq!(check("/check", &[]).await.status(), 200, "no descriptor");
+    let first = check("/check", &[("X-Client", "ann")]).await;
+    assert_eq!(first.status(), 200);
+    assert_eq!(first.headers()["ratelimit-policy"], r#""per-client";q=2;w=31536000"#);
+    assert!(first.headers()["ratelimit"].to_str().unwrap().starts_with(r#""per-client";r=1;t="#));
+    assert_eq!(check("/check/d", &[("X-Client", "ann")]).await.status(), 200);
+    let refused = check("/check", &[("X-Client", "ann")]).await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["content-type"]),
+        (429, &"application/problem+json".parse().unwrap())
+    );
+    assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 0);
+    for status in [401, 403, 429] {
+        assert_eq!(check(&format!("/check?status={status}"), &[("X-Client", "ann")]).await.status(), status);
+    }
+    assert_eq!(check("/check?status=500", &[("X-Client", "ann")]).await.status(), 400);
+    assert_eq!(check("/check/other", &[]).await.status(), 404);
+    let posts = [("X-Forwarded-Method", "POST"), ("X-Forwarded-Uri", "/api/x?y")];
+    assert_eq!(check("/check", &posts).await.status(), 200);
+    assert_eq!(check("/check", &[("X-Original-Method", "POST"), ("X-Original-URI", "/api/z")]).await.status(), 429);
+    assert_eq!(check("/check", &[("X-Original-Method", "GET"), ("X-Original-URI", "/api/z")]).await.status(), 200);
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_whatever_the_values_are() {
+    let file = "{domain: \"d\\\"\\n\\\\\", descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}]}";
+    let running = run(file).await;
+    for value in ["a", "a", "\"}\n\\ 1\n# EOF"] {
+        let mut request = request("d k=");
+        request.domain = "d\"\n\\".into();
+        request.descriptors[0].entries[0].value = value.into();
+        running.service.decide(&request).await.unwrap();
+    }
+    let text = reqwest::get(format!("http://{}/metrics", running.http)).await.unwrap().text().await.unwrap();
+    let sample = r#"ratelimit_service_rate_limit_total_hits{domain="d\"\n\\",key1="k_a"} 2"#;
+    assert!(text.contains(sample), "{text}");
+    assert!(
+        text.contains(r#"tollgate_service_refused_total{domain="d\"\n\\",key1="k_a",reason="over_limit"} 1"#),
+        "{text}"
+    );
+    assert!(text.ends_with("# EOF\n") && text.matches("\n# EOF").count() == 1, "{text}");
+    let is_sample = |line: &str| {
+        line.starts_with("# ") || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())
+    };
+    assert!(text.lines().all(is_sample), "{text}");
+}

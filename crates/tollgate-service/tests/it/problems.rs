@@ -1,0 +1,151 @@
+//! What is wrong in a configuration is said with its place, all at once.
+
+use crate::asked::{load, sources};
+use std::sync::Arc;
+use tollgate_service::config;
+use tollgate_service::meter::Meters;
+use tollgate_service::problem::Source;
+
+/// A file with one mistake, and the beginning of what is said about it, at which place.
+const MISTAKES: &[(&str, &str)] = &[
+    ("descriptors: []", "1:1: a file has a `domain`"),
+    ("[a, b]", "1:1: a file is a map"),
+    ("domain: d\ndescriptors:\n  - value: v", "3:5: a descriptor has a `key`"),
+    ("domain: d\ndescriptors: [a]", "2:15: a descriptor is a map"),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, value: v}\n  - {key: k, value: v}",
+        "4:5: key `k` with value `v` is in this list twice",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    ratelimit:\n      unit: day",
+        "4:5: a descriptor has no key `ratelimit`: did you mean `rate_limit`?",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, requestsperunit: 5}",
+        "4:29: a rate limit has no key `requestsperunit`",
+    ),
+    ("0.25: d\ndomain: d", "1:1: a file has no key `0.25`"),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: foo, requests_per_unit: 5}",
+        "4:24: `foo` is no unit: write second, minute",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unlimited: true, unit: day}",
+        "4:41: a limit with `unlimited: true` has no `unit`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, requests_per_unit: -1}",
+        "4:48: `requests_per_unit` is a whole number",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {name: a, replaces: [{name: a}], unit: day}",
+        "4:38: a rule cannot replace itself",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {replaces: [{name: }], unit: day}",
+        "4:29: an entry of `replaces` has the `name`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, value: v, share_threshold: true}",
+        "3:41: `share_threshold` is for values with `*`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, shadow_mode: perhaps, rate_limit: {unit: day}}",
+        "3:27: `shadow_mode` is `true` or `false`, and this is `perhaps`",
+    ),
+    ("domain: d\ndomain: e", "2:1: `domain` is set twice"),
+    ("'''", "1:1: this is not valid YAML"),
+    ("domain: *x", "1:9: this is not valid YAML"),
+    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, wait: 2}}", "3:44: `wait` is a time such as"),
+    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, wait: 2h}}", "3:44: a request waits at most"),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, brust: 2}}",
+        "3:38: a rate limit has no key `brust`: did you mean `burst`?",
+    ),
+    ("domain: d\ndescriptors:\n  - {key: k, wait: 2s}", "3:20: `wait` is a part of a limit"),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
+        "3:69: this version does not have `sliding` yet",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 1}}",
+        "3:5: values share a limit by weight if the last key has no value",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 0}}",
+        "3:71: a class is a value and its weight",
+    ),
+    ("domain: d\nhttp:\n  - {k: heder X}", "3:9: `heder X` is no part of a request"),
+];
+
+#[test]
+fn each_mistake_is_named_with_its_place() {
+    for (file, expected) in MISTAKES {
+        let problems = load(&[file], &Meters::default()).expect_err(file);
+        let lines: Vec<_> = problems.iter().map(|problem| problem.line()).collect();
+        assert_eq!(lines.len(), 1, "{file}: {lines:?}");
+        let line = lines[0].strip_prefix("0.yaml:").unwrap_or(&lines[0]);
+        assert!(line.starts_with(expected), "{file}\n  says {line}\n  not {expected}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_all_files_are_said_at_once_with_a_caret() {
+    let first =
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: dya, requests_per_unit: x}\n  - value: v\n";
+    let problems = load(&[first, "domain: d", "domain: e\nxyz: 1"], &Meters::default()).unwrap_err();
+    let lines: Vec<_> = problems.iter().map(|problem| problem.line()).collect();
+    let begins = [
+        "0.yaml:4:24: `dya`",
+        "0.yaml:4:48: `requests_per_unit`",
+        "0.yaml:5:5: a desc",
+        "1.yaml:1:9: domain `d`",
+        "2.yaml:2:1: a file",
+    ];
+    assert!(lines.iter().zip(begins).all(|(line, begin)| line.starts_with(begin)) && lines.len() == 5, "{lines:#?}");
+    let shown = problems[0].to_string();
+    let caret = "\n --> 0.yaml:4:24\n  |\n4 |     rate_limit: {unit: dya, requests_per_unit: x}\n  |                        ^^^";
+    assert!(shown.ends_with(caret), "{shown}");
+}
+
+#[test]
+fn several_files_and_documents_join() {
+    let meters = Meters::default();
+    let files = ["domain: d\ndescriptors: [{key: a}]\n---\ndomain: e\n", "domain: d\ndescriptors: [{key: b}]\n"];
+    assert!(load(&files, &meters).is_err());
+    let rules = config::load(&sources(&files), true, &meters).unwrap().rules;
+    assert_eq!(rules.domains.len(), 2);
+}
+
+#[test]
+fn anchors_and_merged_maps_are_read() {
+    let file = "x: &limit {unit: day, requests_per_unit: 5}\ndomain: d\n";
+    assert!(load(&[file], &Meters::default()).is_err(), "`x` is no key of a file");
+    let file = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: &limit {unit: day, requests_per_unit: 5}\n  \
+                - key: b\n    rate_limit: {<<: *limit, requests_per_unit: 7}\n";
+    let rules = load(&[file], &Meters::default()).unwrap().rules;
+    let requests: Vec<_> = rules.all.iter().map(|rule| rule.terms.limits[0].requests).collect();
+    assert_eq!(requests, [5, 7]);
+}
+
+#[test]
+fn hostile_files_are_refused_within_bounds() {
+    let laughs: String = (1..30).map(|i| format!("a{i}: &a{i} [*a{0}, *a{0}, *a{0}, *a{0}]\n", i - 1)).collect();
+    let deep = "[".repeat(100_000);
+    let nested: String = (0..60).map(|i| format!("{0}- key: k\n{0}  descriptors:\n", " ".repeat(2 * i + 2))).collect();
+    let cases = [
+        (format!("a0: &a0 [1]\n{laughs}"), "a file has at most 2000000 values"),
+        (deep, "recursion limit exceeded"),
+        (format!("domain: d\ndescriptors:\n{nested}"), "nest at most 80 deep"),
+        ("x".repeat(33 << 20), "the most is 33554432"),
+        (
+            "domain: \"a\\0b\"\ndescriptors: [{key: \"\\n\", 'bad\tkey': 1}]".to_owned(),
+            "a descriptor has no key `bad key`",
+        ),
+    ];
+    for (file, expected) in cases {
+        let sources = [Arc::new(Source { name: "x".into(), text: file })];
+        let problems = config::load(&sources, false, &Meters::default()).unwrap_err();
+        assert!(problems[0].line().contains(expected), "{:.200}", problems[0].line());
+    }
+}

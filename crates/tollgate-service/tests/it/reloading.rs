@@ -1,0 +1,84 @@
+//! A changed configuration takes effect and keeps what it can; a bad one changes nothing.
+
+use crate::asked::{NOW, passed};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tollgate_service::clock::UnixClock;
+use tollgate_service::config;
+use tollgate_service::files;
+use tollgate_service::health::Health;
+use tollgate_service::meter::Meters;
+use tollgate_service::reload::Reloader;
+use tollgate_service::service::{Manner, Service};
+
+/// A directory of its own, which is removed in the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate-service-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rule(domain: &str, requests: u32) -> String {
+    format!(
+        "{{domain: {domain}, descriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: {requests}}}}}]}}"
+    )
+}
+
+fn start(directory: &Directory) -> (Arc<Service>, Reloader) {
+    let paths = vec![directory.0.clone()];
+    let meters = Arc::<Meters>::default();
+    let sources = files::read(&paths).unwrap();
+    let rules = config::load(&sources, false, &meters).unwrap().rules;
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::starting_at(NOW)));
+    (Arc::clone(&service), Reloader::new(service, Health::default(), paths, false, false, sources))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
+    let directory = Directory::new("reload");
+    directory.write("a.yaml", &rule("a", 3));
+    directory.write(".hidden.yaml", "nonsense");
+    directory.write("notes.txt", "nonsense");
+    let (service, reloader) = start(&directory);
+    let loads = || (service.totals.loads.load(Ordering::Relaxed), service.totals.load_errors.load(Ordering::Relaxed));
+    assert_eq!(passed(&service, "a k=v", 2).await, 2);
+
+    directory.write("b.yaml", &rule("b", 1));
+    reloader.look();
+    assert_eq!(loads(), (2, 0));
+    assert_eq!((passed(&service, "a k=v", 5).await, passed(&service, "b k=v", 5).await), (1, 1), "levels are kept");
+
+    directory.write("b.yaml", "domain: b\ndescripters: []\n");
+    reloader.look();
+    reloader.look();
+    assert_eq!(loads(), (2, 1), "a bad file is reported once");
+    assert!(reloader.problems()[0].line().contains("did you mean `descriptors`"));
+    assert_eq!(passed(&service, "b k=w", 5).await, 1, "the rules are those of before");
+
+    directory.write("b.yaml", &rule("b", 2));
+    reloader.look();
+    assert_eq!((loads(), reloader.problems().len()), ((3, 1), 0));
+    assert_eq!(passed(&service, "b k=w", 5).await, 2, "another limit begins anew");
+
+    fs::remove_dir_all(&directory.0).unwrap();
+    reloader.look();
+    assert_eq!(loads(), (3, 2));
+    assert!(reloader.problems()[0].line().contains("there is no such file or directory"));
+    assert_eq!(passed(&service, "a k=w", 5).await, 3);
+}

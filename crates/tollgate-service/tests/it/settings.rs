@@ -1,0 +1,55 @@
+//! The environment of the reference.
+
+use std::path::{Path, PathBuf};
+use tollgate_service::settings::Settings;
+
+fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+    let find = |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| (*value).to_owned());
+    Settings::read(Vec::new(), &find)
+}
+
+#[test]
+fn the_environment_of_the_reference_is_read() {
+    let settings = read(&[]).unwrap();
+    assert_eq!((settings.grpc.to_string(), settings.http.to_string()), ("0.0.0.0:8081".into(), "0.0.0.0:8080".into()));
+    assert_eq!(settings.paths, [PathBuf::from("/srv/runtime_data/current/config")]);
+    assert!(!settings.merge_domains && settings.manner.fields.is_none() && settings.notes.is_empty());
+    let settings = read(&[
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("GRPC_HOST", "127.0.0.1"),
+        ("GRPC_PORT", "9001"),
+        ("MERGE_DOMAIN_CONFIG", "true"),
+        ("SHADOW_MODE", "TRUE"),
+        ("NEAR_LIMIT_RATIO", "0.5"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_RESET_HEADER", "X-Reset"),
+        ("REDIS_URL", "redis:6379"),
+        ("USE_STATSD", "false"),
+        ("BACKEND_TYPE", "redis"),
+    ])
+    .unwrap();
+    assert_eq!(settings.paths[0], Path::new("/data/ratelimit/config"));
+    assert_eq!(settings.grpc.to_string(), "127.0.0.1:9001");
+    assert!(settings.merge_domains && settings.manner.shadow);
+    assert_eq!(settings.manner.fields.unwrap(), ["RateLimit-Limit", "RateLimit-Remaining", "X-Reset"]);
+    assert_eq!(settings.notes.len(), 1, "{:?}", settings.notes);
+}
+
+#[test]
+fn a_wrong_variable_is_named_with_its_value_and_a_remedy() {
+    for (name, value, remedy) in [
+        ("GRPC_PORT", "eighty", "write a port"),
+        ("HOST", "localhost", "write an IP address"),
+        ("SHADOW_MODE", "perhaps", "write true or false"),
+        ("NEAR_LIMIT_RATIO", "80", "write a number from 0 to 1"),
+        ("LOG_LEVEL", "loud", "write error, warn"),
+        ("DRAIN_TIME", "30", "write a time such as 30s"),
+        ("GRPC_SERVER_USE_TLS", "true", "unset it"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW", "unset it"),
+        ("BACKEND_TYPE", "memcache", "unset it"),
+    ] {
+        let error = read(&[(name, value)]).unwrap_err();
+        assert!(error.starts_with(&format!("{name}={value}: ")) && error.contains(remedy), "{error}");
+    }
+}
