@@ -98,8 +98,10 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<P>, ConsumeError>> {
         let is_free = count_free_grant();
-        if is_free && let Some(permit) = self.as_mut().claim_at_once() {
-            return Poll::Ready(Ok(permit));
+        if is_free {
+            if let Some(permit) = self.as_mut().claim_at_once() {
+                return Poll::Ready(Ok(permit));
+            }
         }
         self.pay(cx, is_free)
     }
@@ -159,18 +161,16 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     /// Takes the tokens if that needs no more than the lock, for a claim that was never polled.
     #[inline]
     pub(crate) fn try_now(mut self) -> Result<Permit<P>, Self> {
-        if let State::Fresh { scope: slot, .. } = &mut self.state
-            && let Some(scope) = slot
-            && self.cost <= MAX_COST
-            && let Some(remaining) = scope.claim_fast(self.cost).or_else(|| {
-                let sample = scope.core().sample();
-                scope.core().admit_now(scope.class(), self.cost, sample)
-            })
-            && let Some(scope) = slot.take()
-        {
-            return Ok(Permit::new(scope, self.cost, remaining));
+        let State::Fresh { scope: slot, .. } = &mut self.state else { return Err(self) };
+        let Some(scope) = slot.as_ref().filter(|_| self.cost <= MAX_COST) else { return Err(self) };
+        let remaining = scope.claim_fast(self.cost).or_else(|| {
+            let sample = scope.core().sample();
+            scope.core().admit_now(scope.class(), self.cost, sample)
+        });
+        match remaining.and_then(|remaining| Some((slot.take()?, remaining))) {
+            Some((scope, remaining)) => Ok(Permit::new(scope, self.cost, remaining)),
+            None => Err(self),
         }
-        Err(self)
     }
 
     /// The fast path of the first poll.
@@ -330,11 +330,12 @@ impl<P: Deref<Target: ClaimScope>> Drop for Entering<'_, P> {
     #[cold]
     fn drop(&mut self) {
         let allowed = self.allowed;
-        if let StateProjection::Waiting { place, .. } = self.state.as_mut().project()
-            && !place.is_entered()
-            && let OwnedState::Waiting { scope, .. } =
-                self.state.as_mut().project_replace(State::Fresh { scope: None, allowed })
-        {
+        let StateProjection::Waiting { place, .. } = self.state.as_mut().project() else { return };
+        if place.is_entered() {
+            return;
+        }
+        let state = self.state.as_mut().project_replace(State::Fresh { scope: None, allowed });
+        if let OwnedState::Waiting { scope, .. } = state {
             self.state.set(State::Fresh { scope: Some(scope), allowed });
         }
     }

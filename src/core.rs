@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn the_rovers_share_no_cache_line_with_their_neighbours() {
         let rovers = offset_of!(Core, rovers);
-        assert!(rovers >= 64 && rovers.is_multiple_of(16));
+        assert!(rovers >= 64 && rovers % 16 == 0);
         assert!(size_of::<Core>() >= rovers + size_of::<Rovers>() + 64);
     }
 }

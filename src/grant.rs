@@ -264,13 +264,13 @@ impl<S: ClaimScope + ?Sized> Future for Growth<'_, S> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let tokens = this.claim.cost();
-        if let Some(scope) = this.claim.scope_if_fresh()
-            && let Err(error) = scope.core().check_growth(**this.cost, tokens)
-        {
-            return poll_paid(cx, |_| {
-                scope.core().refuse(scope.label(), tokens, error);
-                Poll::Ready(Err(error))
-            });
+        if let Some(scope) = this.claim.scope_if_fresh() {
+            if let Err(error) = scope.core().check_growth(**this.cost, tokens) {
+                return poll_paid(cx, |_| {
+                    scope.core().refuse(scope.label(), tokens, error);
+                    Poll::Ready(Err(error))
+                });
+            }
         }
         let mut more = ready!(this.claim.poll_paid(cx))?;
         // The grant takes over the tokens, also those in flight.

@@ -263,10 +263,10 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         let Some(waiting) = &self.waiting else { return self.arrive(cx.waker()) };
         let (called, spare) = waiting.set.poll(waiting.number, cx.waker().clone());
         drop_quietly(spare);
-        if let Some(called) = called
-            && let Some(waiting) = self.waiting.take()
-        {
-            return Poll::Ready(self.answer(&waiting, called));
+        if let Some(called) = called {
+            if let Some(waiting) = self.waiting.take() {
+                return Poll::Ready(self.answer(&waiting, called));
+            }
         }
         let mut members = self.members.iter().flatten().enumerate().filter(|(_, member)| member.cost > 0);
         match members.find(|(_, member)| member.core().is_left_alone()) {
@@ -339,10 +339,10 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     }
 
     fn cancel(&mut self) {
-        if let Some(waiting) = self.waiting.take()
-            && let Cancelled::Called(called) = waiting.leave()
-        {
-            _ = self.answer(&waiting, called);
+        if let Some(waiting) = self.waiting.take() {
+            if let Cancelled::Called(called) = waiting.leave() {
+                _ = self.answer(&waiting, called);
+            }
         }
         self.members.iter_mut().flatten().for_each(Member::give_back);
     }

@@ -276,14 +276,32 @@ pub use {
     which::Which,
 };
 
+/// The code of README and the guides.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/choosing.md")]
-struct Choosing;
-
-#[cfg(doctest)]
-#[doc = include_str!("../tests/misuse.md")]
-struct Misuse;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[cfg(feature = "io")]
+    #[doc = include_str!("../docs/guide/bandwidth.md")]
+    struct Bandwidth;
+    #[doc = include_str!("../docs/guide/choosing.md")]
+    struct Choosing;
+    #[doc = include_str!("../docs/guide/classes.md")]
+    struct Classes;
+    #[doc = include_str!("../docs/guide/deadlines.md")]
+    struct Deadlines;
+    #[doc = include_str!("../docs/guide/joint.md")]
+    struct Joint;
+    #[cfg(all(feature = "keyed", feature = "serde"))]
+    #[doc = include_str!("../docs/guide/keys.md")]
+    struct Keys;
+    #[cfg(feature = "distributed")]
+    #[doc = include_str!("../docs/guide/machines.md")]
+    struct Machines;
+    #[doc = include_str!("../docs/guide/moving.md")]
+    struct Moving;
+    #[doc = include_str!("../docs/guide/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../tests/misuse.md")]
+    struct Misuse;
+}

@@ -163,8 +163,10 @@ impl Observers {
     /// Reports what a dry run says about a granted call for `cost` tokens, if the grant's `word` holds a verdict.
     #[inline]
     pub(crate) fn verdict(&self, cost: u64, word: u64) {
-        if OBSERVED && let Some(verdict) = Verdict::of_word(word) {
-            self.report_verdict(cost, verdict);
+        if OBSERVED {
+            if let Some(verdict) = Verdict::of_word(word) {
+                self.report_verdict(cost, verdict);
+            }
         }
     }
 

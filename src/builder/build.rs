@@ -120,9 +120,7 @@ impl Builder {
 
     fn check_names(&self) -> Result<(), ConfigError> {
         for (index, name) in self.names.iter().enumerate() {
-            if let Some(name) = name
-                && self.names[..index].contains(&Some(name.clone()))
-            {
+            if let Some(name) = name.as_ref().filter(|_| self.names[..index].contains(name)) {
                 return Err(ConfigError::DuplicateName { name: name.to_string() });
             }
         }

@@ -47,8 +47,10 @@ impl Core {
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_unobserved(cost);
         // Without observers the error is not inspected: that would move it through memory.
-        if OBSERVED && let Err(error) = &answer {
-            self.observers().refused(cost, *error);
+        if OBSERVED {
+            if let Err(error) = &answer {
+                self.observers().refused(cost, *error);
+            }
         }
         answer
     }
@@ -173,10 +175,10 @@ impl Core {
                 Err(error) => return ControlFlow::Break(Err(error)),
             }
         }
-        if cost <= MAX_COST
-            && let Some(remaining) = self.fast_admit(class, cost, sample)
-        {
-            return ControlFlow::Break(Ok(remaining));
+        if cost <= MAX_COST {
+            if let Some(remaining) = self.fast_admit(class, cost, sample) {
+                return ControlFlow::Break(Ok(remaining));
+            }
         }
         ControlFlow::Continue(sample)
     }
@@ -191,11 +193,11 @@ impl Core {
         let FirstPoll { class, label, cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
-        if allowed.is_none()
-            && let Some(queue_info) = self.enqueue_fast(place.as_mut(), class, cost, &mut waker, &host, sample)
-        {
-            wait_record.begin(self.observers(), label, cost, queue_info);
-            return Poll::Pending;
+        if allowed.is_none() {
+            if let Some(queue_info) = self.enqueue_fast(place.as_mut(), class, cost, &mut waker, &host, sample) {
+                wait_record.begin(self.observers(), label, cost, queue_info);
+                return Poll::Pending;
+            }
         }
         let (result, unserved, queue_info) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {

@@ -74,7 +74,7 @@ impl LastDenial {
     #[inline]
     pub(crate) fn forget(&self) {
         let version = self.version.load(Ordering::Relaxed);
-        if version.is_multiple_of(2) {
+        if version % 2 == 0 {
             self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         }
     }
@@ -102,7 +102,7 @@ impl LastDenial {
     #[inline]
     pub(crate) fn about(&self, cost: u64, tail: u64, released: u64) -> Option<Denial> {
         let version = self.version.load(Ordering::Acquire);
-        let fits = version.is_multiple_of(2)
+        let fits = version % 2 == 0
             && self.cost.load(Ordering::Relaxed) == cost
             && self.tail.load(Ordering::Relaxed) == tail
             && self.released.load(Ordering::Relaxed) == released;

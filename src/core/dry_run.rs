@@ -258,10 +258,10 @@ impl DryRun {
     }
 
     fn push(&mut self, entry: Entry) {
-        if let Ahead::Known(supply) = &mut self.ahead
-            && cover(supply, &entry).is_none()
-        {
-            self.ahead = Ahead::Unknown;
+        if let Ahead::Known(supply) = &mut self.ahead {
+            if cover(supply, &entry).is_none() {
+                self.ahead = Ahead::Unknown;
+            }
         }
         match entry {
             Entry::Debt(tokens) => self.tokens += tokens,
@@ -317,8 +317,9 @@ impl DryRun {
         self.serve(now);
         let held = self.held.remove(&number);
         let is_it = |entry: &Entry| matches!(entry, Entry::Waiting { number: own, .. } if *own == number);
-        if let Some(index) = self.queue.iter().position(is_it)
-            && let Some(Entry::Waiting { cost, .. }) = self.queue.remove(index)
+        let index = self.queue.iter().position(is_it);
+        if let Some((index, Entry::Waiting { cost, .. })) =
+            index.and_then(|index| Some((index, self.queue.remove(index)?)))
         {
             (self.waiting, self.tokens) = (self.waiting - 1, self.tokens - cost);
             self.ahead = Ahead::Stale;

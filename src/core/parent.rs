@@ -198,10 +198,10 @@ impl Core {
 
     /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
     pub(super) fn give_back_to_parent(&self, tokens: u64) {
-        if tokens > 0
-            && let Some(parent_link) = self.parent_link()
-        {
-            parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, 0);
+        if tokens > 0 {
+            if let Some(parent_link) = self.parent_link() {
+                parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, 0);
+            }
         }
     }
 
@@ -231,10 +231,10 @@ impl Core {
 
     /// Sets the weight of the key's class, before the key waits for the first time.
     pub(crate) fn weigh(&self, weight: impl FnOnce() -> u64) {
-        if let Some(link) = self.parent_link()
-            && link.weight.load(Ordering::Relaxed) == 0
-        {
-            link.weight.store(weight(), Ordering::Relaxed);
+        if let Some(link) = self.parent_link() {
+            if link.weight.load(Ordering::Relaxed) == 0 {
+                link.weight.store(weight(), Ordering::Relaxed);
+            }
         }
     }
 }

@@ -302,8 +302,15 @@ impl Accounts {
 /// What a new class inside the class `parent` owes: the debts of the removed classes there, which leave `removed`. Classes of the
 /// limiter itself, whose parent is 0, may belong to different users of it.
 fn take_debts(removed: &mut HashMap<u64, Account>, parent: u64, share_times: f64) -> f64 {
-    let siblings = removed.extract_if(|_, account| parent != 0 && account.parent == parent);
-    siblings.map(|(_, account)| account.balance_in(share_times).min(0.0)).sum()
+    let mut debts = 0.0;
+    removed.retain(|_, account| {
+        let is_sibling = parent != 0 && account.parent == parent;
+        if is_sibling {
+            debts += account.balance_in(share_times).min(0.0);
+        }
+        !is_sibling
+    });
+    debts
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

@@ -55,7 +55,7 @@ impl QuotaTerms {
         let beyond = ConfigError::DistributedInexact { quota: index, quota_name: None };
         let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
         let (amount, period) = if quota.is_stepped() {
-            if !period.is_multiple_of(1_000) {
+            if period % 1_000 != 0 {
                 return Err(beyond);
             }
             (amount, period / 1_000)
@@ -129,7 +129,7 @@ impl QuotaTerms {
     pub(crate) fn quota(&self) -> Quota {
         let scale = |unit: u64| {
             let amount = self.amount.checked_mul(unit / self.period)?;
-            unit.is_multiple_of(self.period).then(|| Quota::new(amount, Duration::from_micros(unit)))
+            (unit % self.period == 0).then(|| Quota::new(amount, Duration::from_micros(unit)))
         };
         let exact = Quota::new(self.amount, Duration::from_micros(self.period));
         let scaled = if self.stepped { None } else { UNITS.into_iter().find_map(scale) };

@@ -167,10 +167,10 @@ impl<'a> LockedQueues<'_, 'a> {
         if known.is_none() {
             let fronts = self.iter_mut().filter(|(index, _)| indices.contains(index)).zip(parts);
             for (place, ((index, Locked { core, state, .. }), part)) in fronts.enumerate() {
-                if place == 0
-                    && let Some(fronts) = state.joint_mut()
-                {
-                    fronts.sets.insert(set.key(), Arc::clone(&set));
+                if place == 0 {
+                    if let Some(fronts) = state.joint_mut() {
+                        fronts.sets.insert(set.key(), Arc::clone(&set));
+                    }
                 }
                 state.add_front(&core.rovers, &set, members[index].class(), part);
             }

@@ -81,10 +81,10 @@ impl<M: MapRef> Pass<M> {
             drop(Permit::new(Arc::clone(&live), self.cost, 0));
             self.map.map().let_go(self.hash, live);
         }
-        if self.parent > 0
-            && let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped)
-        {
-            parent.release(self.parent);
+        if self.parent > 0 {
+            if let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped) {
+                parent.release(self.parent);
+            }
         }
     }
 }

@@ -292,10 +292,10 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     #[cfg(any(test, feature = "distributed"))]
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
         for index in self.indices() {
-            if self.at_mut(index).is_some_and(&mut is_it)
-                && let Some(entry) = self.take(index)
-            {
-                to(entry);
+            if self.at_mut(index).is_some_and(&mut is_it) {
+                if let Some(entry) = self.take(index) {
+                    to(entry);
+                }
             }
         }
     }
@@ -323,11 +323,11 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         let mut hashes = hashes.into_iter();
         for from in old.indices() {
             let second = old.second(from);
-            if let Some(entry) = old.groups[from.group].entries[from.slot].take()
-                && let Some(hash) = hashes.next()
-            {
-                let to = self.insert(hash, entry);
-                self.set_second(to, second);
+            if let Some(entry) = old.groups[from.group].entries[from.slot].take() {
+                if let Some(hash) = hashes.next() {
+                    let to = self.insert(hash, entry);
+                    self.set_second(to, second);
+                }
             }
         }
     }

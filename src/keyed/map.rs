@@ -307,9 +307,8 @@ where
     /// [`MAX_SLOTS`] slots that one call visits: the next call continues where this one ended.
     fn make_space(&self, from: usize, now: u64) -> bool {
         let mut slots = 0;
-        while slots < MAX_SLOTS
-            && let Some(number) = self.key_limit.find_idle(from, now)
-        {
+        while slots < MAX_SLOTS {
+            let Some(number) = self.key_limit.find_idle(from, now) else { break };
             slots += self.in_shard(number, |shard, context| {
                 shard.sweep_at(now, context);
                 shard.slots().max(LEAST_SLOTS)

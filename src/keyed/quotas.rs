@@ -123,10 +123,10 @@ impl Quotas {
         }
         for (index, (name, quota)) in self.named().enumerate() {
             check_quota(index, quota).map_err(|error| error.of_quota(name.as_deref()))?;
-            if let Some(name) = name
-                && self.named().take(index).any(|(other, _)| other.as_ref() == Some(name))
-            {
-                return Err(ConfigError::DuplicateName { name: name.to_string() });
+            if let Some(name) = name {
+                if self.named().take(index).any(|(other, _)| other.as_ref() == Some(name)) {
+                    return Err(ConfigError::DuplicateName { name: name.to_string() });
+                }
             }
         }
         Ok(())

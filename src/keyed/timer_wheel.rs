@@ -72,7 +72,14 @@ impl<T> TimerWheel<T> {
                 continue;
             }
             let slot = first.get_mut();
-            due.extend(slot.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job));
+            let mut index = 0;
+            while index < slot.len() {
+                if slot[index].0 <= now {
+                    due.push_back(slot.swap_remove(index).1);
+                } else {
+                    index += 1;
+                }
+            }
             if slot.is_empty() {
                 first.remove();
             }

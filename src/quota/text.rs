@@ -109,7 +109,7 @@ struct Period(Duration);
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let fits = |unit: &&(&[&str], u64)| nanos.is_multiple_of(unit.1 as u128) && nanos > 0;
+        let fits = |unit: &&(&[&str], u64)| nanos % unit.1 as u128 == 0 && nanos > 0;
         let (names, unit) = UNITS.iter().find(fits).unwrap_or(&(&["ns"], 1));
         match nanos / *unit as u128 {
             1 => f.write_str(names[0]),

@@ -44,10 +44,10 @@ impl Cluster {
                 let mut connection = client.get_multiplexed_async_connection().await?;
                 redis::cmd("CLUSTER").arg("SLOTS").exec_async(&mut connection).await
             };
-            if let Err(error) = asked.await
-                && reply_kind(&error).is_some()
-            {
-                return Some(error);
+            if let Err(error) = asked.await {
+                if reply_kind(&error).is_some() {
+                    return Some(error);
+                }
             }
         }
         None

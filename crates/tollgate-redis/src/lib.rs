@@ -264,10 +264,10 @@ impl RedisStore {
             return Err(Failed::For(unreachable(&error)));
         };
         shard.breaker.note_reply();
-        if error.code() == Some("TOLLGATEQUOTA")
-            && let Some(stored) = error.detail().and_then(QuotaTerms::from_text)
-        {
-            return Err(Failed::For(StoreError::QuotaConflict { stored, asked: ask.terms }));
+        if error.code() == Some("TOLLGATEQUOTA") {
+            if let Some(stored) = error.detail().and_then(QuotaTerms::from_text) {
+                return Err(Failed::For(StoreError::QuotaConflict { stored, asked: ask.terms }));
+            }
         }
         if error.code() == Some("TOLLGATE") {
             return Err(Failed::For(StoreError::Refused(error.to_string())));

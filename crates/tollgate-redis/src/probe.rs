@@ -29,10 +29,10 @@ pub(super) async fn probe(mut connection: Connection, key: &str, user: &str) -> 
 /// The error for a connection that could not be made because of `error`, if something is missing.
 pub(super) async fn why_not_connected(topology: &Topology, error: &RedisError) -> Option<StoreError> {
     #[cfg(feature = "cluster")]
-    if let Topology::Cluster(cluster) = topology
-        && let Some(error) = cluster.refusal().await
-    {
-        return of_refusal(&error, topology.user());
+    if let Topology::Cluster(cluster) = topology {
+        if let Some(error) = cluster.refusal().await {
+            return of_refusal(&error, topology.user());
+        }
     }
     #[cfg(feature = "sentinel")]
     if matches!(topology, Topology::Sentinels(_))

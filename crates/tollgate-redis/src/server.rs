@@ -281,10 +281,10 @@ impl Trial {
     /// Marks a cluster connection as usable again. It has learned of nodes that were not given to this crate, and
     /// reconnects by itself. It stays in use if no new connection can be made.
     fn keep_cluster(&self, server: &Server) {
-        if let Some(link) = &mut *server.last()
-            && link.connection.reconnects()
-        {
-            link.is_broken = false;
+        if let Some(link) = &mut *server.last() {
+            if link.connection.reconnects() {
+                link.is_broken = false;
+            }
         }
     }
 

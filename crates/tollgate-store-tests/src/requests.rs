@@ -34,7 +34,7 @@ impl Requests {
             callers: 0,
             numbers: [0; NODES],
             last: [None; NODES],
-            one_of_node_in: if seed.is_multiple_of(3) { 8 } else { 1 },
+            one_of_node_in: if seed % 3 == 0 { 8 } else { 1 },
         }
     }
 

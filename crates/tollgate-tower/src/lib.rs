@@ -89,6 +89,11 @@ pub use service::{Limit, LimitFuture};
 #[cfg(feature = "http")]
 pub(crate) use {answer::sealed, service::take_ready};
 
+/// The code of README and the guide.
 #[cfg(all(doctest, feature = "keyed", feature = "http"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/clients.md")]
+    struct Clients;
+}

@@ -115,10 +115,10 @@ impl Tree {
     fn enter(&mut self, leaf: ClassId, now: u64) {
         self.count += 1;
         let since = self.count;
-        if !self.node(leaf).is_bare
-            && let Some(floor) = &mut self.rare_mut(leaf).floor
-        {
-            floor.restart(now);
+        if !self.node(leaf).is_bare {
+            if let Some(floor) = &mut self.rare_mut(leaf).floor {
+                floor.restart(now);
+            }
         }
         let mut child = leaf;
         while child != ROOT {

@@ -210,10 +210,10 @@ impl Members<'_> {
         for (index, locked) in &mut self.members {
             locked.state.count_joint_out(self.set.members[*index].class, parts[*index].cost);
         }
-        if self.queue.is_empty()
-            && let Some(fronts) = self.members.first_mut().and_then(|(_, first)| first.state.joint_mut())
-        {
-            fronts.sets.remove(&self.set.key());
+        if self.queue.is_empty() {
+            if let Some(fronts) = self.members.first_mut().and_then(|(_, first)| first.state.joint_mut()) {
+                fronts.sets.remove(&self.set.key());
+            }
         }
     }
 

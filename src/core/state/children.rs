@@ -83,10 +83,10 @@ impl State {
     pub(crate) fn go_on(&mut self) {
         self.role.remove(Role::AWAITS);
         let awaited = self.rare.as_mut().and_then(|rare| rare.awaited.take());
-        if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited
-            && self.role.has_classes()
-        {
-            self.put_next_in_front(class, debt);
+        if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited {
+            if self.role.has_classes() {
+                self.put_next_in_front(class, debt);
+            }
         }
     }
 

@@ -234,10 +234,10 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available_in(rovers, class)));
         }
-        if !self.role.has_parent()
-            && let Some(remaining) = self.admit_in(rovers, class, cost)
-        {
-            return Ok(Some(remaining));
+        if !self.role.has_parent() {
+            if let Some(remaining) = self.admit_in(rovers, class, cost) {
+                return Ok(Some(remaining));
+            }
         }
         self.check_queue_of(class, arrival.driven)?;
         if let Some(why) = self.cut_off(rovers.tail().wrapping_add(cost)) {

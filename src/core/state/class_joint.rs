@@ -56,13 +56,11 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (Class
 pub(super) fn next_front(queue: &Queue, classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
     let entry = classes.entry(class);
     let front = if class == ROOT { queue } else { &entry.queue }.front();
-    if entry.has_joint
-        && let Some((number, cost)) = classes.first_joint(class)
-        && front.is_none_or(|front| number < front.number)
-    {
-        return (!classes.is_turn_taken_before(class, number)).then_some((cost, Some(number)));
+    let joint = if entry.has_joint { classes.first_joint(class) } else { None };
+    match joint.filter(|(number, _)| front.is_none_or(|front| *number < front.number)) {
+        Some((number, cost)) => (!classes.is_turn_taken_before(class, number)).then_some((cost, Some(number))),
+        None => front.map(|front| (front.cost, None)),
     }
-    front.map(|front| (front.cost, None))
 }
 
 impl State {

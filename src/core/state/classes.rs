@@ -192,10 +192,10 @@ impl State {
     /// If no claim waits, what classes still owe is a debt of the limiter, which newcomers wait for.
     #[inline(always)]
     fn charge_debts_if_empty(&mut self) {
-        if self.queue.is_empty()
-            && let Some(classes) = classes_in(&mut self.rare)
-        {
-            classes.scheduler.charge_debts(&mut self.supply);
+        if self.queue.is_empty() {
+            if let Some(classes) = classes_in(&mut self.rare) {
+                classes.scheduler.charge_debts(&mut self.supply);
+            }
         }
     }
 

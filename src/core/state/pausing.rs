@@ -45,10 +45,10 @@ impl State {
         }
         self.review_all_fronts();
         // The requests of a source that were planned for the end of the pause are due earlier.
-        if self.supply.set_gate(gate)
-            && let Some(source) = self.supply.source_mut()
-        {
-            source.wake_task();
+        if self.supply.set_gate(gate) {
+            if let Some(source) = self.supply.source_mut() {
+                source.wake_task();
+            }
         }
     }
 }

@@ -107,8 +107,10 @@ impl State {
         let end = rovers.tail().wrapping_add(cost);
         let is_missed =
             self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());
-        if is_missed && let Some(source) = self.supply.source_mut() {
-            source.miss(cost);
+        if is_missed {
+            if let Some(source) = self.supply.source_mut() {
+                source.miss(cost);
+            }
         }
         self.cut_off(end)
     }

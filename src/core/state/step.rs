@@ -163,7 +163,8 @@ impl State {
     /// Nothing is due by `now`: mints up to there.
     #[inline(always)]
     fn rest<const PLAIN: bool>(&mut self, next: InService, now: u64) -> Served {
-        if !PLAIN && let Some(classes) = classes_in(&mut self.rare) {
+        let classes = if PLAIN { None } else { classes_in(&mut self.rare) };
+        if let Some(classes) = classes {
             classes.due = next.at.unwrap_or(u64::MAX);
         } else if let Some(ticket) = next.ticket.filter(|_| self.cap.is_some()) {
             self.supply.note_hold(ticket, now);

@@ -49,11 +49,11 @@ where
             return self.release_own(key, tokens);
         };
         parent.take_owed(tokens)?;
-        if self.template.cap.is_some()
-            && let Err(error) = self.release_own(key, tokens)
-        {
-            parent.forget(tokens);
-            return Err(error);
+        if self.template.cap.is_some() {
+            if let Err(error) = self.release_own(key, tokens) {
+                parent.forget(tokens);
+                return Err(error);
+            }
         }
         parent.release(tokens);
         Ok(())

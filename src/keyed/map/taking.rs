@@ -107,7 +107,7 @@ where
     fn now_with(&self, parent: &InParent<'_>) -> u64 {
         match (&parent.0, self.after_parent) {
             // An instant before this limiter was built is its beginning, as for every clock that has stepped back.
-            (Some((_, sample)), Some(after)) => sample.now.saturating_sub_signed(after),
+            (Some((_, sample)), Some(after)) => sample.now.saturating_add_signed(after.saturating_neg()),
             _ => self.now(),
         }
     }

@@ -119,12 +119,12 @@ where
         let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
             let mut quotas = quota_snapshots(rates, levels, now);
             // Without a pause, and unless the clock has stepped back, this is what the snapshot says.
-            if let [only] = &mut quotas[..]
-                && (levels.is_paused() || levels.at > now)
-            {
-                only.available = rates.available(levels);
-                let one_more = rates.reached(levels, only.available.saturating_add(1));
-                only.more_in = one_more.map(|at| wait(at, levels, now));
+            if let [only] = &mut quotas[..] {
+                if levels.is_paused() || levels.at > now {
+                    only.available = rates.available(levels);
+                    let one_more = rates.reached(levels, only.available.saturating_add(1));
+                    only.more_in = one_more.map(|at| wait(at, levels, now));
+                }
             }
             (quotas, self.template.cap.is_none())
         };
@@ -135,11 +135,11 @@ where
             // The limiter is closed.
             quotas = self.quota_snapshots(key);
         }
-        if let [only] = &mut quotas[..]
-            && !is_all
-        {
-            only.available = self.own_available(key);
-            only.more_in = self.own_estimate(key, only.available.saturating_add(1));
+        if let [only] = &mut quotas[..] {
+            if !is_all {
+                only.available = self.own_available(key);
+                only.more_in = self.own_estimate(key, only.available.saturating_add(1));
+            }
         }
         quotas
     }

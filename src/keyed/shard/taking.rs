@@ -22,8 +22,10 @@ impl<K: Clone + Eq> Shard<K> {
         also: impl FnOnce() -> bool,
     ) -> AtOnce {
         let was_ahead = self.is_ahead(hash);
-        if was_ahead && let Some(plain) = plain {
-            self.end_stride(plain.time);
+        if was_ahead {
+            if let Some(plain) = plain {
+                self.end_stride(plain.time);
+            }
         }
         let now = self.synced.max(now);
         if self.is_fast_path_closed || self.calls_left <= 1 || now > self.readable_until || cost == 0 {
@@ -34,9 +36,9 @@ impl<K: Clone + Eq> Shard<K> {
         let clock = clock.filter(|_| was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART));
         // User code, which may panic: no token is taken yet.
         let index = clock.and_then(|_| self.index_if_busy(key, hash));
-        let left = if let Some(rate) = self.rates.only()
-            && let Some(word) = self.slots.packed_near(hash, key)
-        {
+        let only = self.rates.only();
+        let packed = only.and_then(|rate| Some((rate, self.slots.packed_near(hash, key)?)));
+        let left = if let Some((rate, word)) = packed {
             let (packed, left) = rate.take_from_packed(*word, cost, now).ok_or(None)?;
             if !also() {
                 return Err(None);

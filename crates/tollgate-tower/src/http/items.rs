@@ -67,7 +67,7 @@ fn whole_window(quota: &Quota) -> Option<(u64, u64)> {
     if quota.is_manual() || nanos == 0 {
         return None;
     }
-    if nanos.is_multiple_of(SECOND as u64) {
+    if nanos % SECOND as u64 == 0 {
         // The same result without divisions of 128 bits.
         return Some((quota.amount().min(MOST), nanos / SECOND as u64));
     }
