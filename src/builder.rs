@@ -41,7 +41,7 @@ pub struct Builder {
     quotas: Vec<Quota>,
     names: Vec<Option<Arc<str>>>,
     max_in_flight: Option<u64>,
-    max_waiting: Option<usize>,
+    max_waiting: Option<u64>,
     max_cost: Option<u64>,
     clock: Option<Chosen>,
     rovers_at: u64,
@@ -191,7 +191,7 @@ impl Builder {
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
-    pub fn max_waiting(mut self, callers: usize) -> Self {
+    pub fn max_waiting(mut self, callers: u64) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }

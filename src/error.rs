@@ -39,7 +39,7 @@ pub enum ConsumeError {
     #[error("{waiting} callers are waiting already: shed the load or raise max_waiting")]
     QueueFull {
         /// How many callers are in the queue.
-        waiting: usize,
+        waiting: u64,
     },
     /// By the schedule, the wait would be longer than [`within`](crate::Consume::within) allows.
     #[error(

@@ -104,7 +104,7 @@ pub(crate) struct QueueInfo {
     /// When the claim enters the queue, in the limiter's nanoseconds.
     pub(crate) since: u64,
     /// How many callers are in front of it.
-    pub(crate) ahead: usize,
+    pub(crate) ahead: u64,
     /// How long it will wait according to the schedule; `None` if no observer asks, or if the answer takes a step per
     /// waiter.
     pub(crate) estimate: Option<Duration>,

@@ -4,32 +4,42 @@ use crate::core::dry_run::DryRun;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::quota::Quota;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A consistent picture of a limiter, returned by [`Limiter::snapshot`](crate::Limiter::snapshot).
+/// A consistent picture of a limiter, returned by [`Limiter::snapshot`](crate::Limiter::snapshot). It prints as one line for a
+/// log.
 ///
-/// Positions count tokens since the limiter was built. All positions share one axis.
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{Limiter, Quota};
+/// let limiter = Limiter::builder().quota(Quota::per_second(10).burst(20)).max_in_flight(8).build()?;
+/// let _grant = limiter.try_acquire(3)?;
+/// let line = "0 wait for 0 tokens; 17 available of 10/s, burst 20; 3 of 8 in flight; granted 3, refunded 0, refused 0";
+/// assert_eq!(limiter.snapshot().to_string(), line);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The position up to which tokens are claimed.
-    pub tail: u64,
-    /// The position up to which claims may go without reading the clock.
-    pub published: u64,
-    /// The position up to which the in-flight cap lets claims go; `None` without a cap.
-    pub ceiling: Option<u64>,
-    /// Each quota, in the order in which the quotas were added to the builder.
-    pub quotas: Vec<QuotaSnapshot>,
     /// How many callers wait.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// How many tokens the waiting callers ask for.
     pub waiting_tokens: u64,
+    /// Each quota, in the order in which the quotas were added to the builder.
+    pub quotas: Vec<QuotaSnapshot>,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
     /// The in-flight cap in tokens; `None` without one.
     pub max_in_flight: Option<u64>,
+    /// How long the pause still lasts; `None` without a pause.
+    pub paused_for: Option<Duration>,
+    /// True once the limiter was closed.
+    pub closed: bool,
     /// Tokens granted since the limiter was built, including those charged by `settle`.
     pub granted: u64,
     /// Tokens that came back unused: settled for less than the grant, or granted to a caller that had already left.
@@ -38,16 +48,36 @@ pub struct Snapshot {
     /// counted, so that they write nothing that other threads read. (A meter of the feature `metrics` does count
     /// them.)
     pub refused: u64,
-    /// How long the pause still lasts; `None` without a pause.
-    pub paused_for: Option<Duration>,
-    /// True once the limiter was closed.
-    pub closed: bool,
     /// The longest delay between the instant at which the schedule granted a waiter and the moment at which the timer
     /// let the limiter deliver that grant. An observer sees at most `burst + rate x (window + lateness)` tokens in any
     /// window.
     pub lateness: Duration,
     /// The simulation of a [dry run](crate::Builder::dry_run); `None` if no quota is in dry run.
     pub dry_run: Option<DryRunSnapshot>,
+    /// The position up to which tokens are claimed. Positions count tokens since the limiter was built, and all of them
+    /// share one axis.
+    pub tail: u64,
+    /// The position up to which claims may go without reading the clock.
+    pub published: u64,
+    /// The position up to which the in-flight cap lets claims go; `None` without a cap.
+    pub ceiling: Option<u64>,
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} wait for {} tokens", self.waiting_tasks, self.waiting_tokens)?;
+        for seen in &self.quotas {
+            write!(f, "; {} available of {}", seen.available, seen.quota)?;
+        }
+        if let (Some(in_flight), Some(most)) = (self.in_flight, self.max_in_flight) {
+            write!(f, "; {in_flight} of {most} in flight")?;
+        }
+        if let Some(pause) = self.paused_for {
+            write!(f, "; paused for {pause:?}")?;
+        }
+        write!(f, "; granted {}, refunded {}, refused {}", self.granted, self.refunded, self.refused)?;
+        if self.closed { f.write_str("; closed") } else { Ok(()) }
+    }
 }
 
 /// The state that a limiter would have if all of its quotas were enforced, in a [`Snapshot`].
@@ -56,7 +86,7 @@ pub struct Snapshot {
 #[non_exhaustive]
 pub struct DryRunSnapshot {
     /// How many callers would be waiting.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// How many tokens would be waited for, including debts of `settle` behind waiting callers.
     pub waiting_tokens: u64,
     /// Calls that passed and would have waited, since the limiter has had a quota in dry run.

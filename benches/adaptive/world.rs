@@ -98,7 +98,7 @@ pub fn run<C: Client>(scene: Scene, clock: &ManualClock, clients: &mut [C]) -> F
     let mut server = Server { level: tolerated(scene.limit) };
     let mut tally = Tally::new(scene, clients.len());
     for now in 0..scene.phases * steps {
-        let limit = if (now / steps).is_multiple_of(2) { scene.limit } else { scene.limit / 2.0 };
+        let limit = if (now / steps) % 2 == 0 { scene.limit } else { scene.limit / 2.0 };
         if now % steps == 0 {
             tally.begin_phase(limit);
         }

@@ -37,7 +37,7 @@ impl Builder {
         let supply = self.supply(supplied.is_some())?;
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
-        state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
+        state.queue.limit_to(self.max_waiting.unwrap_or(u64::MAX));
         if self.classes {
             state.enable_classes();
         }

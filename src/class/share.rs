@@ -32,7 +32,7 @@ pub struct Share {
 impl Share {
     /// A share of this weight, between 1 and 1,000,000, without floor and ceiling.
     pub const fn weight(weight: u64) -> Self {
-        Self { plan: SharePlan { weight, floor: None, ceiling: None, max_waiting: usize::MAX, is_key: false } }
+        Self { plan: SharePlan { weight, floor: None, ceiling: None, max_waiting: u64::MAX, is_key: false } }
     }
 
     /// Reserves a rate: while claims wait in the class, it receives at least this. The burst of `quota` is not used.
@@ -59,7 +59,7 @@ impl Share {
     /// Refuses further waiters once this many callers are waiting in the class itself. Callers in the classes in it do
     /// not count. The limiter's own [`max_waiting`](crate::Builder::max_waiting) applies too.
     /// Replaces an earlier value.
-    pub const fn max_waiting(mut self, callers: usize) -> Self {
+    pub const fn max_waiting(mut self, callers: u64) -> Self {
         self.plan.max_waiting = callers;
         self
     }

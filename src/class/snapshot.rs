@@ -13,7 +13,7 @@ pub struct ClassSnapshot {
     /// The weight of the class.
     pub weight: u64,
     /// How many callers wait in the class itself.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// How many tokens those callers ask for.
     pub waiting_tokens: u64,
     /// Tokens of the installments that the class itself was served, including those of claims that wait for further

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 /// The most claims that the simulated queue holds. It has no futures that hold its claims, so nothing else would bound
 /// its memory while more calls arrive than the quotas allow.
-const MOST_WAITING: usize = 1 << 16;
+const MOST_WAITING: u64 = 1 << 16;
 
 /// An entry of the simulated queue.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub(crate) struct DryRun {
     supply: Supply,
     queue: VecDeque<Entry>,
     /// How many claims the queue holds.
-    waiting: usize,
+    waiting: u64,
     /// The tokens of all entries of the queue.
     tokens: u64,
     /// An upper bound for the cost of any claim in the queue, in tokens.
@@ -99,7 +99,7 @@ pub(crate) enum Ask {
     /// `try_acquire`.
     AtOnce,
     /// `consume`, and the longest wait in nanoseconds that it accepts.
-    Wait { allowed: Option<u64>, max_waiting: usize },
+    Wait { allowed: Option<u64>, max_waiting: u64 },
 }
 
 impl DryRun {

@@ -100,13 +100,13 @@ impl Queue {
     }
 
     /// Limits how many waiters may wait.
-    pub(crate) fn limit_to(&mut self, waiters: usize) {
+    pub(crate) fn limit_to(&mut self, waiters: u64) {
         self.max_waiting = u32::try_from(waiters).unwrap_or(u32::MAX);
     }
 
     /// How many claims may wait.
-    pub(crate) fn max_waiting(&self) -> usize {
-        self.max_waiting as usize
+    pub(crate) fn max_waiting(&self) -> u64 {
+        self.max_waiting.into()
     }
 
     #[inline]
@@ -115,8 +115,8 @@ impl Queue {
     }
 
     /// How many claims wait, joint claims too.
-    pub(crate) fn len(&self) -> usize {
-        self.len as usize
+    pub(crate) fn len(&self) -> u64 {
+        self.len.into()
     }
 
     /// Whether a claim waits, or a joint claim.
@@ -292,7 +292,7 @@ impl Queue {
 
     /// Takes the wakers of all waiters. A waiter woken with its waker polls again and stores a new one.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::with_capacity(self.len());
+        let mut wakers = Vec::with_capacity(self.len as usize);
         let mut cursor = self.list.cursor_front_mut();
         while let Some(waiter) = cursor.protected_mut() {
             wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));

@@ -39,7 +39,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
     max_in_flight: Option<u64>,
-    max_waiting: Option<usize>,
+    max_waiting: Option<u64>,
     max_cost: Option<u64>,
     parent: Option<Parent>,
     weight_by: Option<WeightBy<K>>,
@@ -182,7 +182,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would
     /// have to wait.
-    pub fn max_waiting(mut self, callers: usize) -> Self {
+    pub fn max_waiting(mut self, callers: u64) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }

@@ -19,7 +19,7 @@ pub struct KeyedEntry<K> {
     /// The number of tokens by which the claims on the key exceed the tokens in its bucket.
     pub deficiency: u64,
     /// The number of callers that wait for the key.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
 }

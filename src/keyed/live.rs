@@ -36,7 +36,7 @@ pub(super) struct LiveTemplate {
     pub(super) cap: Option<AtomicU64>,
     /// The end of the pause of all keys, in nanoseconds; 0 if it was ended.
     pub(super) gate: AtomicU64,
-    pub(super) max_waiting: usize,
+    pub(super) max_waiting: u64,
     /// The largest cost that the user allows.
     pub(super) max_cost: u64,
     pub(super) driver: Arc<dyn QueueDriver>,

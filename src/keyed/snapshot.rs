@@ -13,11 +13,11 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
     /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet.
-    pub keys: usize,
+    pub keys: u64,
     /// Keys that have waiters.
-    pub keys_waiting: usize,
+    pub keys_waiting: u64,
     /// The number of callers that wait, for all keys.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// The number of tokens that they wait for.
     pub waiting_tokens: u64,
     /// Tokens granted and not yet released, for all keys; `None` without a cap.
@@ -63,7 +63,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _| {
-                snapshot.keys += shard.len();
+                snapshot.keys += shard.len() as u64;
                 snapshot.refused += shard.refused;
                 snapshot.count(shard.totals());
                 snapshot.closed |= shard.is_closed();
@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             (state.queue.len(), state.queue.tokens(), in_flight, state.totals.lateness, totals)
         });
         self.count(totals);
-        self.keys_waiting += usize::from(waiting > 0);
+        self.keys_waiting += u64::from(waiting > 0);
         self.waiting_tasks += waiting;
         self.waiting_tokens += tokens;
         self.in_flight = self.in_flight.map(|sum| sum + in_flight);

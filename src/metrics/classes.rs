@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Publishes the series of the classes that have a name.
 pub(super) fn publish_classes(series: &Series<'_>, tally: &Tally, classes: &[ClassTotals]) {
-    let mut waiting = BTreeMap::<&str, (usize, u64)>::new();
+    let mut waiting = BTreeMap::<&str, (u64, u64)>::new();
     for class in classes {
         let counts = tally.counts_of(&class.label);
         counts.count_served(class);

@@ -138,7 +138,7 @@ where
     }
 }
 
-fn publish_keys(series: &Series<'_>, tally: &Tally, keys: usize, keys_waiting: usize) {
+fn publish_keys(series: &Series<'_>, tally: &Tally, keys: u64, keys_waiting: u64) {
     series.gauge(names::KEYS, keys as f64);
     series.gauge(names::KEYS_WAITING, keys_waiting as f64);
     for (quota, calls) in tally.refused_by_label() {

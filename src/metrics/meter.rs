@@ -125,7 +125,7 @@ pub trait Metered: Clone {
 pub struct Totals {
     pub(super) granted: u64,
     pub(super) refunded: u64,
-    pub(super) waiting_tasks: usize,
+    pub(super) waiting_tasks: u64,
     pub(super) waiting_tokens: u64,
     pub(super) in_flight: Option<u64>,
     pub(super) lateness: Duration,

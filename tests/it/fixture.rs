@@ -121,7 +121,7 @@ pub fn alone() -> Runtime {
 }
 
 /// Returns when `count` claims wait. They arrive by themselves; this only waits for them.
-pub fn await_waiters(limiter: &Limiter, count: usize) {
+pub fn await_waiters(limiter: &Limiter, count: u64) {
     while limiter.snapshot().waiting_tasks != count {
         thread::yield_now();
     }

@@ -3,6 +3,7 @@
 //! Some tests are binaries of their own, because they need a process of their own: `alloc.rs` (its allocator counts),
 //! `fine_timer_files.rs` (it counts open files) and `loom` (another build of the crate). A test here must not need a
 //! process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
+#![allow(clippy::incompatible_msrv, reason = "tests are built by the newest compiler")]
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 

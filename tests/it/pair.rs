@@ -22,7 +22,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Three tokens in each period, from half of the burst.
-    pub(crate) fn new((period, burst, max_waiting): (u64, u64, usize)) -> Self {
+    pub(crate) fn new((period, burst, max_waiting): (u64, u64, u64)) -> Self {
         let clock = ManualClock::new();
         let quota = Quota::new(3, Duration::from_nanos(period)).burst(burst).initial(burst / 2);
         let builder = Limiter::builder().quota(quota).max_waiting(max_waiting).clock(clock.clone());

@@ -21,12 +21,12 @@ impl PostgresStore {
         let numbers = answered.map_err(|_| silent(self.answer_timeout))?.map_err(Failed::into_error);
         let numbers = numbers.inspect_err(|error| self.count(error))?;
         breaker.note_answer();
-        let (rows, rest) = numbers.as_chunks::<6>();
-        if !rest.is_empty() {
+        if numbers.len() % 6 != 0 {
             let message = format!("the function returned {numbers:?}, which is no demand");
             return Err(StoreError::Reply { kind: ReplyKind::Damaged, message });
         }
-        Ok(rows.iter().map(|row| ClassDemand::from_numbers(row.map(|number| number as u64))).collect())
+        let rows = numbers.chunks(6).map(|row| std::array::from_fn(|column| row[column] as u64));
+        Ok(rows.map(ClassDemand::from_numbers).collect())
     }
 
     async fn send_report(&self, report: &ClassReport) -> Result<Vec<i64>, Failed> {

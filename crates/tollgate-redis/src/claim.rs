@@ -36,7 +36,7 @@ pub(super) fn read_answer(ask: &LeaseRequest, answer: Value) -> Result<Option<Le
     Ok(match answer {
         Value::Int(1) => Single::of(ask, &ask.terms.to_string()).and_then(|single| of_single(ask.want, 0, single.left)),
         Value::BulkString(record) => {
-            let numbers = str::from_utf8(&record).ok().and_then(|record| {
+            let numbers = std::str::from_utf8(&record).ok().and_then(|record| {
                 let mut numbers = record.split(' ').map(str::parse);
                 Some((numbers.next()?.ok()?, numbers.nth(2)?.ok()?))
             });

@@ -75,6 +75,6 @@ impl Format {
 
 /// Whether one of several fields between spaces is a timestamp. The first line of a CSV file has none.
 fn has_timestamp(line: &[u8]) -> bool {
-    let Ok(line) = str::from_utf8(line.trim_ascii()) else { return false };
+    let Ok(line) = std::str::from_utf8(line.trim_ascii()) else { return false };
     line.contains(' ') && line.split(' ').any(|field| log::rfc_3339(field).is_some())
 }

@@ -24,7 +24,7 @@ pub(crate) struct ClassEntry {
 
     /// Tokens of the installments that the class was served.
     pub(crate) served: u64,
-    pub(crate) max_waiting: usize,
+    pub(crate) max_waiting: u64,
     pub(crate) is_removed: bool,
     /// Whether joint claims wait in the class.
     pub(crate) has_joint: bool,
@@ -81,7 +81,7 @@ impl ClassEntry {
             leaf: id,
             owner: id,
             served: 0,
-            max_waiting: usize::MAX,
+            max_waiting: u64::MAX,
             is_removed: false,
             has_joint: false,
             offers_joint: false,

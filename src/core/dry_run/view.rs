@@ -20,7 +20,7 @@ impl DryRun {
         self.queue.is_empty()
     }
 
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
 

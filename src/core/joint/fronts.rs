@@ -38,7 +38,7 @@ pub(crate) struct Fronts {
     /// The tokens of the fronts that wait in queues of classes, where they count as claims.
     pub(crate) in_classes: u64,
     /// How many joint claims wait in each class, and their tokens.
-    waiting: BTreeMap<ClassId, (usize, u128)>,
+    waiting: BTreeMap<ClassId, (u64, u128)>,
 }
 
 /// The front claim of a set, in one of its members.
@@ -205,7 +205,7 @@ impl Fronts {
     }
 
     /// How many joint claims wait in a class, and their tokens.
-    pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u128) {
+    pub(crate) fn waiting_in(&self, class: ClassId) -> (u64, u128) {
         self.waiting.get(&class).copied().unwrap_or_default()
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct ClassTotals {
     pub(crate) label: Arc<ClassLabel>,
     pub(crate) served: u64,
-    pub(crate) waiting_tasks: usize,
+    pub(crate) waiting_tasks: u64,
     pub(crate) waiting_tokens: u64,
 }
 
@@ -30,7 +30,7 @@ impl State {
     }
 
     /// How many claims wait in a class that is not the root, and their tokens; also joint claims.
-    pub(crate) fn waiting_in(&self, class: ClassId) -> (usize, u64) {
+    pub(crate) fn waiting_in(&self, class: ClassId) -> (u64, u64) {
         let Some(classes) = self.classes() else { return (0, 0) };
         let entry = classes.entry(class);
         let (waiting, tokens) = (entry.queue.len(), entry.queue.tokens());

@@ -15,7 +15,7 @@ pub(crate) struct SharePlan {
     pub(crate) weight: u64,
     pub(crate) floor: Option<Quota>,
     pub(crate) ceiling: Option<Quota>,
-    pub(crate) max_waiting: usize,
+    pub(crate) max_waiting: u64,
     /// Whether the class is scheduled as that of a key. For tests.
     pub(crate) is_key: bool,
 }

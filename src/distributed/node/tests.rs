@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// Serves its queue up to `now`. Returns how many claims still wait, and how many tokens were lost.
-    fn serve(&mut self, now: u64) -> (usize, u64) {
+    fn serve(&mut self, now: u64) -> (u64, u64) {
         _ = self.state.settle(&self.rovers, now, Reach::Now, &mut Wakes::default());
         (self.state.queue.len(), self.state.leases().take_spares())
     }

@@ -124,7 +124,7 @@ where
                 time,
                 cap: self.max_in_flight.map(AtomicU64::new),
                 gate: AtomicU64::new(0),
-                max_waiting: self.max_waiting.unwrap_or(usize::MAX),
+                max_waiting: self.max_waiting.unwrap_or(u64::MAX),
                 max_cost: self.max_cost.unwrap_or(u64::MAX),
                 driver: Arc::new(Arc::clone(&pool)),
                 parent,

@@ -26,7 +26,7 @@ pub struct DistributedKeyedBuilder<K> {
     pub(super) quota: Option<NamedQuota>,
     pub(super) quota_by: Option<QuotaBy<K>>,
     pub(super) max_keys: Option<u64>,
-    pub(super) max_waiting: Option<usize>,
+    pub(super) max_waiting: Option<u64>,
     set_twice: SetTwice,
 }
 
@@ -71,7 +71,7 @@ impl<K> DistributedKeyedBuilder<K> {
     }
 
     /// Refuses callers with `QueueFull` once this many on this node are waiting for the same key.
-    pub fn max_waiting(mut self, callers: usize) -> Self {
+    pub fn max_waiting(mut self, callers: u64) -> Self {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }

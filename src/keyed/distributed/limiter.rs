@@ -313,7 +313,7 @@ where
             refused: map.refused.load(Relaxed),
             lateness: Duration::ZERO,
             closed: map.is_closed(),
-            cached: map.shards.cached(),
+            cached: map.shards.cached() as u64,
             kept: 0,
             spared: map.spared.load(Relaxed),
             store: map.stores.tally().snapshot(),
@@ -321,7 +321,7 @@ where
         map.shards.each_limiter(|limiter| {
             let seen = limiter.snapshot();
             snapshot.keys += 1;
-            snapshot.keys_waiting += usize::from(seen.waiting_tasks > 0);
+            snapshot.keys_waiting += u64::from(seen.waiting_tasks > 0);
             snapshot.waiting_tasks += seen.waiting_tasks;
             snapshot.waiting_tokens += seen.waiting_tokens;
             snapshot.granted = snapshot.granted.wrapping_add(seen.granted);

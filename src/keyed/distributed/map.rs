@@ -36,7 +36,7 @@ pub(super) struct DistributedMap<K> {
     hasher: RandomState,
     quota: NamedQuota,
     quota_by: Option<QuotaBy<K>>,
-    max_waiting: usize,
+    max_waiting: u64,
     pub(super) stores: Arc<dyn Stores>,
     name: Namer<K>,
     pub(super) shards: RouteShards<K>,
@@ -149,7 +149,7 @@ where
             // Without a common quota this value is never used: each key has its own.
             quota: settings.quota.unwrap_or_else(|| (None, Quota::per_second(1))),
             quota_by: settings.quota_by,
-            max_waiting: settings.max_waiting.unwrap_or(usize::MAX),
+            max_waiting: settings.max_waiting.unwrap_or(u64::MAX),
             stores: settings.stores,
             name: settings.name,
             time: Time::tokio(),

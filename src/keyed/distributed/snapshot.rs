@@ -11,11 +11,11 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct DistributedKeyedSnapshot {
     /// Keys that have a limiter on this node: with frequent requests, with waiters, or until recently.
-    pub keys: usize,
+    pub keys: u64,
     /// Keys that have waiters.
-    pub keys_waiting: usize,
+    pub keys_waiting: u64,
     /// The number of callers that wait, for all keys.
-    pub waiting_tasks: usize,
+    pub waiting_tasks: u64,
     /// The number of tokens that they wait for.
     pub waiting_tokens: u64,
     /// Tokens granted since the limiter was built, for all keys, including those charged by `settle`.
@@ -30,7 +30,7 @@ pub struct DistributedKeyedSnapshot {
     /// True once the limiter was closed.
     pub closed: bool,
     /// Keys that have no limiter on this node but a cached reply of their store.
-    pub cached: usize,
+    pub cached: u64,
     /// Tokens kept on this node unused, over all keys.
     pub kept: u64,
     /// How many callers were refused by a cached reply, without a request.

@@ -90,7 +90,7 @@ impl World {
         let adaptive = settings.drive(&limiter).unwrap();
         Self {
             bounds: (slowest as f64, fastest as f64),
-            oracle: Oracle::new(&[rule(start)], None, usize::MAX),
+            oracle: Oracle::new(&[rule(start)], None, u64::MAX),
             now: 0,
             waiting: VecDeque::new(),
             sent: Vec::new(),

@@ -36,7 +36,7 @@ fn quota(scale: Scale, dice: Dice) -> Quota {
 }
 
 /// The same calls on a keyed limiter and on one limiter per key.
-fn compare(quotas: &[Quota], max_waiting: usize, steps: &[Dice], scale: Scale) {
+fn compare(quotas: &[Quota], max_waiting: u64, steps: &[Dice], scale: Scale) {
     const KEYS: usize = 3;
     const NAMES: &[usize; KEYS] = &[0, 1, 2];
     let clock = ManualClock::new();
@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn each_key_is_a_limiter_in_dry_run(
         quotas in prop::collection::vec(any::<Dice>(), 1..4),
-        max_waiting in prop_oneof![Just(1_000_usize), 0_usize..4],
+        max_waiting in prop_oneof![Just(1_000), 0_u64..4],
         steps in prop::collection::vec(any::<Dice>(), 1..60),
     ) {
         let scale = Scale { tokens: 1, nanoseconds: 1_000 };

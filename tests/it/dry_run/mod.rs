@@ -161,7 +161,7 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Trace {
     rules: Vec<Rule>,
-    max_waiting: usize,
+    max_waiting: u64,
     rovers_at: u64,
     steps: Vec<Step>,
 }
@@ -181,7 +181,7 @@ impl Trace {
 fn trace(changes: bool) -> impl Strategy<Value = Trace> {
     let dice = any::<Dice>;
     let rules = prop::collection::vec(dice(), 1..4);
-    let max_waiting = prop_oneof![4 => Just(1_000_usize), 1 => 0_usize..5];
+    let max_waiting = prop_oneof![4 => Just(1_000), 1 => 0_u64..5];
     let rovers_at = prop_oneof![2 => Just(0), 1 => (0_u64..300).prop_map(|below| u64::MAX - below)];
     (any_scale(), rules, max_waiting, rovers_at, prop::collection::vec(dice(), 1..80)).prop_map(
         move |(scale, rules, max_waiting, rovers_at, dice)| {

@@ -25,7 +25,7 @@ fn the_rate_and_the_order_are_kept_by_two_workers() {
                 order.lock().unwrap().push((number, Instant::now()));
                 drop(grant);
             }));
-            while limiter.snapshot().waiting_tasks <= number {
+            while limiter.snapshot().waiting_tasks <= number as u64 {
                 thread::yield_now();
             }
         }

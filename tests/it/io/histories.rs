@@ -236,7 +236,7 @@ proptest! {
     #[test]
     fn bytes_are_paid_for_as_the_oracle_says(
         (period, burst) in (1..300_u64, 1..40_u64),
-        max_waiting in prop_oneof![Just(usize::MAX), 0..3_usize],
+        max_waiting in prop_oneof![Just(u64::MAX), 0..3_u64],
         reads in prop::array::uniform3(script()),
         writes in prop::array::uniform3(script()),
         ops in prop::collection::vec(op(), 1..150),

@@ -9,7 +9,7 @@ fn closed(limiter: usize) -> JoinError {
     JoinError::Refused { limiter, error: ConsumeError::Closed }
 }
 
-fn waiting(limiter: &Limiter) -> usize {
+fn waiting(limiter: &Limiter) -> u64 {
     limiter.snapshot().waiting_tasks
 }
 

@@ -146,9 +146,9 @@ impl Oracle {
         self.now
     }
 
-    pub(crate) fn waiting(&self, queue: usize) -> usize {
+    pub(crate) fn waiting(&self, queue: usize) -> u64 {
         let joint = self.joint.iter().filter(|number| self.claims[number].costs[queue] > 0).count();
-        self.buckets[queue].plain.len() + joint
+        (self.buckets[queue].plain.len() + joint) as u64
     }
 
     fn members(&self) -> Vec<(usize, u64)> {

@@ -199,8 +199,8 @@ impl<'a> Executor<'a> {
     }
 
     /// The number of claims that were polled and have not ended.
-    pub(crate) fn waiting(&self, key: Key) -> usize {
-        self.keys[usize::from(key)].futures.iter().filter(|live| live.polled).count()
+    pub(crate) fn waiting(&self, key: Key) -> u64 {
+        self.keys[usize::from(key)].futures.iter().filter(|live| live.polled).count() as u64
     }
 
     pub(crate) fn grants(&self, key: Key) -> usize {

@@ -316,7 +316,7 @@ impl Both<'_> {
             prop_assert_eq!(seen, expected, "estimate for key {} after op {}: {:?}", key, place, op);
             let (woken, expected) = (self.executor.woken(key), self.models[usize::from(key)].woken());
             prop_assert_eq!(woken, expected, "woken of key {} by op {}: {:?}", key, place, op);
-            sums.0 += usize::from(view.waiting.0 > 0);
+            sums.0 += u64::from(view.waiting.0 > 0);
             sums.1 += view.waiting.0;
             sums.2 += view.waiting.1;
             sums.3 = sums.3.map(|sum: Int| sum + view.in_flight.unwrap_or(0));

@@ -139,8 +139,8 @@ impl Bucket {
         }
     }
 
-    fn waiting(&self) -> usize {
-        self.queue.iter().filter(|item| !matches!(item, Item::Debt(_))).count()
+    fn waiting(&self) -> u64 {
+        self.queue.iter().filter(|item| !matches!(item, Item::Debt(_))).count() as u64
     }
 
     fn available(&self, now: u64) -> u64 {
@@ -372,7 +372,7 @@ impl ParentModel {
     }
 
     /// Of a key, or with `None` of the parent: the available tokens, and the number of waiters.
-    pub(crate) fn view(&self, key: Option<usize>) -> (u64, usize) {
+    pub(crate) fn view(&self, key: Option<usize>) -> (u64, u64) {
         let parent = self.parent.available(self.now);
         match key {
             None => (parent, self.parent.waiting()),

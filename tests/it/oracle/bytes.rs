@@ -66,7 +66,7 @@ pub(crate) fn decoded(mut bytes: &[u8]) -> Case {
         rules,
         max_in_flight: (shape & 0x10 != 0).then(|| (1 + Int::from(ceiling % 40)) * scale.tokens),
         max_waiting: match most_waiting {
-            240.. => usize::from(most_waiting) - 240,
+            240.. => u64::from(most_waiting) - 240,
             _ if echoes => MAX_WAITING,
             _ => 1000,
         },

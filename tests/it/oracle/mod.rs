@@ -68,7 +68,7 @@ pub(crate) enum Answer {
     Waits,
     Closed,
     TooLarge { most: Int },
-    QueueFull { waiting: usize },
+    QueueFull { waiting: u64 },
     TooLate { estimate: Int },
     TimedOut { waited: Int },
     Denied { retry_after: Option<Int>, remaining: Int, by: Bound },
@@ -84,7 +84,7 @@ pub(crate) struct Oracle {
     /// No claim passes before this instant.
     gate: Int,
     queue: VecDeque<Entry>,
-    max_waiting: usize,
+    max_waiting: u64,
     closed: bool,
     log: Vec<Granted>,
     /// Tokens charged by settlements, and tokens refunded.
@@ -95,7 +95,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(rules: &[Rule], max_in_flight: Option<Int>, max_waiting: usize) -> Oracle {
+    pub(crate) fn new(rules: &[Rule], max_in_flight: Option<Int>, max_waiting: u64) -> Oracle {
         Oracle {
             last: 0,
             buckets: rules.iter().map(|&rule| Bucket::new(rule)).collect(),

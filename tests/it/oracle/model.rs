@@ -28,7 +28,7 @@ pub(crate) struct View {
     pub(crate) available: Int,
     pub(crate) deficiency: Int,
     pub(crate) levels: Vec<Int>,
-    pub(crate) waiting: (usize, Int),
+    pub(crate) waiting: (u64, Int),
     pub(crate) in_flight: Option<Int>,
     /// Tokens granted, tokens refunded.
     pub(crate) turnover: (Int, Int),

@@ -47,7 +47,7 @@ pub(crate) enum Op {
 pub(crate) struct Setup {
     pub(crate) rules: Vec<Rule>,
     pub(crate) max_in_flight: Option<Int>,
-    pub(crate) max_waiting: usize,
+    pub(crate) max_waiting: u64,
     /// The start of the rovers.
     pub(crate) rovers_at: u64,
     /// Whether everything visible is compared after each op: reading it serves the queue.
@@ -64,7 +64,7 @@ pub(crate) struct History {
 pub(crate) fn recorded(
     rules: Vec<Rule>,
     max_in_flight: Option<Int>,
-    max_waiting: usize,
+    max_waiting: u64,
     rovers_at: u64,
     watched: bool,
     ops: Vec<Op>,
@@ -151,7 +151,7 @@ pub(crate) fn history(
 ) -> impl Strategy<Value = History> {
     let dice = any::<Dice>;
     let rules = prop::collection::vec(dice(), 1..=rules);
-    let limits = (prop::option::of(0_u16..40), prop_oneof![4 => Just(1000_usize), 1 => 0_usize..4]);
+    let limits = (prop::option::of(0_u16..40), prop_oneof![4 => Just(1000), 1 => 0_u64..4]);
     let ops = prop::collection::vec(dice(), 1..=length);
     (scale, rules, limits, rovers_at(), any::<bool>(), ops).prop_map(
         |(scale, rules, (most, max_waiting), rovers_at, watched, ops)| {

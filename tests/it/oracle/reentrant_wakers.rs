@@ -22,7 +22,7 @@ use crate::oracle::ops::{History, Op, Place};
 use crate::oracle::{Answer, Id, Int};
 
 /// The longest queue: a batch of wakers holds 32.
-pub(crate) const MAX_WAITING: usize = 24;
+pub(crate) const MAX_WAITING: u64 = 24;
 
 /// The action of a waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

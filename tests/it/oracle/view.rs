@@ -46,8 +46,8 @@ impl Oracle {
         })
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiters().count()
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiters().count() as u64
     }
 
     pub(crate) fn waiting_tokens(&self) -> Int {

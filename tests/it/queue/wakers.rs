@@ -235,7 +235,7 @@ fn with_a_small_stack(test: impl FnOnce() + Send + 'static) {
 
 #[test]
 fn wakers_that_poll_at_once_take_no_stack_for_each_other() {
-    const WAITERS: usize = if cfg!(miri) { 100 } else { 20_000 };
+    const WAITERS: u64 = if cfg!(miri) { 100 } else { 20_000 };
     with_a_small_stack(|| {
         let limiter = Limiter::builder().max_in_flight(1).clock(ManualClock::new()).build().unwrap();
         let first = limiter.try_acquire(1).unwrap();

@@ -73,7 +73,7 @@ async fn the_cached_replies_are_bounded_for_any_keys() {
             drop(users.consume(&key, 1).await.unwrap());
         }
         let snapshot = users.snapshot();
-        assert!(snapshot.cached as u64 <= keys && snapshot.keys == 0, "{keys}: {snapshot:?}");
+        assert!(snapshot.cached <= keys && snapshot.keys == 0, "{keys}: {snapshot:?}");
         assert!(snapshot.cached > 0);
     }
 }

@@ -203,7 +203,7 @@ impl Model {
         self.classes.iter().any(|class| class.queue.iter().any(|claim| !claim.debt))
     }
 
-    pub(crate) fn waiting(&self) -> (usize, Int) {
+    pub(crate) fn waiting(&self) -> (u64, Int) {
         let claims = self.classes.iter().flat_map(|class| &class.queue).filter(|claim| !claim.debt);
         claims.fold((0, 0), |(count, tokens), claim| (count + 1, tokens + claim.cost))
     }

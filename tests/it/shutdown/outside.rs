@@ -154,7 +154,7 @@ fn blocked_threads_and_waiting_tasks_are_served_in_their_order_of_arrival() {
                     drop(grant);
                 }));
             }
-            await_waiters(&seen, index + 1);
+            await_waiters(&seen, index as u64 + 1);
         }
         drop(held);
         threads.into_iter().for_each(|thread| thread.join().unwrap());

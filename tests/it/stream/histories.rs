@@ -46,7 +46,7 @@ struct World {
 }
 
 impl World {
-    fn new(limits: (u64, u64, usize)) -> Self {
+    fn new(limits: (u64, u64, u64)) -> Self {
         Self { pair: Pair::new(limits), held: [None; 4] }
     }
 
@@ -73,8 +73,8 @@ fn scripts() -> impl Strategy<Value = [Vec<Option<u64>>; 4]> {
     prop::array::uniform4(prop::collection::vec(item, 0..12))
 }
 
-fn limits() -> impl Strategy<Value = (u64, u64, usize)> {
-    (1..300_u64, 1..20_u64, prop_oneof![Just(usize::MAX), 0..3_usize])
+fn limits() -> impl Strategy<Value = (u64, u64, u64)> {
+    (1..300_u64, 1..20_u64, prop_oneof![Just(u64::MAX), 0..3_u64])
 }
 
 fn numbered(script: &[Option<u64>]) -> VecDeque<Option<Item>> {

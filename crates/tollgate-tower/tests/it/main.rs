@@ -1,4 +1,5 @@
 //! The layer and its responses. Fixtures shared with the tests of `tollgate` are included from there.
+#![allow(clippy::incompatible_msrv, reason = "tests are built by the newest compiler")]
 
 #[path = "../../../../tests/it/assert_traits.rs"]
 mod assert_traits;

@@ -16,7 +16,7 @@ pub(super) fn read(
         if input.read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
-        match str::from_utf8(&bytes).map(str::trim) {
+        match std::str::from_utf8(&bytes).map(str::trim) {
             Ok("") => {}
             Ok(text) => collector.take(line, record(text)),
             Err(_) => collector.take(line, Err("not UTF-8: convert the file, for example with iconv".into())),

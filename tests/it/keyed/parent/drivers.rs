@@ -253,10 +253,10 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
         }
         // The thread falls asleep. If that takes longer, it sees the rest by itself.
         std::thread::sleep(50 * MILLI);
-        clock.0.store(granted as u64, Relaxed);
+        clock.0.store(granted, Relaxed);
         drop(giant);
         assert!(waiters.iter().all(|claim| claim.is_woken()));
-        clock.0.store(granted as u64 + 1, Relaxed);
+        clock.0.store(granted + 1, Relaxed);
         has_ended.recv_timeout(60 * SECOND).expect("the claim is due now");
         drop(inside);
     }

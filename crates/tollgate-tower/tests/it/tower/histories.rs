@@ -74,7 +74,7 @@ proptest! {
 
     #[test]
     fn requests_are_admitted_and_released_as_the_oracle_says(
-        (period, burst, cap, max_waiting) in (1..300_u64, 1..12_u64, 1..14_u64, prop_oneof![Just(usize::MAX), 0..3_usize]),
+        (period, burst, cap, max_waiting) in (1..300_u64, 1..12_u64, 1..14_u64, prop_oneof![Just(u64::MAX), 0..3_u64]),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let quota = Quota::new(3, Duration::from_nanos(period)).burst(burst);
