@@ -34,9 +34,13 @@
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | take tokens that are there, and do something before waiting for others | [`Consume::try_now`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
-//! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | share one limiter by weight, with reserved and capped rates | [`Builder::classes`] and [`Limiter::class`] |
+//! | claim from several limiters at once | [`join`], [`reserve`] |
+//! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` or `tollgate-postgres` |
 //! | share a quota per user between many machines | `DistributedKeyedLimiter` (features `keyed` and `distributed`) |
 //! | follow a limit that is unknown or changes | [`Adaptive`] |
+//! | follow the limits that a server sends | `HeedLayer` (crate `tollgate-tower`) |
+//! | try out a quota before it is enforced | [`Builder::dry_run`] |
 //! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview
@@ -111,9 +115,8 @@
 //!   other callers do: they may give up at any moment, hang, panic, or shut their runtime down.
 //! * **Exact arithmetic.** Tokens and nanoseconds are integers. The fraction of a token is carried exactly, for years.
 //!
-//! `DESIGN.md` explains the design and why these guarantees hold.
-//!
-//! `docs/guide/choosing.md` helps to choose the numbers: rate, burst, in-flight cap, longest wait.
+//! `DESIGN.md` explains the design and why these guarantees hold. `docs/guide/` has a page each for the choice of numbers,
+//! coming from another limiter, limits per user, classes, joint claims, deadlines, bandwidth, tests and many machines.
 //!
 //! # Other executors
 //!
