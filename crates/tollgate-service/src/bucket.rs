@@ -112,18 +112,17 @@ impl Bucket {
     pub fn new(terms: &Terms, most_values: u64, unix: UnixClock) -> Result<Self, ConfigError> {
         let clock = WindowClock::new(unix);
         let quotas = terms.limits.iter().map(|limit| limit.quota());
-        let max_waiting = terms.max_waiting.map(|most| most as usize);
         let bucket = match &terms.classes {
             None => {
                 let mut builder = quotas.fold(KeyedLimiter::builder(), |builder, quota| builder.quota(quota));
-                if let Some(most) = max_waiting {
+                if let Some(most) = terms.max_waiting {
                     builder = builder.max_waiting(most);
                 }
                 Self::Keys(builder.max_keys(most_values).clock(clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
-                if let Some(most) = max_waiting {
+                if let Some(most) = terms.max_waiting {
                     builder = builder.max_waiting(most);
                 }
                 let limiter = builder.clock(clock.clone()).build()?;
