@@ -116,14 +116,14 @@ impl Bucket {
             None => {
                 let mut builder = quotas.fold(KeyedLimiter::builder(), |builder, quota| builder.quota(quota));
                 if let Some(most) = terms.max_waiting {
-                    builder = builder.max_waiting(most);
+                    builder = builder.max_waiting(most.into());
                 }
                 Self::Keys(builder.max_keys(most_values).clock(clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
                 if let Some(most) = terms.max_waiting {
-                    builder = builder.max_waiting(most);
+                    builder = builder.max_waiting(most.into());
                 }
                 let limiter = builder.clock(clock.clone()).build()?;
                 let class = |name: &str, weight: u32| limiter.class(name, Share::weight(weight.into()));
@@ -214,11 +214,9 @@ impl Bucket {
         match self {
             Self::Keys(limiter) => {
                 let snapshot = limiter.snapshot();
-                (snapshot.keys as u64, snapshot.waiting_tasks as u64)
+                (snapshot.keys, snapshot.waiting_tasks)
             }
-            Self::Classes { limiter, classes, .. } => {
-                (classes.len() as u64 + 1, limiter.snapshot().waiting_tasks as u64)
-            }
+            Self::Classes { limiter, classes, .. } => (classes.len() as u64 + 1, limiter.snapshot().waiting_tasks),
         }
     }
 
