@@ -64,6 +64,8 @@ def is_broken(path, link):
     return not {url.fragment, unquote(url.fragment)} & read(target).anchors
 
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__.splitlines()[0])
 root, packages = os.path.abspath(sys.argv[1]), sys.argv[2:]
 pages = [
     os.path.join(directory, name)

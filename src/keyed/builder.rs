@@ -83,7 +83,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Adds a quota for each key. Each grant takes its cost from all quotas of its key, or from none.
     ///
     /// A key can have up to four quotas. With one or two, a key that owes tokens takes 8 or 16 bytes beside the key;
-    /// with more, some 180. So does a key with a quota whose burst takes more than about 70 years to refill.
+    /// with more, some 180. So does a key with a quota whose burst takes more than about 70 years to refill, or of many
+    /// tokens in a long period without a common factor, such as `per_day(1_000_003)`.
     ///
     /// ```
     /// use tollgate::{Bound, KeyedLimiter, Quota, TryAcquireError};
