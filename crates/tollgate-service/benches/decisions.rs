@@ -1,0 +1,186 @@
+//! CPU per decision, beside a tonic service that only answers: 64 calls on 4 connections, one descriptor of 100,000
+//! values. Each server is a process of its own, and its CPU time is what counts.
+//!
+//! ```sh
+//! cargo bench -p tollgate-service --bench decisions            # all servers that are here
+//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT PID   # another server of the same protocol
+//! ```
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollgate_service::clock::UnixClock;
+use tollgate_service::config;
+use tollgate_service::health::Health;
+use tollgate_service::meter::Meters;
+use tollgate_service::problem::Source;
+use tollgate_service::proto::{Code, Descriptor, DescriptorStatus, Entry, RateLimitRequest, RateLimitResponse};
+use tollgate_service::server::Ports;
+use tollgate_service::service::{Manner, Service};
+use tonic::body::Body;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::server::{NamedService, UnaryService};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+const CONNECTIONS: usize = 4;
+const CALLS: usize = 64;
+const VALUES: usize = 100_000;
+const WARM: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_secs(4);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve", "floor"] => runtime.block_on(serve_floor()),
+        ["serve", requests] => runtime.block_on(serve(requests)),
+        [address, pid] => runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap())),
+        _ => {
+            for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
+                let (child, address) = start(kind);
+                runtime.block_on(measure(name, address, child.0.id()));
+            }
+        }
+    }
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(kind: &str) -> (Running, SocketAddr) {
+    let me = std::env::current_exe().unwrap();
+    let mut child = Running(Command::new(me).args(["serve", kind]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().parse().unwrap())
+}
+
+async fn serve(requests: &str) {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ports = Ports::bind(any, any).await.unwrap();
+    println!("{}", ports.addresses().unwrap().0);
+    let text =
+        format!("{{domain: d, descriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: {requests}}}}}]}}");
+    let meters = Arc::<Meters>::default();
+    let source = Arc::new(Source { name: "bench".into(), text });
+    let rules = config::load(&[source], false, &meters).unwrap().rules;
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::new()));
+    let (_end, ended) = watch::channel(false);
+    ports.serve(service, Health::default(), ended, Duration::ZERO).await;
+}
+
+/// A service that only answers, with the settings of the real one.
+#[derive(Clone)]
+struct Floor;
+
+impl NamedService for Floor {
+    const NAME: &'static str = "envoy.service.ratelimit.v3.RateLimitService";
+}
+
+impl tower_service::Service<http::Request<Body>> for Floor {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async move { Ok(tonic::server::Grpc::new(ProstCodec::default()).unary(Floor, request).await) })
+    }
+}
+
+impl UnaryService<RateLimitRequest> for Floor {
+    type Response = RateLimitResponse;
+    type Future = Ready<Result<Response<RateLimitResponse>, Status>>;
+
+    fn call(&mut self, _: Request<RateLimitRequest>) -> Self::Future {
+        let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
+        let overall_code = Code::Ok as i32;
+        ready(Ok(Response::new(RateLimitResponse {
+            overall_code,
+            statuses: vec![status],
+            ..RateLimitResponse::default()
+        })))
+    }
+}
+
+async fn serve_floor() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Server::builder().add_service(Floor).serve_with_incoming(incoming).await.unwrap();
+}
+
+async fn measure(name: &str, address: SocketAddr, pid: u32) {
+    let mut calls = JoinSet::new();
+    let (go_on, stop) = watch::channel(true);
+    for number in 0..CONNECTIONS {
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        for call in 0..CALLS / CONNECTIONS {
+            calls.spawn(call_until(channel.clone(), number * CALLS + call, stop.clone()));
+        }
+    }
+    tokio::time::sleep(WARM).await;
+    let (before, began) = (cpu(pid), Instant::now());
+    tokio::time::sleep(TIME).await;
+    let counted = began.elapsed();
+    let used = cpu(pid) - before;
+    let took = began.elapsed();
+    go_on.send(false).unwrap();
+    let mut latencies: Vec<(Instant, Duration)> = calls.join_all().await.into_iter().flatten().collect();
+    latencies.retain(|(at, _)| *at >= began && *at <= began + counted);
+    let count = latencies.len() as f64;
+    let mut times: Vec<Duration> = latencies.into_iter().map(|(_, time)| time).collect();
+    times.sort_unstable();
+    let per_call = used.as_secs_f64() * 1e6 / count;
+    let (median, tail) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let rate = count / took.as_secs_f64();
+    println!("{name:10} {per_call:6.2} us of CPU per decision, {rate:7.0}/s, p50 {median:?}, p99 {tail:?}");
+}
+
+async fn call_until(channel: Channel, seed: usize, stop: watch::Receiver<bool>) -> Vec<(Instant, Duration)> {
+    let mut client = Grpc::new(channel);
+    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let mut random = fastrand::Rng::with_seed(seed as u64);
+    let mut times = Vec::new();
+    while *stop.borrow() {
+        let entry = Entry { key: "k".into(), value: format!("value-{}", random.usize(..VALUES)) };
+        let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+        let request = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: 0 };
+        client.ready().await.unwrap();
+        let began = Instant::now();
+        let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+        client.unary(Request::new(request), path.clone(), codec).await.unwrap();
+        times.push((Instant::now(), began.elapsed()));
+    }
+    times
+}
+
+/// The CPU time of a process, in the kernel and outside of it.
+fn cpu(pid: u32) -> Duration {
+    let mut nanos = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+        nanos += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Duration::from_nanos(nanos)
+}
