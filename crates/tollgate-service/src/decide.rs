@@ -91,7 +91,8 @@ impl Service {
     pub async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
         let answer = match self.decide_now(request) {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) => self.decide_together(request).await,
+            // Boxed, so that the future of a request that is decided at once stays small.
+            Ok(None) => Box::pin(self.decide_together(request)).await,
             Err(invalid) => Err(invalid),
         };
         match &answer {

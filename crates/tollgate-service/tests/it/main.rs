@@ -3,6 +3,8 @@
 mod asked;
 mod ports;
 mod problems;
+mod proxies;
 mod reference;
 mod reloading;
 mod settings;
+mod waiting;

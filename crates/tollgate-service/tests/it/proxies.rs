@@ -1,0 +1,144 @@
+//! Real proxies in front of the service, with the configurations of `contrib`.
+
+use crate::ports::{Running, run};
+use axum::Router;
+use axum::routing::any;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const FILE: &str = "
+domain: d
+http:
+  - {client: header X-Client}
+  - {path: path, method: method, address: address}
+descriptors:
+  - key: client
+    value: slow
+    rate_limit: {unit: second, requests_per_unit: 20, burst: 1, wait: 20s}
+  - key: client
+    rate_limit: {unit: year, requests_per_unit: 2}
+  - key: path
+    value: /private*
+    descriptors:
+      - key: method
+        value: GET
+        descriptors:
+          - {key: address, value: 127.0.0.1, rate_limit: {unit: year, requests_per_unit: 0}}
+";
+
+/// A proxy that runs, with files of its own.
+struct Proxy {
+    child: Child,
+    directory: PathBuf,
+    address: SocketAddr,
+    _service: Running,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // A worker of nginx ends with its master if that is asked to end.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a proxy. `None` if the program is not installed, unless `TOLLGATE_PROXIES` says that it has to be.
+async fn start(program: &str, config: &str, arguments: &[&str]) -> Option<Proxy> {
+    let known = ["/usr/sbin", "/usr/bin", "/usr/local/bin"].map(|directory| Path::new(directory).join(program));
+    let Some(program) = known.iter().find(|path| path.exists()) else {
+        assert!(std::env::var_os("TOLLGATE_PROXIES").is_none(), "{program} is not installed");
+        eprintln!("{program} is not installed: NOT CHECKED");
+        return None;
+    };
+    let service = run(FILE).await;
+    let application = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let application_address = application.local_addr().unwrap();
+    let app = Router::new().fallback(any(async || "hello"));
+    tokio::spawn(async move { axum::serve(application, app).await });
+
+    let directory = std::env::temp_dir().join(format!("tollgate-service-{}-{config}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib");
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("\n    {name}_temp_path {};", directory.join(name).display()))
+        .concat();
+    for name in [config, "limits.lua"] {
+        let text = fs::read_to_string(contrib.join(name)).unwrap();
+        let text = text
+            .replace("127.0.0.1:8080", &service.http.to_string())
+            .replace("127.0.0.1:3000", &application_address.to_string())
+            .replace("8000", &address.port().to_string())
+            .replace("contrib/limits.lua", &directory.join("limits.lua").display().to_string())
+            .replace("http {", &format!("http {{{temporary}"));
+        fs::write(directory.join(name), text).unwrap();
+    }
+    let file = directory.join(config);
+    let arguments = arguments.iter().map(|argument| argument.replace("FILE", &file.display().to_string()));
+    let log = fs::File::create(directory.join("log")).unwrap();
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&directory).env("HOME", &directory).env("XDG_DATA_HOME", &directory);
+    let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let proxy = Proxy { child, directory, address, _service: service };
+    for _ in 0..200 {
+        if tokio::net::TcpStream::connect(address).await.is_ok() {
+            return Some(proxy);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{program:?} does not listen: {}", fs::read_to_string(proxy.directory.join("log")).unwrap());
+}
+
+async fn check(proxy: Option<Proxy>) {
+    let Some(proxy) = proxy else { return };
+    let client = reqwest::Client::new();
+    let get = |path: &str, name: &str| client.get(format!("http://{}{path}", proxy.address)).header("X-Client", name);
+    for expected in [200, 200, 429, 429] {
+        let answer = get("/", "ann").send().await.unwrap();
+        let log = || fs::read_to_string(proxy.directory.join("log")).unwrap();
+        assert_eq!(answer.status(), expected, "{}", log());
+        if expected == 429 {
+            let after: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+            assert!((1..=366 * 86_400).contains(&after));
+        } else {
+            assert_eq!(answer.text().await.unwrap(), "hello");
+        }
+    }
+    assert_eq!(get("/", "bob").send().await.unwrap().status(), 200, "another client");
+    assert_eq!(get("/private/x?y", "cid").send().await.unwrap().status(), 429, "by path, method and address");
+    let post = client.post(format!("http://{}/private/x?y", proxy.address)).body("data");
+    assert_eq!(post.send().await.unwrap().status(), 200);
+    // Ten at once, for 20 per second, one at once: all of them wait and pass.
+    let mut tasks = JoinSet::new();
+    for _ in 0..10 {
+        let request = get("/", "slow");
+        tasks.spawn(async move { request.send().await.unwrap().status().as_u16() });
+    }
+    assert_eq!(tasks.join_all().await, [200; 10]);
+}
+
+#[tokio::test]
+async fn nginx_asks_and_waits() {
+    let settings = "daemon off; error_log stderr; pid nginx.pid;";
+    check(start("nginx", "nginx.conf", &["-p", ".", "-c", "FILE", "-g", settings]).await).await;
+}
+
+#[tokio::test]
+async fn caddy_asks_and_waits() {
+    check(start("caddy", "Caddyfile", &["run", "--adapter", "caddyfile", "--config", "FILE"]).await).await;
+}
+
+#[tokio::test]
+async fn haproxy_asks_and_waits() {
+    check(start("haproxy", "haproxy.cfg", &["-db", "-f", "FILE"]).await).await;
+}

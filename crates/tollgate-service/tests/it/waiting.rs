@@ -1,0 +1,185 @@
+//! What the reference lacks: bursts, waiting, weights, several limits, all or nothing.
+
+use crate::asked::{ask, codes, load, passed, request, service};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, advance};
+use tollgate_service::bucket::Reason;
+use tollgate_service::meter::Meters;
+use tollgate_service::service::Service;
+
+/// Ten per second, two at once.
+fn waiting(extra: &str) -> Arc<Service> {
+    let limit = format!("rate_limit: {{unit: second, requests_per_unit: 10, burst: 2{extra}}}");
+    Arc::new(service(&format!(
+        "{{domain: d, descriptors: [{{key: k, {limit}}}, {{key: plain, rate_limit: {{unit: hour, requests_per_unit: 100}}}}]}}"
+    )))
+}
+
+fn spawn(tasks: &mut JoinSet<(bool, Duration)>, service: &Arc<Service>, text: &str) {
+    let (service, request, began) = (Arc::clone(service), request(text), Instant::now());
+    tasks.spawn(async move { (service.decide(&request).await.unwrap().passes(), began.elapsed()) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_a_token_bucket() {
+    let service = waiting("");
+    assert_eq!(passed(&service, "d k=v", 5).await, 2);
+    let answer = ask(&service, "d k=v").await;
+    assert_eq!((answer.reason, answer.retry_after), (Some(Reason::OverLimit), Some(Duration::from_millis(100))));
+    assert_eq!(answer.response.statuses[0].duration_until_reset.unwrap().nanos, 100_000_000);
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(passed(&service, "d k=v", 5).await, 1);
+    // A request for more than there is takes nothing, unlike in a window.
+    advance(Duration::from_millis(100)).await;
+    let mut two = request("d k=v");
+    two.hits_addend = 2;
+    assert_eq!(codes(&service.decide(&two).await.unwrap()), "over : over");
+    assert_eq!(passed(&service, "d k=v", 5).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_in_order_of_arrival_or_are_refused_at_once() {
+    let service = waiting(", wait: 500ms");
+    let mut tasks = JoinSet::new();
+    for _ in 0..9 {
+        spawn(&mut tasks, &service, "d k=v");
+        tokio::task::yield_now().await;
+    }
+    // Two at once, five within half a second, and two that would have to wait longer.
+    let mut answers = Vec::new();
+    while let Some(answer) = tasks.join_next().await {
+        let (passes, after) = answer.unwrap();
+        answers.push((after.as_millis() / 100, passes));
+    }
+    let expected =
+        [(0, true), (0, true), (0, false), (0, false), (1, true), (2, true), (3, true), (4, true), (5, true)];
+    answers.sort_by_key(|(after, passes)| (*after, !passes));
+    assert_eq!(answers, expected);
+    let all = service.meters.all();
+    let meter = &all.iter().find(|(name, _)| name[1] == "k").unwrap().1;
+    assert_eq!(meter.refused[Reason::TooLate as usize].load(Ordering::Relaxed), 2);
+    assert_eq!(meter.waited.load(Ordering::Relaxed) / 10_000_000, 150, "1.5 s in all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses() {
+    let service = waiting(", wait: 10s, max_waiting: 3");
+    let mut tasks = JoinSet::new();
+    for _ in 0..5 {
+        spawn(&mut tasks, &service, "d k=v");
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(ask(&service, "d k=v").await.reason, Some(Reason::QueueFull));
+    assert_eq!(ask(&service, "d k=w").await.reason, None, "each value has a queue of its own");
+    assert!(tasks.join_all().await.iter().all(|(passes, _)| *passes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_requests_that_are_given_up_cost_no_token() {
+    let service = waiting(", wait: 10m");
+    assert_eq!(passed(&service, "d k=v", 2).await, 2);
+    for text in ["d k=v", "d k=v plain=v"] {
+        let request = request(text);
+        let mut waiting: FuturesUnordered<_> = (0..5_000).map(|_| service.decide(&request)).collect();
+        assert!(futures::poll!(waiting.next()).is_pending());
+        drop(waiting);
+    }
+    let began = Instant::now();
+    assert!(ask(&service, "d k=v").await.passes());
+    assert_eq!(began.elapsed().as_millis() / 10, 10, "the next token is there after 100 ms");
+    assert_eq!(ask(&service, "d plain=v").await.response.statuses[0].limit_remaining, 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_share_a_limit_by_weight_while_they_wait() {
+    let file = "{domain: d, descriptors: [{key: plan, classes: {paid: 4, free: 1}, \
+                rate_limit: {unit: second, requests_per_unit: 100, burst: 1, wait: 60s}}]}";
+    let service = Arc::new(service(file));
+    let mut tasks = JoinSet::new();
+    for (plan, count) in [("free", 400), ("paid", 400), ("other", 100)] {
+        for _ in 0..count {
+            let (service, request) = (Arc::clone(&service), request(&format!("d plan={plan}")));
+            tasks.spawn(async move {
+                assert!(service.decide(&request).await.unwrap().passes());
+                plan
+            });
+        }
+    }
+    let mut first = Vec::new();
+    while first.len() < 300 {
+        first.push(tasks.join_next().await.unwrap().unwrap());
+    }
+    let count = |plan| first.iter().filter(|served| **served == plan).count();
+    let counts = [count("paid"), count("free"), count("other")];
+    assert!((199..=201).contains(&counts[0]) && (49..=51).contains(&counts[1]), "4 : 1 : 1, not {counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_limits_of_a_descriptor_hold() {
+    let file = "{domain: d, descriptors: [{key: k, rate_limit: [{unit: second, requests_per_unit: 2}, {unit: day, requests_per_unit: 5}]}]}";
+    let service = service(file);
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        counts.push(passed(&service, "d k=v", 9).await);
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(counts, [2, 2, 1, 0]);
+    let limit = ask(&service, "d k=v").await.response.statuses.remove(0).current_limit.unwrap();
+    assert_eq!(limit.requests_per_unit, 5, "the limit that refused");
+    assert_eq!(ask(&service, "d k=w").await.response.statuses.remove(0).current_limit.unwrap().requests_per_unit, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_or_nothing_charges_no_rule_if_one_refuses() {
+    let descriptors = "descriptors: [{key: narrow, rate_limit: {unit: hour, requests_per_unit: 1}}, \
+                       {key: wide, rate_limit: {unit: hour, requests_per_unit: 9}}, \
+                       {key: never, rate_limit: {unit: hour, requests_per_unit: 0}}, \
+                       {key: dark, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}]";
+    let each = service(&format!("{{domain: d, {descriptors}}}"));
+    let all = service(&format!("{{domain: d, all_or_nothing: true, {descriptors}}}"));
+    for (service, left) in [(&each, 3), (&all, 6)] {
+        for (passes, text) in [
+            (true, "d narrow=v wide=v"),
+            (false, "d narrow=v wide=v"),
+            (false, "d never=v wide=v"),
+            (false, "d wide=v narrow=v dark=v"),
+            (true, "d wide=v dark=v none=v"),
+        ] {
+            assert_eq!(ask(service, text).await.passes(), passes, "{text}");
+        }
+        let status = ask(service, "d wide=v wide=w").await.response.statuses.remove(0);
+        assert_eq!(status.limit_remaining, left);
+    }
+    assert_eq!(codes(&ask(&all, "d wide=v narrow=v").await), "over : ok over");
+    // Two descriptors with one bucket are charged together.
+    assert_eq!(codes(&ask(&all, "d wide=x wide=x wide=y").await), "ok : ok ok ok");
+    assert_eq!(ask(&all, "d wide=x").await.response.statuses[0].limit_remaining, 6);
+    let many = format!("d{}", (0..9).map(|i| format!(" wide={i}")).collect::<String>());
+    assert!(all.decide(&request(&many)).await.unwrap_err().to_string().contains("the most is 8"));
+    assert!(ask(&each, &many).await.passes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_waited_for_together() {
+    let file = "{domain: d, descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 10, burst: 1, wait: 1s}}, \
+                {key: b, rate_limit: {unit: second, requests_per_unit: 5, burst: 1}}]}";
+    let service = service(file);
+    assert!(ask(&service, "d a=v b=v").await.passes());
+    let began = Instant::now();
+    assert!(ask(&service, "d a=v b=v").await.passes());
+    assert_eq!(began.elapsed().as_millis() / 10, 20, "the slower rule has its next token after 200 ms");
+    assert_eq!(ask(&service, "d b=v").await.reason, Some(Reason::OverLimit), "a rule without `wait` refuses at once");
+}
+
+#[test]
+fn a_rule_that_waits_makes_its_domain_all_or_nothing_and_says_so() {
+    let file = "domain: d\ndescriptors:\n  - {key: k, wait: 1s, rate_limit: {unit: day, requests_per_unit: 1}}";
+    let loaded = load(&[file], &Meters::default()).unwrap();
+    assert!(loaded.rules.domains["d"].all_or_nothing);
+    assert!(loaded.notes[0].line().starts_with("0.yaml:3:36: requests wait here, so domain `d` is `all_or_nothing`"));
+}
