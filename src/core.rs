@@ -35,11 +35,11 @@ pub(crate) mod wakes;
 
 use crate::clock::Time;
 use crate::core::classes::KeyName;
-use crate::core::joint::{Fronts, review};
+use crate::core::joint::Fronts;
 use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
-use crate::core::wakes::{Wakes, wake_each};
+use crate::core::wakes::{Review, Wakes, wake_each};
 use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
 use crate::sync::Mutex;
@@ -245,7 +245,7 @@ impl Drop for Core {
         wake_each(sleeping.into_iter().chain(requests));
         // Joint claims that were forgotten end in the other limiters too.
         let mut wakes = Wakes::default();
-        sets.iter().for_each(|set| review(set, &mut wakes));
+        sets.into_iter().for_each(|set| set.review(&mut wakes));
         wakes.run();
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `tournament.rs` | a tree that finds the smallest of many entries |
 //! | `tags.rs`, `floor.rs`, `ceiling.rs` | weights, reserved rates and capped rates, in integers |
-//! | `node.rs`, `offer.rs`, `limits.rs`, `tree.rs` | the tree, and its configuration |
+//! | `node.rs`, `offer.rs`, `limits.rs`, `installments.rs`, `tree.rs` | the tree, and its configuration |
 //! | `pick.rs`, `charge.rs` | **the order of service**: which class is served next, and what a service costs |
 //! | `conflict.rs`, `retained.rs` | whether all floors can be kept; what removed classes still owe |
 //! | `scheduler.rs`, `shadow.rs` | claims in installments, and what is set aside for them |
@@ -20,6 +20,7 @@ mod charge;
 mod conflict;
 mod entry;
 mod floor;
+mod installments;
 mod limits;
 mod name;
 mod node;

@@ -63,7 +63,7 @@ mod review;
 mod set;
 
 pub(crate) use fronts::{Front, Fronts};
-pub(crate) use review::{Cancelled, cancel_in, review};
+pub(crate) use review::{Cancelled, cancel_in};
 pub(crate) use set::{Called, JointSet, Member, Part};
 
 /// How many limiters a joint claim can be over.

@@ -13,10 +13,9 @@
 //! dropped after it is released.
 
 use super::Core;
-use crate::core::joint::review;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
-use crate::core::wakes::Wakes;
+use crate::core::wakes::{Review, Wakes};
 use crate::sync::MutexGuard;
 
 /// A queue that is locked and served up to its sample.
@@ -54,7 +53,7 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
         wakes.wake_or_ask(awaited);
-        reviews.into_iter().flatten().for_each(|set| review(&set, wakes));
+        reviews.into_iter().flatten().for_each(|set| set.review(wakes));
         queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
         align(&mut queues);
         if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {

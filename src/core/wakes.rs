@@ -1,6 +1,5 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-use crate::core::joint::{JointSet, review};
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,6 +26,12 @@ pub(crate) trait Peer: Send + Sync {
     fn hire(&self, host: &Handle) -> Hired;
     /// The other queues that joint claims in this queue wait in, or its parent.
     fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
+}
+
+/// A joint set, which holds claims that wait in several queues.
+pub(crate) trait Review: Send + Sync {
+    /// Has the set decide what its front claim does next. Called while no lock is held.
+    fn review(self: Arc<Self>, wakes: &mut Wakes);
 }
 
 /// The result of [`Peer::hire`].
@@ -61,7 +66,7 @@ pub(crate) struct Wakes {
 #[derive(Default)]
 struct ForPeers {
     /// Joint sets to be reviewed.
-    reviews: VecDeque<Arc<JointSet>>,
+    reviews: VecDeque<Arc<dyn Review>>,
     /// Queues to be served once all that is done.
     unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
@@ -87,7 +92,7 @@ impl Wakes {
     }
 
     /// A joint set must be reviewed.
-    pub(crate) fn push_review(&mut self, set: Arc<JointSet>) {
+    pub(crate) fn push_review(&mut self, set: Arc<dyn Review>) {
         let reviews = &mut self.for_peers().reviews;
         if reviews.back().is_none_or(|last| !Arc::ptr_eq(last, &set)) {
             reviews.push_back(set);
@@ -144,7 +149,7 @@ impl Wakes {
     fn run_peers(&mut self) {
         while let Some(work) = &mut self.for_peers {
             if let Some(set) = work.reviews.pop_front() {
-                review(&set, self);
+                set.review(self);
             } else if let Some(peer) = work.unserved.pop_front() {
                 peer.serve_into(self);
                 peer.let_go();

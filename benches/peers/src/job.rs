@@ -1,9 +1,9 @@
 //! Measurements that run in a child process: their CPU time is measured separately, and a peer that hangs is killed and
 //! recorded as such.
 
+use crate::Failure;
 use crate::peers::Peer;
 use crate::rounds::print;
-use crate::{Failure, cancel, fair, hogs, idle, waiting};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -81,21 +81,4 @@ impl Plan {
         text.lines().for_each(|line| println!("{case}\t{name}\t{line}"));
         Ok(())
     }
-}
-
-/// In the child: prints measures and numbers, and exits at once without waiting for the tasks that still wait.
-pub fn work(job: &str) -> Result<(), Failure> {
-    let outcome = match serde_json::from_str(job)? {
-        Job::Waiting { peer, tasks, rate, seconds } => waiting::measure(peer, tasks, rate, seconds),
-        Job::Order { peer } => waiting::order(peer),
-        Job::Fair { peer, seconds } => fair::measure(peer, seconds),
-        Job::Alone { peer, seconds } => fair::alone(peer, seconds),
-        Job::Cancel { peer } => cancel::measure(peer),
-        Job::Idle { peer, seconds } => idle::measure(peer, seconds),
-        Job::Hogs { contender, hogs, seconds } => hogs::measure(contender, hogs, seconds),
-    };
-    for (measure, number) in outcome {
-        println!("{measure}\t{number}");
-    }
-    std::process::exit(0)
 }

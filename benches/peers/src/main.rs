@@ -19,7 +19,7 @@ mod rounds;
 mod waiting;
 
 use clap::{Parser, ValueEnum};
-use job::Plan;
+use job::{Job, Plan};
 use rounds::Extent;
 
 pub type Failure = Box<dyn std::error::Error>;
@@ -66,7 +66,7 @@ struct Options {
 fn main() -> Result<(), Failure> {
     let Options { what, rounds, child_rounds, operations, seconds, child } = Options::parse();
     if let Some(job) = &child {
-        return job::work(job);
+        return work(job);
     }
     let (extent, plan) = (Extent { rounds, operations }, Plan { rounds: child_rounds, seconds });
     // Of longer calls: a short turn is seldom disturbed.
@@ -88,4 +88,21 @@ fn main() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// In the child: prints measures and numbers, and exits at once without waiting for the tasks that still wait.
+fn work(job: &str) -> Result<(), Failure> {
+    let outcome = match serde_json::from_str(job)? {
+        Job::Waiting { peer, tasks, rate, seconds } => waiting::measure(peer, tasks, rate, seconds),
+        Job::Order { peer } => waiting::order(peer),
+        Job::Fair { peer, seconds } => fair::measure(peer, seconds),
+        Job::Alone { peer, seconds } => fair::alone(peer, seconds),
+        Job::Cancel { peer } => cancel::measure(peer),
+        Job::Idle { peer, seconds } => idle::measure(peer, seconds),
+        Job::Hogs { contender, hogs, seconds } => hogs::measure(contender, hogs, seconds),
+    };
+    for (measure, number) in outcome {
+        println!("{measure}\t{number}");
+    }
+    std::process::exit(0)
 }

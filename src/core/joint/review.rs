@@ -4,7 +4,7 @@ use super::set::{Called, JointSet, Part, SetQueue};
 use crate::core::locked::Locked;
 use crate::core::outcome::Outcome;
 use crate::core::state::{Reach, ServeResult, Served};
-use crate::core::wakes::{Peer, Wakes};
+use crate::core::wakes::{Peer, Review, Wakes};
 use crate::core::{Core, drop_quietly};
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
@@ -30,30 +30,32 @@ pub(crate) enum Cancelled {
     Waiting(Vec<i128>),
 }
 
-/// Reviews a set, and those that have to be reviewed before it.
-pub(crate) fn review(set: &Arc<JointSet>, wakes: &mut Wakes) {
-    let mut sets = vec![Arc::clone(set)];
-    while let Some(set) = sets.last().cloned() {
-        let is_last = sets.len() == 1;
-        match with_locked(&set, wakes, |members, wakes| members.review(is_last, wakes)) {
-            Reviewed::Done => {
-                sets.pop();
-                if !is_last {
-                    set.members
-                        .iter()
-                        .filter_map(|member| member.core.upgrade())
-                        .for_each(|core| wakes.push_unserved(core));
+impl Review for JointSet {
+    /// Reviews also those that have to be reviewed before it.
+    fn review(self: Arc<Self>, wakes: &mut Wakes) {
+        let mut sets = vec![self];
+        while let Some(set) = sets.last().cloned() {
+            let is_last = sets.len() == 1;
+            match with_locked(&set, wakes, |members, wakes| members.review(is_last, wakes)) {
+                Reviewed::Done => {
+                    sets.pop();
+                    if !is_last {
+                        set.members
+                            .iter()
+                            .filter_map(|member| member.core.upgrade())
+                            .for_each(|core| wakes.push_unserved(core));
+                    }
+                }
+                Reviewed::Again => wakes.wake_all(),
+                Reviewed::Awaits(child) => wakes.ask(&child),
+                Reviewed::After(other) => {
+                    sets.retain(|set| !Arc::ptr_eq(set, &other));
+                    sets.push(other);
                 }
             }
-            Reviewed::Again => wakes.wake_all(),
-            Reviewed::Awaits(child) => wakes.ask(&child),
-            Reviewed::After(other) => {
-                sets.retain(|set| !Arc::ptr_eq(set, &other));
-                sets.push(other);
-            }
         }
+        wakes.wake_all();
     }
-    wakes.wake_all();
 }
 
 /// Claim `number` of a set is dropped: it leaves all members, unless it has an outcome.
@@ -64,14 +66,14 @@ pub(crate) fn cancel_in(set: &Arc<JointSet>, number: u64, wakes: &mut Wakes) -> 
             Ok((cancelled, waker)) => {
                 drop_quietly(waker);
                 // The members are served again: what the front leaves is for others.
-                review(set, wakes);
+                Arc::clone(set).review(wakes);
                 set.members
                     .iter()
                     .filter_map(|member| member.core.upgrade())
                     .for_each(|core| wakes.push_unserved(core));
                 return cancelled;
             }
-            Err(Reviewed::After(other)) => review(&other, wakes),
+            Err(Reviewed::After(other)) => other.review(wakes),
             Err(Reviewed::Awaits(child)) => wakes.ask(&child),
             Err(Reviewed::Again | Reviewed::Done) => wakes.wake_all(),
         }

@@ -1,9 +1,10 @@
 //! The waits and limits that a response asks its client to keep. Pure, except for the time of day, which is needed if a
 //! response contains dates but not its own date.
 
-use super::format::{Format, Unit};
+use super::format::Format;
 use super::items::{QuotaPolicy, ServiceLimit};
 use super::resources::{Family, ResourceLimits};
+use super::unit::Unit;
 use super::{quotas, structured, times};
 use http::header::{AGE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};

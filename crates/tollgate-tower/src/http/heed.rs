@@ -2,9 +2,10 @@
 
 use super::advice::{Advice, is_refusal};
 use super::backoff::Backoff;
-use super::format::{Format, Unit};
+use super::format::Format;
 use super::heed_target::HeedTarget;
 use super::items::QuotaPolicy;
+use super::unit::Unit;
 use http::{HeaderMap, StatusCode};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,6 +1,6 @@
 //! The items of the fields that describe one quota: its policy, and the units that are left.
 
-use super::format::Unit;
+use super::unit::Unit;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::Quota;

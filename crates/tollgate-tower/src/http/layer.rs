@@ -1,9 +1,10 @@
 //! The layer: turns refusals into responses, and writes the limits into responses.
 
 use super::body::LimitBody;
-use super::format::{Format, Unit};
+use super::format::Format;
 use super::limits::Terms;
 use super::refusal::Refusal;
+use super::unit::Unit;
 use super::view::{Advertise, Partitioned, View};
 use crate::sealed::Sealed;
 use crate::{Answer, Hold, LimitFuture, MaxWait, ToBody, grpc, take_ready};

@@ -1,7 +1,7 @@
 //! The limits that a response reports.
 
-use super::format::Unit;
 use super::items::{QuotaPolicy, ServiceLimit};
+use super::unit::Unit;
 
 use std::sync::Arc;
 use std::time::Duration;

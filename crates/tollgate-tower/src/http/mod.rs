@@ -98,13 +98,14 @@ mod refusal;
 mod resources;
 mod structured;
 mod times;
+mod unit;
 mod view;
 mod x_rate_limit;
 
 pub use adaptive::{AdaptiveAdmission, AdaptiveGate, ReportStatus, Unreported};
 pub use advice::Advice;
 pub use body::LimitBody;
-pub use format::{Format, Unit};
+pub use format::Format;
 pub use heed::Heed;
 pub use heed_layer::{HeedFuture, HeedLayer, Heeded, Heeding};
 #[cfg(feature = "keyed")]
@@ -115,6 +116,7 @@ pub use layer::{AsHttp, HttpLimit, HttpLimitLayer};
 pub use limits::{RateLimits, Terms};
 pub use refusal::{ProblemType, Refusal};
 pub use resources::{ResourceLimit, ResourceLimits};
+pub use unit::Unit;
 #[cfg(feature = "keyed")]
 pub use view::KeyView;
 pub use view::{Advertise, PartitionView, Partitioned, View};

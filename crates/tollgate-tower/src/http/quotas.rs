@@ -2,10 +2,10 @@
 //! it is full again. So a client that knows the window need not wait for the reset. Most other servers begin a new window
 //! at the reset.
 
-use super::format::Unit;
 use super::items::{QuotaPolicy, ServiceLimit, whole_seconds};
 use super::limits::RateLimits;
 use super::resources::{Family, ResourceLimit, ResourceLimits};
+use super::unit::Unit;
 use http::HeaderMap;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! `RateLimit-Policy` and `RateLimit`: lists of RFC 9651.
 
-use super::format::Unit;
 use super::items::{MOST_ITEMS, QuotaPolicy, ServiceLimit, integer};
 use super::limits::RateLimits;
+use super::unit::Unit;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Integer, Item, List, ListEntry, ListSerializer, Parser, StringRef, key_ref};
 use std::borrow::Cow;
