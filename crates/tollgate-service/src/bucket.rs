@@ -2,8 +2,10 @@
 
 use crate::clock::{UnixClock, WindowClock};
 use crate::terms::Terms;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use tollgate::state::{KeyedState, LimiterState, StateError};
 use tollgate::{
     AnyLimiter, Bound, Class, ConfigError, ConsumeError, JoinError, KeyedLimiter, Limiter, Quotas, Refused, Share,
     TryAcquireError, join,
@@ -29,6 +31,15 @@ pub enum Bucket {
         /// The class of all other values.
         others: Class,
     },
+}
+
+/// The levels of a limiter.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Saved {
+    /// Of [`Bucket::Keys`].
+    Keys(KeyedState<Key>),
+    /// Of [`Bucket::Classes`].
+    Classes(LimiterState),
 }
 
 /// Why a rule let no request pass.
@@ -110,7 +121,30 @@ impl Bucket {
     ///
     /// Returns a [`ConfigError`] if the numbers do not go together.
     pub fn new(terms: &Terms, most_values: u64, unix: UnixClock) -> Result<Self, ConfigError> {
+        Self::build(terms, most_values, unix, None)
+    }
+
+    /// Makes the limiter of a rule with the levels that were saved.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the levels are those of other limits.
+    pub fn restored(terms: &Terms, most_values: u64, unix: UnixClock, saved: Saved) -> Result<Self, ConfigError> {
+        Self::build(terms, most_values, unix, Some(saved))
+    }
+
+    fn build(terms: &Terms, most_values: u64, unix: UnixClock, saved: Option<Saved>) -> Result<Self, ConfigError> {
         let clock = WindowClock::new(unix);
+        if saved.is_some() {
+            // The windows go on from where they were, which is not the time at which this limiter is built.
+            clock.start();
+        }
+        let (mut keys, mut limiter_state) = (None, None);
+        match saved {
+            Some(Saved::Keys(state)) => keys = Some(state),
+            Some(Saved::Classes(state)) => limiter_state = Some(state),
+            None => {}
+        }
         let quotas = terms.limits.iter().map(|limit| limit.quota());
         let bucket = match &terms.classes {
             None => {
@@ -118,12 +152,18 @@ impl Bucket {
                 if let Some(most) = terms.max_waiting {
                     builder = builder.max_waiting(most.into());
                 }
+                if let Some(state) = keys {
+                    builder = builder.restore(state, SystemTime::now());
+                }
                 Self::Keys(builder.max_keys(most_values).clock(clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
                 if let Some(most) = terms.max_waiting {
                     builder = builder.max_waiting(most.into());
+                }
+                if let Some(state) = limiter_state {
+                    builder = builder.restore(state, SystemTime::now());
                 }
                 let limiter = builder.clock(clock.clone()).build()?;
                 let class = |name: &str, weight: u32| limiter.class(name, Share::weight(weight.into()));
@@ -152,6 +192,18 @@ impl Bucket {
         }
         let quotas: Vec<_> = terms.limits.iter().map(|limit| limit.quota()).collect();
         quotas.into_iter().fold(Quotas::default(), |quotas, quota| quotas.quota(quota)).check()
+    }
+
+    /// Returns the levels, for [`restored`](Self::restored).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`StateError`] if another store keeps the tokens.
+    pub fn save(&self) -> Result<Saved, StateError> {
+        Ok(match self {
+            Self::Keys(limiter) => Saved::Keys(limiter.state()),
+            Self::Classes { limiter, .. } => Saved::Classes(limiter.state()?),
+        })
     }
 
     /// Takes tokens if they are there, and returns how many are left.

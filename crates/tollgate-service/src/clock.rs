@@ -37,6 +37,10 @@ impl Default for UnixClock {
     }
 }
 
+/// A limiter that continues from saved levels puts its origin before the present by the time that the levels have: some
+/// 56 years, and more if the clock was ahead when they were saved.
+const SPARE: Duration = Duration::from_secs(366 * 86_400);
+
 /// The clock of one limiter: it reads 1970 while the limiter is built, since the windows of a limiter count from the
 /// instant at which it is built, and the present afterwards.
 #[derive(Clone, Debug)]
@@ -59,6 +63,6 @@ impl WindowClock {
 
 impl Clock for WindowClock {
     fn now(&self) -> Duration {
-        if self.is_built.load(Ordering::Acquire) { self.unix.now() } else { Duration::ZERO }
+        SPARE + if self.is_built.load(Ordering::Acquire) { self.unix.now() } else { Duration::ZERO }
     }
 }

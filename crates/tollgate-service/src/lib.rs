@@ -28,5 +28,6 @@ pub mod rules;
 pub mod server;
 pub mod service;
 pub mod settings;
+pub mod state;
 pub mod terms;
 pub mod yaml;

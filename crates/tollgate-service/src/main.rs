@@ -17,6 +17,7 @@ use tollgate_service::reload::Reloader;
 use tollgate_service::server::Ports;
 use tollgate_service::service::Service;
 use tollgate_service::settings::Settings;
+use tollgate_service::state;
 
 const USAGE: &str = "\
 tollgate-service [FILE|DIRECTORY]...         answers rate limit requests on ports 8081 (gRPC) and 8080 (HTTP)
@@ -84,6 +85,13 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
     let (grpc, http) = ports.addresses().map_err(|error| error.to_string())?;
     let count = loaded.rules.all.len();
     let service = Arc::new(Service::new(loaded.rules, meters, settings.manner, UnixClock::new()));
+    let state_file = settings.state.clone();
+    if let Some(path) = &state_file {
+        match state::restore(path, &service) {
+            Ok(count) => tracing::info!("{count} rules continue from {}", path.display()),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
     let health = Health::default();
     let (merge, needs_rules) = (settings.merge_domains, settings.needs_rules);
     let reloader = Reloader::new(Arc::clone(&service), health.clone(), settings.paths, merge, needs_rules, sources);
@@ -101,8 +109,11 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
         let _ = end.send(true);
     });
     tracing::info!("{count} rules: gRPC on {grpc}, HTTP on {http}");
-    ports.serve(service, health, ended, settings.drain).await;
-    Ok(())
+    ports.serve(Arc::clone(&service), health, ended, settings.drain).await;
+    match state_file {
+        Some(path) => state::save(&path, &service).map(drop),
+        None => Ok(()),
+    }
 }
 
 fn start_logs(settings: &Settings) {

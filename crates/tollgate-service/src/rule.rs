@@ -1,11 +1,12 @@
 //! One rule: which values of a descriptor it counts apart, and under which name.
 
-use crate::bucket::{Bucket, Key};
+use crate::bucket::{Bucket, Key, Saved};
 use crate::clock::UnixClock;
 use crate::meter::{Meter, Meters};
 use crate::problem::Place;
 use crate::proto::Entry;
 use crate::terms::Terms;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -14,7 +15,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 const LONGEST_KEY: usize = 256;
 
 /// One level of a rule: a key, and which of its values match.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Level {
     /// The key.
     pub key: String,
@@ -125,6 +126,13 @@ impl Rule {
             // A new rule has no limiter yet.
             let _ = self.bucket.set(Arc::clone(bucket));
         }
+    }
+
+    /// Continues from saved levels. Returns false if these are the levels of other limits, or the rule has a limiter.
+    pub fn restore(&self, saved: Saved, most_values: u64, clock: UnixClock) -> bool {
+        let most_values = if self.open.is_empty() { 1 } else { most_values };
+        let bucket = Bucket::restored(&self.terms, most_values, clock, saved);
+        bucket.is_ok_and(|bucket| self.bucket.set(Arc::new(bucket)).is_ok())
     }
 
     /// Returns the name of the metric, with the values of a request where the rule says so.

@@ -21,6 +21,8 @@ pub struct Settings {
     pub merge_domains: bool,
     /// Whether a service without any rule is not healthy.
     pub needs_rules: bool,
+    /// Where levels are kept while the service does not run.
+    pub state: Option<PathBuf>,
     /// How long requests may take to end after SIGTERM.
     pub drain: Duration,
     /// How the service answers.
@@ -84,6 +86,7 @@ impl Settings {
             http: env.address("HOST", "PORT", 8080)?,
             merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?,
             needs_rules: env.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?,
+            state: env.text("STATE_FILE").map(PathBuf::from),
             drain: env.time("DRAIN_TIME", Duration::from_secs(30))?,
             manner,
             level: env.level()?,

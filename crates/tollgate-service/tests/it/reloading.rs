@@ -1,10 +1,12 @@
-//! A changed configuration takes effect and keeps what it can; a bad one changes nothing.
+//! A changed configuration takes effect and keeps what it can, a bad one changes nothing, and levels survive a restart.
 
-use crate::asked::{NOW, passed};
+use crate::asked::{NOW, load, passed};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+use tokio::time::advance;
 use tollgate_service::clock::UnixClock;
 use tollgate_service::config;
 use tollgate_service::files;
@@ -12,6 +14,7 @@ use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
 use tollgate_service::reload::Reloader;
 use tollgate_service::service::{Manner, Service};
+use tollgate_service::state;
 
 /// A directory of its own, which is removed in the end.
 struct Directory(PathBuf);
@@ -81,4 +84,44 @@ async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
     assert_eq!(loads(), (3, 2));
     assert!(reloader.problems()[0].line().contains("there is no such file or directory"));
     assert_eq!(passed(&service, "a k=w", 5).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn levels_survive_a_restart() {
+    let directory = Directory::new("state");
+    let rules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}, \
+                 {key: b, rate_limit: {unit: day, requests_per_unit: 3, burst: 3}}, \
+                 {key: m, rate_limit: [{unit: year, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, burst: 9}]}, \
+                 {key: c, classes: {v: 2}, rate_limit: {unit: year, requests_per_unit: 3}}, \
+                 {key: other, rate_limit: {unit: year, requests_per_unit: LIMIT}}]}";
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let start = |limit: &str| {
+        let meters = Arc::<Meters>::default();
+        let rules = load(&[&rules.replace("LIMIT", limit)], &meters).unwrap().rules;
+        Service::new(rules, meters, Manner::default(), UnixClock::starting_at(now))
+    };
+    let path = directory.0.join("levels");
+    let service = start("3");
+    assert_eq!(state::restore(&path, &service), Ok(0), "there is no file yet");
+    let asked = ["d k=v", "d b=v", "d m=v", "d c=v", "d other=v"];
+    for text in asked {
+        assert_eq!(passed(&service, text, 2).await, 2, "{text}");
+    }
+    assert_eq!(state::save(&path, &service), Ok(5));
+    let service = start("4");
+    assert_eq!(state::restore(&path, &service), Ok(4));
+    for text in asked {
+        let expected = if text == "d other=v" { 4 } else { 1 };
+        assert_eq!(passed(&service, text, 9).await, expected, "{text}");
+    }
+    assert_eq!(passed(&service, "d k=w", 9).await, 3);
+    // Windows end at the same instants as before.
+    let year = 365 * 86_400;
+    advance(Duration::from_secs(year - now.as_secs() % year + 1)).await;
+    for text in ["d k=v", "d m=v", "d c=v"] {
+        assert_eq!(passed(&service, text, 9).await, 3, "{text}");
+    }
+    assert!(!path.exists(), "levels count once");
+    fs::write(&path, "nonsense").unwrap();
+    assert!(state::restore(&path, &start("3")).unwrap_err().contains("are lost"));
 }

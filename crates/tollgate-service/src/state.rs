@@ -1,0 +1,72 @@
+//! Levels that survive a restart, in a file.
+
+use crate::bucket::{Bucket, Saved};
+use crate::rule::Level;
+use crate::service::Service;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+/// The levels of one rule.
+#[derive(Serialize, Deserialize)]
+struct SavedRule {
+    domain: String,
+    levels: Vec<Level>,
+    bucket: Saved,
+}
+
+/// Writes the levels of all rules. It never leaves a partial file.
+///
+/// # Errors
+///
+/// Returns one line that names the file.
+pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
+    let rules = service.rules.load_full();
+    let saved = |bucket: &Bucket| bucket.save().ok();
+    let saved: Vec<SavedRule> = rules
+        .all
+        .iter()
+        .filter_map(|rule| {
+            let bucket = saved(rule.made_bucket()?)?;
+            Some(SavedRule { domain: rule.domain.to_string(), levels: rule.levels.clone(), bucket })
+        })
+        .collect();
+    let failed = |error: &dyn std::fmt::Display| format!("the levels cannot be saved in {}: {error}", path.display());
+    let bytes = postcard::to_allocvec(&saved).map_err(|error| failed(&error))?;
+    let partial = path.with_extension("partial");
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    write().map_err(|error| failed(&error))?;
+    Ok(saved.len())
+}
+
+/// Continues from the levels of a file, and removes it: levels count once. Rules with other limits begin anew.
+///
+/// # Errors
+///
+/// Returns one line that names the file and what is wrong with it.
+pub fn restore(path: &Path, service: &Service) -> Result<usize, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("the levels of {} are lost: {error}", path.display());
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(failed(&error)),
+    };
+    let saved: Vec<SavedRule> = postcard::from_bytes(&bytes).map_err(|error| failed(&error))?;
+    let rules = service.rules.load_full();
+    let known: HashMap<_, _> = rules.all.iter().map(|rule| ((&*rule.domain, &rule.levels), rule)).collect();
+    let mut restored = 0;
+    for SavedRule { domain, levels, bucket } in saved {
+        if let Some(rule) = known.get(&(&*domain, &levels)) {
+            restored += usize::from(rule.restore(bucket, service.manner.most_values, service.clock));
+        }
+    }
+    fs::remove_file(path).map_err(|error| failed(&error))?;
+    Ok(restored)
+}
