@@ -15,17 +15,13 @@
 //! without recent calls it is denied once; a retry after a round trip finds the tokens. At most it can take half of the
 //! burst at once, because all nodes together may keep only that much unused. With a burst of 1 it can take nothing.
 //!
-//! Tokens promised to a claim that is then cancelled serve the next callers of the same node, if there are any; they do
-//! not go back to the store. A cancelled claim that costs more than a burst can therefore delay all nodes by the time
-//! in which its cost is minted. That time is bounded by the largest cost a claim may have: 16 bursts, or the tokens of
-//! one minute if those are more. A larger claim is refused as too large.
+//! A store promises only tokens that are minted within a short horizon (a quarter of a second, or 2.5 round trips), so nodes
+//! that crash cost the others no more than that. A claim costs at most the burst: a larger one is refused as too large. A node
+//! in which no claim waits returns what it was promised.
 //!
 //! If the server's clock steps back while an answer is lost, the quota can be exceeded: by at most `rate x lost time`
 //! tokens, and by at most the lease in that answer. The lost time is the time that passed on the server without its
 //! clock counting it. docs/distributed.md has the proof. If no answer is lost, nothing is over-granted.
-//!
-//! A store that owes 2^52 tokens refuses to promise more ([`StoreError::Refused`]): beyond 2^53 the script could not
-//! count them exactly.
 //!
 //! | file | contents |
 //! |---|---|
@@ -72,6 +68,7 @@ mod counters;
 mod cover;
 mod demand;
 mod grants;
+#[cfg(feature = "keyed")]
 mod horizon;
 mod leases;
 mod memory;
@@ -98,11 +95,12 @@ pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
 pub(crate) use grants::Grants;
+#[cfg(feature = "keyed")]
 pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, View};
+pub(crate) use planner::{Plan, RefillPlanner, View, Wanted};
 pub(crate) use race::{Side, beside, first};
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
@@ -208,11 +206,27 @@ pub struct LeaseRequest {
     pub number: u64,
     /// The quota.
     pub terms: QuotaTerms,
-    /// Tokens that waiters lack; whole claims only.
+    /// Tokens that waiters lack: whole claims, up to the node's part of the last answer, or the first claim if that is more.
     pub want: u64,
-    /// Tokens requested in advance, on top of `want`. They are granted only as far as the node may keep them unused.
+    /// What the first of these claims lacks: the store grants `want`, or `first`, or nothing.
+    pub first: u64,
+    /// How long the first of these claims has waited. A duration, so clocks need not agree.
+    pub age: u64,
+    /// The longest time that any of these claims still waits. No token is promised that is minted later.
+    pub useful: u64,
+    /// The node's round trip.
+    pub rtt: u64,
+    /// Unused tokens that the node returns, and does not use any longer.
+    pub back: u64,
+    /// Promised tokens that return before they come: the last ones up to the number `last`.
+    pub unused: u64,
+    /// The number of the last promised token that the node had before this request; 0 if it had none.
+    pub last: u64,
+    /// In which time that token comes. A duration by the node's clock: the store notices that its own has lost time.
+    pub rest: u64,
+    /// Tokens requested for callers to come. They are granted only as far as the node may keep them unused.
     pub ahead: u64,
-    /// Tokens kept in advance that the node already has.
+    /// Tokens kept for callers to come that the node already has.
     pub banked: u64,
     /// The allowance that the node would like: how many tokens it may keep unused.
     pub allowance: u64,
@@ -220,8 +234,6 @@ pub struct LeaseRequest {
     pub minimum: u64,
     /// The allowance from the last answer, less any cut that the node has made to it since.
     pub held: u64,
-    /// Tokens that the node returns. They are lost if the store owes tokens: promised instants are fixed.
-    pub back: u64,
     /// How long the store remembers the node without further requests, in microseconds: at most 2^52.
     pub ttl: u64,
     /// The store may forget the node: it keeps no tokens.
@@ -236,20 +248,25 @@ impl LeaseRequest {
 
     /// A request for no tokens.
     pub fn new(node: u128, number: u64, terms: QuotaTerms) -> Self {
-        let ttl = Self::LEASE_TIME.as_micros() as u64;
-        let (want, ahead, banked, allowance, minimum, held, back) = (0, 0, 0, 0, 0, 0, 0);
         Self {
             node,
             number,
             terms,
-            want,
-            ahead,
-            banked,
-            allowance,
-            minimum,
-            held,
-            back,
-            ttl,
+            want: 0,
+            first: 0,
+            age: 0,
+            useful: 0,
+            rtt: 0,
+            back: 0,
+            unused: 0,
+            last: 0,
+            rest: 0,
+            ahead: 0,
+            banked: 0,
+            allowance: 0,
+            minimum: 0,
+            held: 0,
+            ttl: Self::LEASE_TIME.as_micros() as u64,
             leave: false,
             at_once: false,
         }

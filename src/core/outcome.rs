@@ -1,6 +1,8 @@
 //! The end of a wait.
 
-use crate::error::{ConsumeError, QuotaConflict, TryAcquireError};
+use crate::error::{Bound, ConsumeError, QuotaConflict, TryAcquireError};
+use crate::name::Name;
+use std::time::Duration;
 
 /// The reason for which a waiter was removed from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,13 @@ pub(crate) enum Outcome {
         cost: u64,
         most: u64,
     },
+    /// The store of a distributed quota has no tokens in time: the claim would wait for `estimate` nanoseconds.
+    TooLate {
+        estimate: u64,
+        allowed: u64,
+        by: Bound,
+        name: Name,
+    },
     /// The store of a distributed quota grants no tokens to this limiter, and its waiters fail for that reason.
     CutOff(CutOff),
 }
@@ -26,6 +35,10 @@ impl Outcome {
             Self::Granted { remaining } => Ok(remaining),
             Self::Closed => Err(ConsumeError::Closed),
             Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most, by: None, quota_name: None }),
+            Self::TooLate { estimate, allowed, by, name } => {
+                let [estimate, allowed] = [estimate, allowed].map(Duration::from_nanos);
+                Err(ConsumeError::TooLate { estimate, allowed, by, quota_name: name.text() })
+            }
             Self::CutOff(why) => Err(why.into()),
         }
     }

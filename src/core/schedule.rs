@@ -143,8 +143,9 @@ impl Schedule {
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
-        if let Mint::External(source) = &mut self.mint {
-            source.spare(n - n.min(space));
+        match &mut self.mint {
+            Mint::External(source) if n > space => source.lose(),
+            _ => {}
         }
     }
 
@@ -165,6 +166,17 @@ impl Schedule {
             if let Mint::Continuous { rem, .. } = &mut self.mint {
                 *rem = 0;
             }
+        }
+    }
+
+    /// The same for external tokens that came long ago.
+    pub(crate) fn burn(&mut self, limit: u64) {
+        if ahead(self.head, limit) <= 0 {
+            return;
+        }
+        if let Mint::External(source) = &mut self.mint {
+            source.lose();
+            self.head = limit;
         }
     }
 

@@ -46,8 +46,18 @@ pub(crate) trait Source: Any + Debug + Send {
     /// last of them comes. `None` if fewer were promised.
     fn passes(&self, need: u64, space: u64) -> Option<u64>;
 
-    /// The instant before which `tokens` more tokens cannot come, if that is known although fewer were promised.
-    fn not_before(&self, tokens: u64) -> Option<u64>;
+    /// The instant before which `tokens` more tokens cannot come, as of `now`, although fewer were promised.
+    fn not_before(&self, tokens: u64, now: u64) -> Option<u64>;
+
+    /// The claim with this number waits since `since`.
+    fn note_wait(&mut self, number: u64, since: u64);
+
+    /// The last claim that was [noted](Self::note_wait) waits until `until` at most.
+    fn note_deadline(&mut self, until: u64);
+
+    /// Whether the front, which has this number and no tokens promised, is known to be too late: how long it would wait, and
+    /// how long it may, in nanoseconds.
+    fn too_late(&self, number: u64) -> Option<(u64, u64)>;
 
     /// How many of `burst` tokens may be kept unused at `now`.
     fn kept(&self, burst: u64, now: u64) -> u64;
@@ -57,6 +67,9 @@ pub(crate) trait Source: Any + Debug + Send {
 
     /// Takes back `tokens` that were minted and cannot be kept.
     fn spare(&mut self, tokens: u64);
+
+    /// Tokens that came long ago are lost: others may have got them since.
+    fn lose(&mut self);
 
     /// The largest cost of one claim.
     fn most_claimed(&self) -> u64;
@@ -73,8 +86,9 @@ pub(crate) trait Source: Any + Debug + Send {
     /// The reason why a claim fails for which no tokens are promised; `None` if it waits.
     fn cut_off(&self) -> Option<CutOff>;
 
-    /// Whether the task has to look, because the claims end at `claims`.
-    fn is_low(&self, claims: u64) -> bool;
+    /// Whether the task has to look, because the claims end at `claims`, or no claim waits and tokens were promised beyond
+    /// those minted up to `head`.
+    fn is_low(&self, claims: u64, head: u64, is_waiting: bool) -> bool;
 
     /// Whether the task knows that the front `claim` has no instant at which it passes.
     fn knows_stuck(&self, claim: u64) -> bool;
@@ -91,8 +105,8 @@ pub(crate) trait Source: Any + Debug + Send {
     /// Takes the task, if it has to be spawned.
     fn take_task(&mut self) -> Option<RequestTask>;
 
-    /// The limiter is gone, with `unused` minted tokens left. Returns the waker of the task.
-    fn end(&mut self, unused: u64) -> Option<Waker>;
+    /// The limiter is gone, with `unused` tokens left that were minted by `now`. Returns the waker of the task.
+    fn end(&mut self, unused: u64, now: u64) -> Option<Waker>;
 }
 
 impl Clone for Box<dyn Source> {

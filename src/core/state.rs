@@ -145,7 +145,7 @@ impl Role {
 pub(crate) struct State {
     pub(crate) queue: Queue,
     /// The number of the claim that enters next, in any class.
-    next_number: u64,
+    pub(crate) next_number: u64,
     /// The result of [`due`](Self::due) when the lock was last released; 0 if it was released in the middle of serving.
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.

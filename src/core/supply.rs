@@ -281,7 +281,7 @@ impl Supply {
             return Some(u64::MAX);
         }
         let (quota, source) = self.source()?;
-        source.not_before(u64::try_from(ahead(ticket, self.quotas[quota].head)).ok()?)
+        source.not_before(u64::try_from(ahead(ticket, self.quotas[quota].head)).ok()?, self.synced)
     }
 
     #[inline]

@@ -24,14 +24,18 @@ pub struct LeaseGrant {
     /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
     /// period began.
     pub phase: u64,
+    /// The time until the tokens of the first claim are there, in microseconds, if none are granted.
+    pub wait: u64,
+    /// The node's part of the tokens that are there or minted within the horizon.
+    pub part: u64,
     /// The node's allowance: how many tokens it may keep unused.
     pub allowance: u64,
     /// The number of nodes known to the store.
     pub nodes: u64,
-    /// How many of those nodes had waiters recently.
-    pub busy: u64,
     /// Tokens that remain in the store.
     pub remaining: u64,
+    /// The number of the last of the promised tokens. Each promised token has a number of its own.
+    pub last: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
     /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
     /// anew by this quota.
@@ -39,22 +43,50 @@ pub struct LeaseGrant {
 }
 
 impl LeaseGrant {
-    /// Builds an answer from the numbers of the script's reply, in their order: ten, and six more if the store has another
+    /// Builds an answer from the numbers of the script's reply, in their order: twelve, and six more if the store has another
     /// quota than the request. `None` if these are no answer.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
         let (answer, terms) = numbers.split_first_chunk()?;
-        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = answer;
+        let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last] = answer;
         let terms = match terms {
             [] => None,
             terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
         };
-        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms })
+        Some(Self {
+            before,
+            age,
+            now,
+            promised,
+            queued_before,
+            phase,
+            wait,
+            part,
+            allowance,
+            nodes,
+            remaining,
+            last,
+            terms,
+        })
     }
 
     /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked for.
     pub(crate) fn check(&self, ask: &LeaseRequest) -> Result<(), String> {
-        let &Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining, terms } = self;
-        let numbers = [before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining];
+        let &Self {
+            before,
+            age,
+            now,
+            promised,
+            queued_before,
+            phase,
+            wait,
+            part,
+            allowance,
+            nodes,
+            remaining,
+            last,
+            terms,
+        } = self;
+        let numbers = [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last];
         if numbers.iter().any(|number| *number > MOST) {
             return Err(format!("a number is larger than 2^53: {ask:?} gets {self:?}"));
         }
@@ -90,7 +122,7 @@ mod tests {
     use crate::quota::Quota;
 
     /// The answer with these numbers to a request for 10 tokens, by a quota with a period of 1,000,000 us.
-    fn is_sound(numbers: [u64; 10]) -> bool {
+    fn is_sound(numbers: [u64; 12]) -> bool {
         let terms = QuotaTerms::of(&Quota::per_second(1), 0).unwrap();
         let ask = LeaseRequest { want: 7, ahead: 3, ..LeaseRequest::new(1, 1, terms) };
         LeaseGrant::from_numbers(&numbers).unwrap().check(&ask).is_ok()
@@ -98,17 +130,17 @@ mod tests {
 
     #[test]
     fn an_answer_is_sound_if_its_numbers_can_be_counted_with_and_its_tokens_were_asked_for() {
-        let sound = [MOST, MOST, 4, 6, MOST, 999_999, MOST, MOST, MOST, MOST];
+        let sound = [MOST, MOST, 4, 6, MOST, 999_999, MOST, MOST, MOST, MOST, MOST, MOST];
         assert!(is_sound(sound));
-        for at in 0..10 {
+        for at in 0..12 {
             for number in [MOST + 1, u64::MAX] {
                 let mut numbers = sound;
                 numbers[at] = number;
                 assert!(!is_sound(numbers), "number {at}");
             }
         }
-        assert!(!is_sound([0, 0, 4, 7, 0, 0, 0, 0, 0, 0]) && !is_sound([0, 0, 11, 0, 0, 0, 0, 0, 0, 0]));
-        assert!(!is_sound([0, 0, 0, 1, 0, 1_000_000, 0, 0, 0, 0]));
-        assert!(is_sound([0, 0, 0, 0, 0, 1_000_000, 0, 0, 0, 0]), "nothing is promised");
+        assert!(!is_sound([0, 0, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0]) && !is_sound([0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(!is_sound([0, 0, 0, 1, 0, 1_000_000, 0, 0, 0, 0, 0, 0]));
+        assert!(is_sound([0, 0, 0, 0, 0, 1_000_000, 0, 0, 0, 0, 0, 0]), "nothing is promised");
     }
 }

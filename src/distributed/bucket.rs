@@ -7,6 +7,24 @@ use std::collections::HashMap;
 /// The shortest length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
 
+/// A store promises tokens that are minted within so many microseconds, or within 2.5 round trips of the asking node if that
+/// is more, up to the second number.
+const HORIZON: i64 = 250_000;
+const LONGEST_HORIZON: i64 = 1_000_000;
+/// A node keeps its place so long after it was expected, or 1.25 round trips if that is more.
+const GRACE: i64 = 100_000;
+/// The longest sleep of a node with a place, unless it has waited for more than twice as long.
+const SLEEP: i64 = 2_000_000;
+/// The most places: the next node gets none, and is told the same wait.
+const MOST_PLACES: usize = 1_000;
+
+/// The most returned promises that are remembered: of more, the one whose tokens come first is lost.
+const MOST_RETURNED: usize = 8;
+/// The instants of a promise differ by no more than this time between node and store, in microseconds, if no clock steps.
+const SLACK: i64 = 100;
+/// The numbers of promised tokens begin again beyond this one.
+const LAST: i64 = 1 << 52;
+
 /// How long a full bucket is remembered if a new one would not begin full, in microseconds.
 const IDLE: i64 = 3_600_000_000;
 
@@ -67,6 +85,19 @@ pub struct SharedBucket {
     pub(super) was: i64,
     /// The total time for which the bucket has minted, in microseconds. It does not step back with the server's clock.
     pub(super) clock: i64,
+    /// The tokens of all places, and up to how many tokens the bucket fills for the oldest one.
+    pub(super) placed: i64,
+    pub(super) fill: i64,
+    /// The number of the last promised token. Each promised token has a number of its own, and is minted at one instant. While
+    /// the level is below 0, `last + level` is the number of the last one that was minted.
+    pub(super) last: i64,
+    /// While the level is below 0: tokens that are there all the same, as nodes returned them.
+    pub(super) credit: i64,
+    /// Tokens up to this number are lost if they return before they come: the clock has stepped back since they were promised,
+    /// or the quota has changed, so later numbers may come before them.
+    pub(super) void: i64,
+    /// Promised tokens that nodes returned before they were minted, by their numbers.
+    pub(super) returned: Vec<Returned>,
     /// The sum of all allowances.
     pub(super) held: i64,
     pub(super) nodes: HashMap<u128, Node>,
@@ -95,6 +126,40 @@ pub(super) struct Node {
     pub(super) part: i64,
     /// When the last request was answered, by [`SharedBucket::clock`].
     pub(super) at: i64,
+    /// The number of the last token that it promised; 0 if it promised none.
+    pub(super) last: i64,
+    /// The node's place, if it was sent away: advice, not tokens. While the node is expected, younger claims leave `first`
+    /// tokens for it; 0 if it has no place.
+    pub(super) first: i64,
+    /// When the node's claim arrived, when the node comes again, and how much later it may come.
+    pub(super) since: i64,
+    pub(super) expected: i64,
+    pub(super) grace: i64,
+}
+
+/// The promised tokens with the numbers above `from`, up to `to`: none if `to` is not larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Returned {
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
+impl Node {
+    /// Whether the node has a place. A place further ahead than its longest sleep is void: the clock was set back.
+    fn has_place(&self, now: i64) -> bool {
+        self.first > 0 && now <= self.expected + self.grace && self.expected <= now + longest_sleep(now - self.since)
+    }
+}
+
+/// The places of other nodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    count: usize,
+    /// The tokens of all of them, and of those that are older than the asking claim.
+    all: i64,
+    older: i64,
+    /// The oldest one: since when, and its tokens.
+    oldest: Option<(i64, i64)>,
 }
 
 impl SharedBucket {
@@ -111,6 +176,12 @@ impl SharedBucket {
             busy: 0,
             was: 0,
             clock: 0,
+            placed: 0,
+            fill: 0,
+            last: 0,
+            credit: 0,
+            void: 0,
+            returned: Vec::new(),
             held: 0,
             nodes: HashMap::new(),
             last_until: now,
@@ -134,7 +205,7 @@ impl SharedBucket {
     /// Answers a request at the instant `now` of the store's clock, and changes the bucket accordingly. The store must keep
     /// the changed bucket before the answer is sent, also if the answer is an error.
     ///
-    /// A repeat of the node's last request gets the same answer, whose `age` tells how long ago it was first given. If the
+    /// A repeat of the node's last request gets the same tokens, and `age` tells how long ago they were first given. If the
     /// clock has stepped back since the last request, no time has passed.
     ///
     /// A request with an older version of another quota is told the bucket's quota and gets no tokens, unless it wants them
@@ -143,25 +214,18 @@ impl SharedBucket {
     /// # Errors
     ///
     /// [`StoreError::QuotaConflict`] if the request has a different quota than the bucket and the same version;
-    /// [`StoreError::Refused`] if a later request of its node has overtaken it, or the bucket owes too many tokens.
+    /// [`StoreError::Refused`] if a later request of its node has overtaken it, or a newer quota cannot be counted with.
     pub fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         let (stored, asked) = (self.terms, ask.terms);
         if asked.version == stored.version && !asked.is_same_quota(&stored) {
             return Err(StoreError::QuotaConflict { stored, asked });
         }
-        if let Some(Node { number, .. }) = self.nodes.get(&ask.node)
-            && ask.number < *number
-        {
+        if let Some(Node { number, .. }) = self.nodes.get(&ask.node).filter(|node| ask.number < node.number) {
             return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
         let ttl = time_to_live(ask);
         if self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
-        }
-        // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
-        // must, as the script in Redis does.
-        if !ask.leave || !self.nodes.is_empty() {
-            self.last_until = self.last_until.max(now + ttl);
         }
         self.mint(now);
         if asked.version > stored.version && !self.take_over(asked, now) {
@@ -170,22 +234,45 @@ impl SharedBucket {
         }
         let known = self.nodes.get(&ask.node).copied();
         let before = known.unwrap_or_default();
+        let is_repeat = known.is_some() && before.number == ask.number;
         let others = self.held - before.allowance;
-        let node = match known {
-            Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
-            _ if self.owes_too_much(ask) => {
-                self.keep(now);
-                return Err(owes(-self.level));
-            }
-            _ => self.grant(ask, now, others, known),
+        let reach = exact(ask.rtt).saturating_mul(5) / 2;
+        let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
+        let places = self.places(ask, now);
+        if known.is_some() && !is_repeat {
+            self.take_back(ask, others + exact(ask.held));
+        }
+        let there = self.there();
+        let mut node = match known {
+            Some(node) if is_repeat => Node { until: now + ttl, ..node },
+            _ => self.grant(ask, now, others, known, reach, &places),
         };
-        if ask.leave {
+        let first = exact(ask.first).min(self.terms.burst as i64);
+        let is_sent_away = node.granted + node.promised == 0 && first > 0;
+        let wait = if is_sent_away { self.time_to(first + places.older - self.level) } else { 0 };
+        if is_sent_away && !is_repeat && wait <= exact(ask.useful) && !ask.at_once && places.count < MOST_PLACES {
+            let age = exact(ask.age).min(LONGEST as i64);
+            (node.first, node.since) = (first, now - age);
+            node.expected = now + (wait - reach).clamp(0, longest_sleep(age));
+            node.grace = GRACE.max(exact(ask.rtt).min(LONGEST_HORIZON) * 5 / 4);
+        }
+        node.until = node.until.max(if node.first > 0 { node.expected + node.grace } else { 0 });
+        self.note_places(&node, &places);
+        let is_remembered = !ask.leave;
+        // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
+        // must, as the script in Redis does.
+        if is_remembered {
+            self.held = others + node.allowance;
+            self.last_until = self.last_until.max(node.until);
+            self.nodes.insert(ask.node, node);
+        } else {
             self.nodes.remove(&ask.node);
             self.held = others;
-        } else {
-            self.nodes.insert(ask.node, node);
-            self.held = others + node.allowance;
         }
+        let busy = self.busy.max(self.was).max(1);
+        // One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
+        let span = (reach * busy / (busy + 1)).max(reach.min(exact(ask.rtt)));
+        let part = ((there + self.minted_within(span)) / busy).max(1);
         self.keep(now);
         Ok(LeaseGrant {
             before: before.number,
@@ -194,12 +281,126 @@ impl SharedBucket {
             promised: node.promised as u64,
             queued_before: node.queued_before as u64,
             phase: node.part as u64,
+            wait: wait as u64,
+            part: part as u64,
             allowance: if ask.leave { 0 } else { node.allowance as u64 },
             nodes: self.nodes.len() as u64,
-            busy: self.busy.max(self.was).max(1) as u64,
-            remaining: self.level.max(0) as u64,
+            remaining: self.there() as u64,
+            last: node.last as u64,
             terms: (!self.terms.is_same_quota(&asked)).then_some(self.terms),
         })
+    }
+
+    /// The places of all nodes but the one that asks, and those among them that are older than its first claim.
+    fn places(&self, ask: &LeaseRequest, now: i64) -> Places {
+        let mut places = Places::default();
+        if self.placed == 0 {
+            return places;
+        }
+        let since = now - exact(ask.age).min(LONGEST as i64);
+        for (_, node) in self.nodes.iter().filter(|(id, node)| **id != ask.node && node.has_place(now)) {
+            let first = node.first.min(self.terms.burst as i64);
+            places.count += 1;
+            places.all += first;
+            if node.since < since {
+                places.older += first;
+            }
+            // Of places of one age, the largest counts.
+            if places.oldest.is_none_or(|(oldest, most)| (node.since, -first) < (oldest, -most)) {
+                places.oldest = Some((node.since, first));
+            }
+        }
+        places
+    }
+
+    /// The tokens that are there.
+    fn there(&self) -> i64 {
+        self.level.max(0) + self.credit
+    }
+
+    /// The number of the last promised token that was minted.
+    fn minted(&self) -> i64 {
+        self.last + self.level.min(0)
+    }
+
+    /// Takes back what a node does not use: tokens that are there, and promised ones. The last promised tokens are not promised
+    /// any more, so the debt falls. Those that have later ones behind them can be promised anew, under their numbers.
+    fn take_back(&mut self, ask: &LeaseRequest, held: i64) {
+        let (mut back, last) = (exact(ask.back), exact(ask.last));
+        let minted = self.minted();
+        let is_on_time = self.time_to(last - minted) <= exact(ask.rest) + SLACK;
+        if last <= self.last && last - exact(ask.unused) >= self.void && is_on_time {
+            let returned = Returned { from: (last - exact(ask.unused)).max(minted), to: last.max(minted) };
+            back += exact(ask.unused) - (returned.to - returned.from);
+            self.returned.push(returned);
+            self.returned.sort_unstable();
+        }
+        while let Some(&Returned { from, .. }) = self.returned.last().filter(|returned| returned.to >= self.last) {
+            self.level += self.last - from;
+            self.last = from;
+            self.returned.pop();
+        }
+        self.returned.retain(|returned| returned.from < returned.to);
+        if self.returned.len() > MOST_RETURNED {
+            self.returned.remove(0);
+        }
+        if self.level < 0 {
+            self.credit += back;
+        } else {
+            self.level += back;
+        }
+        if back > 0 && self.level >= self.most(held) {
+            // They were there all the time: the bucket was full, and no part of a token was minted.
+            self.part = 0;
+        }
+        self.cut(held);
+    }
+
+    /// Records the tokens of all places, and up to how many tokens the bucket fills: while the oldest place lacks more than the
+    /// allowances leave, they come on top of these.
+    fn note_places(&mut self, node: &Node, others: &Places) {
+        self.placed = others.all + node.first;
+        self.fill = match others.oldest {
+            Some((since, first)) if node.first == 0 || (since, -first) < (node.since, -node.first) => first,
+            _ => node.first,
+        };
+    }
+
+    /// The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
+    fn phase(&self) -> i64 {
+        if self.terms.stepped { self.stamp % self.terms.period as i64 } else { self.part }
+    }
+
+    /// How many tokens are minted in the next `micros` microseconds, up to 2^52.
+    fn minted_within(&self, micros: i64) -> i64 {
+        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let (micros, phase) = (i128::from(micros), i128::from(self.phase()));
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let minted = if stepped { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
+        minted.clamp(0, i128::from(MAX_DEBT)) as i64
+    }
+
+    /// In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
+    fn time_to(&self, tokens: i64) -> i64 {
+        if tokens <= 0 {
+            return 0;
+        }
+        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let (tokens, phase) = (i128::from(tokens), i128::from(self.phase()));
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let micros = if stepped {
+            (tokens + amount - 1) / amount * period - phase
+        } else {
+            (tokens * period - phase + amount - 1).div_euclid(amount)
+        };
+        micros.clamp(0, i128::from(LONGEST)) as i64
+    }
+
+    /// The most tokens that there may be beside these allowances. After a change of the quota the nodes may hold more than the
+    /// burst. A debt is paid off all the same.
+    fn most(&self, held: i64) -> i64 {
+        let burst = self.terms.burst as i64;
+        (burst - held).max(self.fill.min(burst)).max(0)
     }
 
     /// Replaces the quota by a newer one. Tokens stay, as far as the new burst allows. Promised instants stay too: the debt
@@ -230,6 +431,8 @@ impl SharedBucket {
                     return false;
                 }
                 (self.level, self.part) = (-(owed as i64), part as i64);
+                self.withdraw_numbers();
+                self.last += owed as i64;
             } else if old.stepped || new.stepped {
                 self.part = 0;
             } else {
@@ -241,22 +444,28 @@ impl SharedBucket {
             self.nodes.values_mut().for_each(|node| node.promised = 0);
         }
         self.terms = new;
-        self.cut(new.burst as i64 - self.held);
+        self.cut(self.held);
         true
     }
 
-    /// Lowers the level to `full`, but not below 0: after a change of the quota the nodes may hold more than the burst.
-    fn cut(&mut self, full: i64) {
-        let full = full.max(self.level.min(0));
-        if self.level > full {
-            (self.level, self.part) = (full, 0);
-        }
+    /// No token that was promised until now is promised anew.
+    fn withdraw_numbers(&mut self) {
+        self.void = self.last;
+        self.returned.clear();
     }
 
-    /// Whether the tokens that `ask` wants would push the debt beyond the limit up to which all numbers are exact.
-    fn owes_too_much(&self, ask: &LeaseRequest) -> bool {
-        let want = if ask.at_once { 0 } else { exact(ask.want) };
-        (want > 0 || !ask.at_once && ask.ahead > 0) && self.level - want < -(MAX_DEBT as i64)
+    /// Lowers the level to what may be there beside allowances of `held`. While tokens are promised, claims up to half of the
+    /// burst are saved up at their nodes: what is there beside them and the allowances is within the other half.
+    fn cut(&mut self, held: i64) {
+        let most = self.most(held);
+        self.credit = self.credit.min(self.terms.burst as i64 / 2 - held).max(0);
+        if self.level < 0 {
+            return;
+        }
+        self.level += std::mem::take(&mut self.credit);
+        if self.level > most {
+            (self.level, self.part) = (most, 0);
+        }
     }
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
@@ -293,6 +502,7 @@ impl SharedBucket {
     /// stepped back, the ends step back with it: no node is forgotten sooner or later for that.
     fn sweep(&mut self, now: i64) {
         if now < self.swept {
+            // Places are void after a long step, and not moved.
             self.nodes.values_mut().for_each(|node| node.until -= self.stamp - now);
         }
         let last_end = self.nodes.values().map(|node| node.until).filter(|until| *until <= now).max();
@@ -306,62 +516,121 @@ impl SharedBucket {
     }
 
     fn mint(&mut self, now: i64) {
-        let QuotaTerms { amount, period, burst, .. } = self.terms;
-        // After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
-        let full = (i128::from(burst) - i128::from(self.held)).max(0);
+        let QuotaTerms { amount, period, .. } = self.terms;
         let (amount, period) = (i128::from(amount), i128::from(period));
-        let level = i128::from(self.level);
-        let minted = if self.terms.stepped {
-            (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount
+        let (mut minted, mut left) = (0, i128::from(self.part));
+        if self.terms.stepped {
+            minted = (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount;
         } else if now > self.stamp {
-            let sum = i128::from(now - self.stamp) * amount + i128::from(self.part);
-            let (minted, left) = (sum / period, sum % period);
-            let burned = level + minted > full || (level + minted == full && left >= amount);
-            self.part = if burned { 0 } else { left as i64 };
-            minted
-        } else {
-            if level >= full && i128::from(self.part) >= amount {
-                self.part = 0;
-            }
-            0
-        };
+            let sum = i128::from(now - self.stamp) * amount + left;
+            (minted, left) = (sum / period, sum % period);
+            self.part = left as i64;
+        }
+        self.clock += (now - self.stamp).max(0);
+        if now < self.stamp {
+            self.withdraw_numbers();
+        }
+        self.stamp = now;
+        let (level, full) = (i128::from(self.level), i128::from(self.most(self.held)));
+        if !self.terms.stepped && (level + minted > full || level + minted == full && left >= amount) {
+            self.part = 0;
+        }
         if minted > 0 {
             self.level = level.max(full.min(level + minted)) as i64;
         }
-        self.clock += (now - self.stamp).max(0);
-        self.stamp = now;
+        let minted = self.minted();
+        for returned in &mut self.returned {
+            let from = returned.from.max(returned.to.min(minted));
+            self.credit += from - returned.from;
+            returned.from = from;
+        }
+        self.returned.retain(|returned| returned.from < returned.to);
+        if self.credit > 0 {
+            self.cut(self.held);
+        }
+        if self.last > LAST {
+            (self.last, self.void) = (-self.level.min(0), 0);
+            self.returned.clear();
+        }
     }
 
-    fn grant(&mut self, ask: &LeaseRequest, now: i64, others: i64, known: Option<Node>) -> Node {
+    /// Grants `want`, or `first`, or nothing: only tokens that are minted within the horizon and while they are of use, and
+    /// that are not left for older claims of other nodes.
+    fn grant(
+        &mut self,
+        ask: &LeaseRequest,
+        now: i64,
+        others: i64,
+        known: Option<Node>,
+        reach: i64,
+        places: &Places,
+    ) -> Node {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
         let held = if known.is_some() { exact(ask.held) } else { 0 };
-        // Returned tokens must have been part of the node's allowance, and be part of it no longer. While the bucket owes
-        // tokens, the returned ones are lost: the promised instants are fixed, so the tokens could only be promised anew
-        // beside tokens of other nodes. Two nodes would then save up a claim each at the same time, and a third one could
-        // be given the allowance that has become free.
-        if known.is_some() && self.level >= 0 {
-            self.level += exact(ask.back).min(self.held - others - held).max(0);
-        }
-        let is_in_vain = ask.at_once && self.level < exact(ask.want);
         // The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
         let is_outdated = !ask.at_once && !ask.terms.is_same_quota(&self.terms);
-        let (want, ahead) = if is_in_vain || is_outdated { (0, 0) } else { (exact(ask.want), exact(ask.ahead)) };
-        let half = burst / 2;
-        let fair = (burst / (2 * (count + 1))).max(1);
+        let within = if ask.at_once { 0 } else { self.minted_within(reach.min(exact(ask.useful))) };
+        let minted = self.minted();
+        let in_time = |returned: &Returned| (returned.to.min(minted + within) - returned.from).max(0);
+        let later = self.level + within;
+        let all = if self.level < 0 {
+            self.credit + self.returned.iter().map(in_time).sum::<i64>() + later.max(0)
+        } else {
+            later
+        };
+        let can = all - if ask.at_once { places.all } else { places.older };
+        let (want, first) = (exact(ask.want), exact(ask.first).min(burst));
+        // Of these tokens, `want`, or `first`, or nothing.
+        let given_of = |tokens: i64| match tokens.min(can) {
+            _ if is_outdated => 0,
+            can if want <= can => want,
+            can if first <= can && !ask.at_once => first,
+            _ => 0,
+        };
+        // All tokens of an answer come from one source: those that are there in spite of a debt, returned ones that come after
+        // all that the node still has, or those that are not promised yet.
+        let kept = exact(ask.last) - exact(ask.unused);
+        let again = self.returned.iter().position(|returned| returned.from >= kept && given_of(in_time(returned)) > 0);
+        let there = if self.level < 0 { given_of(self.credit) } else { 0 };
+        let given = match again {
+            _ if there > 0 => there,
+            Some(index) => given_of(in_time(&self.returned[index])),
+            None => given_of(later),
+        };
+        let is_new = there == 0 && again.is_none();
+        let (half, fair) = (burst / 2, (burst / (2 * (count + 1))).max(1));
         let allowance = exact(ask.allowance).min(fair).max(exact(ask.minimum)).min(half - others).max(held);
-        let mut more = ahead.min(allowance - exact(ask.banked)).max(0);
-        if want == 0 {
-            more = more.min(self.level.max(exact(ask.minimum)).max(0));
-        }
-        let tokens = want + more;
+        // Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
+        // denied, those of the horizon.
+        let spare = self.level + if ask.minimum > 0 || given > 0 { self.minted_within(reach) } else { 0 };
+        let most = if is_outdated || !is_new { 0 } else { spare - given - places.all };
+        let more = exact(ask.ahead).min(allowance - exact(ask.banked)).min(most).max(0);
+        let tokens = given + more;
         let allowance = allowance.min(exact(ask.banked) + more).max(held);
-        let granted = self.level.min(tokens).max(0);
-        let queued_before = (-self.level).max(0);
-        let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
-        self.level -= tokens;
-        self.cut(burst - others - allowance);
-        self.pass_epochs(now, queued_before);
+        let (owed, part) = ((-self.level).max(0), self.phase());
+        let (mut granted, mut queued_before) = (self.level.min(tokens).max(0), owed);
+        let mut last = self.last + tokens - granted;
+        match again {
+            _ if there > 0 => {
+                granted = there;
+                self.credit -= there;
+            }
+            Some(index) => {
+                let from = &mut self.returned[index].from;
+                queued_before = *from - minted;
+                *from += given;
+                last = *from;
+                self.returned.retain(|returned| returned.from < returned.to);
+            }
+            None => {
+                self.level -= tokens;
+                self.last = last;
+            }
+        }
+        let promised = tokens - granted;
+        self.cut(others + allowance);
+        self.pass_epochs(now, owed);
         let mut seen = known.map_or(-1, |node| node.epoch);
         if want > 0 && !ask.at_once && seen != self.epoch {
             self.busy += 1;
@@ -373,10 +642,12 @@ impl SharedBucket {
             until: now + time_to_live(ask),
             epoch: seen,
             granted,
-            promised: tokens - granted,
+            promised,
             queued_before,
             part,
             at: self.clock,
+            last: if promised > 0 { last } else { 0 },
+            ..Node::default()
         }
     }
 
@@ -413,6 +684,10 @@ fn exact(number: u64) -> i64 {
 /// For how long the node is remembered: no longer than a bucket may take to fill up, so that its end can be recorded.
 fn time_to_live(ask: &LeaseRequest) -> i64 {
     ask.ttl.min(LONGEST) as i64
+}
+
+fn longest_sleep(age: i64) -> i64 {
+    SLEEP.max(age / 2)
 }
 
 fn div_ceil(a: i64, b: i64) -> i64 {

@@ -20,7 +20,6 @@ pub struct StoreCounters {
     pub(super) lease: AtomicU64,
     pub(super) allowance: AtomicU64,
     pub(super) nodes: AtomicU64,
-    pub(super) busy: AtomicU64,
     pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
     pub(super) is_lost: AtomicBool,
@@ -54,8 +53,6 @@ pub struct StoreSnapshot {
     pub allowance: u64,
     /// How many nodes share the store.
     pub nodes: u64,
-    /// How many of those nodes had waiters recently.
-    pub busy: u64,
     /// The duration of a round trip, averaged over the last few.
     pub round_trip: Duration,
     /// How many outages have begun: a limiter could not reach the store, or got an error for an answer. Errors that concern
@@ -112,7 +109,6 @@ impl StoreCounters {
             lease: self.lease.load(Relaxed),
             allowance: self.allowance.load(Relaxed),
             nodes: self.nodes.load(Relaxed),
-            busy: self.busy.load(Relaxed),
             round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),

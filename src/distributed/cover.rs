@@ -3,6 +3,7 @@
 use crate::core::rovers::ahead;
 
 /// The promised tokens, piece by piece, distributed over the claims in queue order.
+#[derive(Clone)]
 pub(super) struct Cover<I> {
     /// The position up to which claims have the tokens that they need.
     pub(super) at: u64,

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// The answers whose tokens are remembered singly; those before are added up.
-const MOST_GRANTS: usize = 16;
+/// The tokens of answers within such a part of the time for which they are remembered are added up.
+const MOST_GRANTS: u64 = 16;
 
-/// The tokens of one answer.
+/// The tokens of one answer, or of several.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     /// The number of the request.
@@ -13,6 +13,8 @@ struct Granted {
     tokens: u64,
     /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
     until: u64,
+    /// The same for the first of them, if they are those of several answers.
+    first_until: u64,
 }
 
 /// The last answers, oldest first.
@@ -26,14 +28,13 @@ impl Grants {
         if tokens == 0 || self.0.back().is_some_and(|last| last.number == number) {
             return;
         }
-        self.0.push_back(Granted { number, tokens, until });
-        if self.0.len() > MOST_GRANTS
-            && let Some(oldest) = self.0.pop_front()
-            && let Some(next) = self.0.front_mut()
-        {
-            next.tokens += oldest.tokens;
-            next.until = next.until.max(oldest.until);
+        let step = until.saturating_sub(now) / MOST_GRANTS;
+        if let Some(last) = self.0.back_mut().filter(|last| until.saturating_sub(last.first_until) < step) {
+            last.tokens += tokens;
+            (last.number, last.until) = (number, last.until.max(until));
+            return;
         }
+        self.0.push_back(Granted { number, tokens, until, first_until: until });
     }
 
     /// The store knows nothing of the requests after number `before`. Returns how many of the tokens granted to them a

@@ -13,9 +13,8 @@ use super::{Lease, LeaseGrant, Pace, QuotaTerms};
 /// a larger burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Horizon {
-    /// When the store answered, or earlier: the limiter's nanoseconds, less `before`.
+    /// When the store answered, or earlier, in the limiter's nanoseconds.
     at: u64,
-    before: u64,
     /// The tokens in the store; below 0, tokens promised that are not minted yet.
     level: i64,
     /// The progress towards the next token: see [`LeaseGrant::phase`].
@@ -28,31 +27,20 @@ impl Horizon {
     /// By an answer, not a repeated one, that was made at `at` or later. `is_remembered` tells whether the store counts the
     /// asking node.
     pub(crate) fn new(answer: &LeaseGrant, terms: &QuotaTerms, at: u64, is_remembered: bool) -> Self {
-        let level = answer.remaining as i64 - (answer.queued_before + answer.promised) as i64;
+        // While tokens are promised, returned ones can be there.
+        let owed = (answer.queued_before + answer.promised) as i64;
+        let level = if answer.remaining > 0 { answer.remaining as i64 } else { -owed };
         let is_alone = answer.nodes <= u64::from(is_remembered);
         let others = if is_alone { 0 } else { terms.burst };
-        Self { at, before: 0, level, part: answer.phase, others }
+        Self { at, level, part: answer.phase, others }
     }
 
     /// The same, as if the store had answered `nanos` nanoseconds later.
-    #[cfg(feature = "keyed")]
     pub(crate) fn later_by(self, nanos: u64) -> Self {
         Self { at: self.at.saturating_add(nanos), ..self }
     }
 
-    /// The same by another clock, on which it is `at`, possibly before its origin.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn moved_to(self, at: i128) -> Self {
-        Self { at: at.max(0) as u64, before: (-at).max(0) as u64, ..self }
-    }
-
-    #[cfg(feature = "keyed")]
-    pub(crate) fn at(&self) -> u64 {
-        self.at
-    }
-
     /// The tokens in the store, as of the answer.
-    #[cfg(feature = "keyed")]
     pub(crate) fn remaining(&self) -> u64 {
         self.level.max(0) as u64
     }
@@ -70,6 +58,6 @@ impl Horizon {
             return 0;
         }
         let lease = Lease::new(self.at, Pace::of(terms, self.part), owed, need);
-        lease.instant(need).map_or(u64::MAX, |at| at.saturating_sub(self.before))
+        lease.instant(need).unwrap_or(u64::MAX)
     }
 }

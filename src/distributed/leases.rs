@@ -21,6 +21,8 @@ pub(crate) struct Leases {
     /// nodes.
     until: u64,
     after: u64,
+    /// The claims that wait, in the order of their arrival. Those that left are removed late.
+    waits: VecDeque<Wait>,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
     /// The store that promises the tokens.
@@ -31,7 +33,24 @@ impl Clone for Leases {
     /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, planner: None, store: None }
+        Self { list: list.clone(), spare, until, after, waits: VecDeque::new(), planner: None, store: None }
+    }
+}
+
+/// A claim that waits. Instants are in the limiter's nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// The number of the claim.
+    number: u64,
+    pub(crate) since: u64,
+    /// The deadline, or the end of time.
+    pub(crate) until: u64,
+}
+
+impl Wait {
+    /// Whether the store had no tokens in time for this claim: claims before a number had none before an instant.
+    pub(crate) fn is_too_late(&self, sent_away: Option<(u64, u64)>) -> bool {
+        sent_away.is_some_and(|(number, at)| self.number < number && self.until < at)
     }
 }
 
@@ -46,6 +65,8 @@ pub(crate) struct Lease {
     tokens: u64,
     /// How many of the tokens were minted, or became spare.
     taken: u64,
+    /// The number of the last token at the store; 0 if it has none.
+    last: u64,
     /// No store promised these tokens: the node grants them to itself while the store cannot be reached.
     own: bool,
     /// No tokens of other nodes are minted between the previous lease and this one.
@@ -81,12 +102,16 @@ impl Pace {
 
 impl Lease {
     pub(crate) fn new(at: u64, pace: Pace, behind: u64, tokens: u64) -> Self {
-        Self { at, pace, behind, tokens, taken: 0, own: false, goes_on: false }
+        Self { at, pace, behind, tokens, taken: 0, last: 0, own: false, goes_on: false }
     }
 
     /// Sets whether this lease forms one piece with the previous one.
     pub(crate) fn going_on(self, goes_on: bool) -> Self {
         Self { goes_on, ..self }
+    }
+
+    pub(crate) fn up_to_number(self, last: u64) -> Self {
+        Self { last, ..self }
     }
 
     /// Keeps at most `kept` of the tokens that came by `now`: no waiter counts on the rest.
@@ -174,10 +199,10 @@ impl Leases {
     /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If
     /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
     /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
-    /// came before `now` and find no space become spare. Tokens that come in this very nanosecond wait until the next
+    /// came before `now` and find no space are lost. Tokens that come in this very nanosecond wait until the next
     /// one, for the next waiter in the queue, unless the front claim has no use for them.
     pub(crate) fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
-        let (mut minted, mut spare) = (0, 0);
+        let (mut minted, mut is_lost) = (0, false);
         loop {
             let (end, tokens) = self.piece(0);
             let Some(first) = self.list.front() else { break };
@@ -189,15 +214,16 @@ impl Leases {
             let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
             let lost = before.saturating_sub(fits);
             minted += fits;
-            if !is_own {
-                spare += lost;
-            }
+            is_lost |= lost > 0 && !is_own;
             self.take(end, now, fits + lost);
             if fits + lost < tokens {
                 break;
             }
         }
-        self.spare(spare);
+        // A waiter may have counted on them. They do not return: the store may have filled up since they came.
+        if is_lost {
+            self.call();
+        }
         minted
     }
 
@@ -262,7 +288,7 @@ impl Leases {
     }
 
     /// The remaining tokens of each piece, in order.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> + Clone {
         let mut first = 0;
         std::iter::from_fn(move || {
             let (end, tokens) = self.piece(first);
@@ -282,18 +308,80 @@ impl Leases {
     pub(crate) fn spare(&mut self, tokens: u64) {
         if tokens > 0 {
             self.spare += tokens;
-            self.planner.iter_mut().for_each(|planner| planner.call());
+            self.call();
         }
+    }
+
+    fn call(&mut self) {
+        self.planner.iter_mut().for_each(|planner| planner.call());
+    }
+
+    pub(crate) fn has_spares(&self) -> bool {
+        self.spare > 0
     }
 
     pub(crate) fn take_spares(&mut self) -> u64 {
         std::mem::take(&mut self.spare)
     }
 
-    /// Makes the promised tokens spare, so that they are returned.
-    pub(crate) fn give_up(&mut self) {
-        self.spare += self.promised();
+    /// The claim with this number waits since `since`.
+    pub(crate) fn note_wait(&mut self, number: u64, since: u64) {
+        self.waits.push_back(Wait { number, since, until: u64::MAX });
+    }
+
+    pub(crate) fn note_deadline(&mut self, until: u64) {
+        self.waits.back_mut().into_iter().for_each(|wait| wait.until = until);
+    }
+
+    /// Forgets the claims before the one with this number.
+    pub(crate) fn forget_waits(&mut self, number: u64) {
+        while self.waits.front().is_some_and(|wait| wait.number < number) {
+            self.waits.pop_front();
+        }
+    }
+
+    /// The claim with this number.
+    pub(crate) fn wait_of(&self, number: u64) -> Option<&Wait> {
+        let at = self.waits.partition_point(|wait| wait.number < number);
+        self.waits.get(at).filter(|wait| wait.number == number)
+    }
+
+    /// The number of the last promised token at the store; 0 if there is none.
+    pub(crate) fn last(&self) -> u64 {
+        self.list.iter().map(|lease| lease.last).max().unwrap_or(0)
+    }
+
+    /// In how many microseconds the last promised token comes.
+    pub(crate) fn rest(&self, now: u64) -> u64 {
+        self.ends().map_or(0, |ends| ends.saturating_sub(now) / 1_000)
+    }
+
+    /// Gives up `tokens` of the last promised ones. Those that are there become spare. Of the others, returns how many one
+    /// request can return: those with numbers in one row, up to the last one. The rest returns with the next request.
+    pub(crate) fn give_back(&mut self, mut tokens: u64) -> u64 {
+        let (last, mut unused) = (self.last(), 0);
+        for lease in self.list.iter_mut().rev().filter(|lease| !lease.own) {
+            let back = lease.left().min(tokens);
+            if matches!(lease.pace, Pace::AtOnce) {
+                self.spare += back;
+            } else if lease.last + unused == last {
+                unused += back;
+                lease.last -= back;
+            } else {
+                break;
+            }
+            lease.tokens -= back;
+            tokens -= back;
+        }
+        self.list.retain(|lease| lease.left() > 0);
+        unused
+    }
+
+    /// Gives up all promised tokens, as [`give_back`](Self::give_back).
+    pub(crate) fn give_up(&mut self) -> u64 {
+        let unused = self.give_back(u64::MAX);
         self.list.retain(|lease| lease.own);
+        unused
     }
 
     /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.

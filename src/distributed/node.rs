@@ -6,7 +6,7 @@
 
 use super::cover::Cover;
 use super::node_classes::ClassLimits;
-use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
+use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
@@ -47,31 +47,30 @@ impl State {
         let quota = planner.quota;
         let mut limits = self.take_part(rovers, &mut planner, now);
         self.allow(rovers, &planner, false);
-        let view = self.view(rovers, quota, now);
+        let front = self.queue.front().map_or(self.next_number, |front| front.number);
+        self.leases().forget_waits(front);
+        let view = self.view(rovers, quota, now, &planner);
         let soon = now.saturating_add(planner.round_trip());
         let allowed = planner.allowance;
-        let claims = |share| self.whole_claims(rovers, quota, view.lack, share, soon, &mut limits);
+        let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &mut limits);
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
-            // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
-            // which may be spent by now. Only the tokens that are given up right here go back.
-            self.leases().take_spares();
             self.allow(rovers, &planner, ask.leave);
             let leases = self.leases();
+            ask.last = leases.last();
+            ask.rest = leases.rest(now);
             if ask.leave {
-                leases.give_up();
+                ask.unused = leases.give_up();
+            } else if view.has_too_much {
+                ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
             }
             ask.back = leases.take_spares();
-            if ask.back > 0 {
-                // The store may have these tokens before it answers, and give them to this node again.
-                planner.horizon = None;
-            }
             if ask.want > 0 && planner.allowance < allowed {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
-                let view = self.view(rovers, quota, now);
-                ask.want = self.whole_claims(rovers, quota, view.lack, planner.share(), soon, &mut limits);
-                ask.banked = view.banked;
+                let view = self.view(rovers, quota, now, &planner);
+                let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &mut limits);
+                (ask.want, ask.first, ask.banked) = (wanted.want, wanted.first, view.banked.min(planner.allowance));
             }
             if let Some(accounts) = &mut planner.accounts {
                 accounts.request(limits.values().map(|limit| (limit.number, limit.wanted)));
@@ -82,13 +81,13 @@ impl State {
     }
 
     /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
-    fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
+    fn view(&mut self, rovers: &Rovers, quota: usize, now: u64, planner: &RefillPlanner) -> View {
         let claims = rovers.tail();
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
-        let mut ends = leases.ends();
+        let (mut ends, has_spares) = (leases.ends(), leases.has_spares());
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
             // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
@@ -99,6 +98,8 @@ impl State {
             }
         }
         let over = ahead(covered, claims);
+        let has_too_much =
+            !self.queue.has_claims() && over >= 0 && lack == 0 && (has_spares || planner.has_too_much(over as u64));
         View {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
@@ -108,41 +109,60 @@ impl State {
             ends,
             gate,
             is_waiting: !self.queue.is_empty(),
+            has_too_much,
+            sent_away: planner.sent_away,
             stuck: self.stuck_front(rovers, quota),
         }
     }
 
-    /// The tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
-    /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
+    /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, and stops
+    /// before a claim that something else will still hold back at `soon`.
     fn whole_claims(
         &self,
         rovers: &Rovers,
         quota: usize,
-        lack: u64,
+        view: &View,
         share: u64,
         soon: u64,
         limits: &mut ClassLimits,
-    ) -> u64 {
+    ) -> Wanted {
         if self.has_classes() {
-            return self.whole_installments(rovers, quota, lack, share, soon, limits);
+            return self.whole_installments(rovers, quota, view.lack, share, soon, limits);
         }
-        let (mut start, mut want) = (self.base(rovers), 0_u64);
+        let mut start = self.base(rovers);
+        let mut wanted = Wanted::default();
+        let leases =
+            self.supply.quotas()[quota].source().and_then(|source| (source as &dyn Any).downcast_ref::<Leases>());
         let mut cover = self.cover(quota);
-        for (cost, debt_after) in self.claims_and_debts() {
+        let mut lack = view.lack;
+        for (number, cost, debt_after) in self.claims_and_debts() {
             let ticket = start.wrapping_add(cost);
-            let need = cover.lacks(start, ticket);
+            let wait = leases.and_then(|leases| leases.wait_of(number));
+            let mut after = cover.clone();
+            let need = after.lacks(start, ticket);
+            if need > 0 && wait.is_some_and(|wait| wait.is_too_late(view.sent_away)) {
+                // It is turned away at the front, or leaves before.
+                start = start.wrapping_add(debt_after);
+                lack = lack.saturating_sub(cost);
+                continue;
+            }
+            cover = after;
             if need > 0 {
-                let is_enough = want > 0 && want.saturating_add(need) > share;
+                let is_enough = wanted.want > 0 && wanted.want.saturating_add(need) > share;
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
-                    return want;
+                    return wanted;
                 }
-                want += need;
+                if wanted.want == 0 {
+                    wanted.first = need;
+                    wanted.age = wait.map_or(0, |wait| view.now.saturating_sub(wait.since));
+                }
+                wanted.useful = wanted.useful.max(wait.map_or(u64::MAX, |wait| wait.until).saturating_sub(view.now));
+                wanted.want += need;
                 cover.at = ticket;
             }
             start = ticket.wrapping_add(debt_after);
         }
-        // The rest of the lack is debts.
-        want.max(lack.min(share.max(1)))
+        wanted.or_debts(lack.min(share.max(1)))
     }
 
     /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
@@ -153,7 +173,7 @@ impl State {
         }
         let mut cover = self.cover(quota);
         let mut start = self.base(rovers);
-        for (cost, debt_after) in self.claims_and_debts() {
+        for (_, cost, debt_after) in self.claims_and_debts() {
             let ticket = start.wrapping_add(cost);
             if cover.lacks(start, ticket) > 0 {
                 break;
@@ -164,7 +184,7 @@ impl State {
     }
 
     /// The promised tokens, to be distributed over the claims in the queue.
-    pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
+    pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64> + Clone> {
         let schedule = &self.supply.quotas()[quota];
         let source: Option<&dyn Any> = schedule.source().map(|source| source as _);
         let leases: Option<&Leases> = source.and_then(|source| source.downcast_ref());
@@ -213,6 +233,9 @@ impl State {
         let quota = planner.quota;
         let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
+        if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
+            planner.sent_away = Some((self.next_number, now.saturating_add(answer.wait.saturating_mul(1_000))));
+        }
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();
         let lost = (!is_sound).then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
@@ -238,7 +261,8 @@ impl State {
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let promised_lease =
-            Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+            Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised)
+                .up_to_number(answer.last);
         let ends = if answer.promised > 0 { promised_lease.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         let until = ends.max(now).saturating_add(terms.filling_time());
         planner.grants.note(ask.number, answer.now + answer.promised, until, now);
@@ -267,9 +291,8 @@ impl State {
         let Some(mut planner) = self.take_planner() else { return };
         planner.conflict = conflict;
         let was_out = std::mem::replace(&mut planner.is_out, conflict.is_none());
-        if let Outage::Share(share) = planner.outage
-            && was_out != planner.is_out
-        {
+        let changes = was_out != planner.is_out;
+        if let (Outage::Share(share), true) = (planner.outage, changes) {
             if planner.is_out {
                 let at = now.max(self.supply.synced());
                 self.leases().push(Lease::of_our_own(at, &share));

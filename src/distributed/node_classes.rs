@@ -5,7 +5,7 @@
 
 use super::accounts::ClassState;
 use super::shares::{OwnClass, Parts, divide};
-use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage};
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, Wanted};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
 use crate::core::rovers::{Rovers, ahead};
@@ -179,10 +179,10 @@ impl State {
         share: u64,
         soon: u64,
         limits: &mut ClassLimits,
-    ) -> u64 {
+    ) -> Wanted {
         limits.values_mut().for_each(|limit| limit.wanted = 0.0);
-        let Some(classes) = self.classes() else { return 0 };
-        let mut want = 0_u64;
+        let mut wanted = Wanted { useful: u64::MAX, ..Wanted::default() };
+        let Some(classes) = self.classes() else { return wanted };
         let mut cover = self.cover(quota);
         for next in self.next_installments(rovers) {
             let need = cover.lacks(next.start, next.end);
@@ -190,19 +190,22 @@ impl State {
                 let limit = limits.get_mut(&classes.owner(next.leaf));
                 let is_enough = match &limit {
                     Some(limit) => !limit.allows(need as f64),
-                    None => want > 0 && want.saturating_add(need) > share,
+                    None => wanted.want > 0 && wanted.want.saturating_add(need) > share,
                 };
                 if is_enough || !next.fits || !self.supply.others_pass(next.end, quota, soon) {
-                    return want;
+                    return wanted;
                 }
                 limit.into_iter().for_each(|limit| limit.wanted += need as f64);
-                want += need;
+                if wanted.want == 0 {
+                    wanted.first = need;
+                }
+                wanted.want += need;
                 cover.at = next.end;
             }
         }
         // The rest comes after more installments than are looked at.
-        let all = want.max(lack.min(share.max(1)));
-        limits.values_mut().for_each(|limit| limit.wanted *= all as f64 / want.max(1) as f64);
+        let all = wanted.or_debts(lack.min(share.max(1)));
+        limits.values_mut().for_each(|limit| limit.wanted *= all.want as f64 / wanted.want.max(1) as f64);
         all
     }
 

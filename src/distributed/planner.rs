@@ -2,21 +2,22 @@
 //!
 //! The node needs tokens for two purposes, at two rhythms:
 //!
-//! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
-//!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
-//!   the store at once.
+//! * **Waiters** lack tokens. The planner requests them in whole claims, up to the node's part of what the store mints
+//!   within the horizon. It requests more shortly before the last promised token comes, so nothing is requested twice and no
+//!   node takes all tokens of the store at once. If the store has none for it, it asks again at the instant at which the store
+//!   expects it.
 //! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
 //! **The refill task's invariant:** while the refill task sleeps, either the front waiter has an instant at which its
-//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself after
-//! one share time (or when a pause ends). A plan adds up tokens, but the front waiter needs them in one piece. Which
+//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself: when the
+//! store expects the node, after one share time, or when a pause ends. A plan adds up tokens, but the front waiter needs them in one piece. Which
 //! tokens form one piece depends on the allowance and on the front waiter, and both change while the task sleeps.
 //! Therefore every change of the queue checks the front waiter again, and wakes the task if its plan was made for
 //! another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{Accounts, Grants, Horizon, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Accounts, Grants, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -31,9 +32,15 @@ mod classes;
 mod sizes;
 mod view;
 
-pub(crate) use view::{Plan, View};
+pub(crate) use view::{Plan, View, Wanted};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
+/// As in `bucket.rs`: how far ahead a store promises tokens, and how long a node with a place may sleep.
+const HORIZON: u64 = 250_000_000;
+const LONGEST_HORIZON: u64 = 1_000_000_000;
+const SLEEP: u64 = 2_000_000_000;
+/// A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
+const LEAST_SLEEP: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct RefillPlanner {
@@ -68,9 +75,13 @@ pub(crate) struct RefillPlanner {
     pub(crate) allowance: u64,
     pub(crate) until: u64,
     nodes: u64,
-    busy: u64,
-    /// When tokens can come that are not promised to this node, by the last answer.
-    pub(crate) horizon: Option<Horizon>,
+    /// The node's part of what the store mints within the horizon, by the last answer.
+    part: u64,
+    /// If the last answer gave nothing to waiters: when the node asks again, and whether the store keeps a place for it.
+    retry_at: u64,
+    placed: bool,
+    /// If it did, the claims before this number had no tokens before this instant.
+    pub(crate) sent_away: Option<(u64, u64)>,
     /// How many tokens the last answer left in the store for others.
     left: u64,
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
@@ -114,9 +125,11 @@ impl RefillPlanner {
             minimum: 0,
             allowance: 0,
             until: 0,
-            busy: 1,
             nodes: 0,
-            horizon: None,
+            part: 1,
+            retry_at: 0,
+            placed: false,
+            sent_away: None,
             left: 0,
             short: false,
             vain: false,
@@ -161,9 +174,9 @@ impl RefillPlanner {
         LeaseRequest { leave: true, ..self.blank(self.number) }
     }
 
-    /// Leaves the final request for the refill task: the limiter is dropped, and `back` tokens are returned.
-    pub(crate) fn return_all(&mut self, back: u64) {
-        let ask = LeaseRequest { back, ..self.final_request() };
+    /// Leaves the final request for the refill task: the limiter is dropped, and these tokens return.
+    pub(crate) fn return_all(&mut self, back: u64, unused: u64, last: u64, rest: u64) {
+        let ask = LeaseRequest { back, unused, last, rest, ..self.final_request() };
         *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
     }
 
@@ -202,17 +215,15 @@ impl RefillPlanner {
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);
-        self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        // A repeated answer has the numbers of an earlier state of the store, possibly of another quota.
-        let is_repeated = answer.before == ask.number;
-        self.horizon = (!is_repeated).then(|| Horizon::new(answer, &self.terms, sent, !ask.leave));
+        self.part = answer.part.max(1);
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
+        let is_cut = answer.now + answer.promised < ask.want;
         if !is_sound {
             self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
-        } else if is_outdated {
+        } else if is_outdated || is_cut {
             self.withdraw_class_request();
         }
         self.share_spare(now);
@@ -221,10 +232,36 @@ impl RefillPlanner {
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
         // follow.
         let trip = elapsed.min(TTL / 2);
-        self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
+        self.round_trip = trip.max((7 * self.round_trip + 3 * trip) / 10);
         // A denial since the request was sent is not covered by this answer.
         self.minimum = if self.minimum > ask.minimum || is_outdated { self.minimum } else { 0 };
+        self.note_wait(ask, answer, now);
         is_sound
+    }
+
+    /// Records when to ask again, if the answer gave nothing to waiters.
+    fn note_wait(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64) {
+        let was_placed = std::mem::take(&mut self.placed);
+        self.sent_away = None;
+        if ask.want == 0 || answer.now + answer.promised > 0 || answer.terms.is_some() {
+            if ask.want > 0 || was_placed {
+                self.retry_at = 0;
+            }
+            return;
+        }
+        let sleep = answer.wait.saturating_mul(1_000).saturating_sub(self.reach()).max(LEAST_SLEEP);
+        self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
+        self.placed = answer.wait <= ask.useful;
+    }
+
+    /// Within which time a store promises tokens to this node.
+    fn reach(&self) -> u64 {
+        (self.round_trip * 5 / 2).clamp(HORIZON, LONGEST_HORIZON)
+    }
+
+    /// Whether the task has to tell the store that no claim waits here: `unused` tokens are here or promised.
+    pub(crate) fn has_too_much(&self, unused: u64) -> bool {
+        self.placed || unused > self.allowance.max(self.own())
     }
 
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
@@ -243,9 +280,13 @@ impl RefillPlanner {
         self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
     }
 
-    /// The instant before which this node cannot have `tokens` more than it was promised, as far as it is known.
-    pub(crate) fn not_before(&self, tokens: u64) -> Option<u64> {
-        self.horizon.map(|horizon| horizon.earliest(&self.terms, tokens))
+    /// The instant before which this node cannot have `tokens` more than it was promised, even if the store has a whole burst
+    /// for it.
+    pub(crate) fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
+        let minted = u128::from(tokens.checked_sub(self.terms.burst)?.checked_sub(1)?);
+        let (amount, period) = (u128::from(self.terms.amount()), u128::from(self.terms.period()) * 1_000);
+        let nanos = if self.terms.is_stepped() { minted / amount * period } else { minted * period / amount };
+        Some(now.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     /// Whether the last plan was made for the front waiter with this `ticket`, which has no instant.

@@ -1,6 +1,6 @@
 //! The shared bucket as a record: lines of text, so that a person can read what a store keeps.
 
-use super::bucket::Node;
+use super::bucket::{Node, Returned};
 use super::{QuotaTerms, ReplyKind, SharedBucket, StoreError};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -18,23 +18,27 @@ impl SharedBucket {
     /// |---|---|
     /// | 1 | `tollgate 1`: the encoding |
     /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
-    /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, last until, ends |
-    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at |
+    /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last until, ends, last, credit, void, and from and to of each promise that was returned |
+    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at, last, first, since, expected, grace |
     ///
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, last_until, ends, .. } = self;
+        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, placed, fill, .. } = self;
+        let Self { last_until, ends, last, credit, void, .. } = self;
         let mut text = format!(
-            "{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {last_until} {ends}\n"
+            "{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {placed} {fill} {last_until} {ends} {last} {credit} {void}"
         );
+        self.returned.iter().for_each(|Returned { from, to }| text += &format!(" {from} {to}"));
+        text += "\n";
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
-            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at } = node;
+            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = node;
+            let Node { last, first, since, expected, grace, .. } = node;
             writeln!(
                 text,
-                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at}"
+                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at} {last} {first} {since} {expected} {grace}"
             )
             .expect("a string takes all text");
         }
@@ -61,17 +65,44 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         return None;
     }
     let terms = QuotaTerms::from_text(lines.next()?)?;
-    let [level, stamp, part, swept, epoch, busy, was, clock, last_until, ends] = numbers(lines.next()?)?;
+    let line = lines.next()?;
+    let end = line.match_indices(' ').nth(14).map_or(line.len(), |(end, _)| end);
+    let [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void] =
+        numbers(&line[..end])?;
+    let mut returned = Vec::new();
+    let mut rest = line[end..].strip_prefix(' ');
+    while let Some(pairs) = rest {
+        let second = pairs.match_indices(' ').nth(1).map(|(end, _)| end);
+        let [from, to] = numbers(&pairs[..second.unwrap_or(pairs.len())])?;
+        returned.push(Returned { from, to });
+        rest = second.map(|end| &pairs[end + 1..]);
+    }
     let is_progress = |part: i64| (0..terms.period as i64).contains(&part);
     let mut nodes = HashMap::new();
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let [allowance, until, epoch, granted, promised, queued_before, part, at] = numbers(rest)?;
+        let [allowance, until, epoch, granted, promised, queued_before, part, at, last, first, since, expected, grace] =
+            numbers(rest)?;
         let number = number.parse().ok()?;
-        let node = Node { number, allowance, until, epoch, granted, promised, queued_before, part, at };
+        let node = Node {
+            number,
+            allowance,
+            until,
+            epoch,
+            granted,
+            promised,
+            queued_before,
+            part,
+            at,
+            last,
+            first,
+            since,
+            expected,
+            grace,
+        };
         // After a change of the quota nothing is promised, and the progress may be that by the old one.
-        if [allowance, granted, promised, queued_before, part].iter().any(|count| *count < 0)
+        if [allowance, granted, promised, queued_before, part, last, first, grace].iter().any(|count| *count < 0)
             || promised > 0 && !is_progress(part)
             || !(0..=clock).contains(&at)
             || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
@@ -81,10 +112,30 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     }
     let held =
         nodes.values().try_fold(0_i64, |held, node| held.checked_add(node.allowance)).filter(|held| *held <= MOST)?;
-    if !is_progress(part) || [busy, was, clock].iter().any(|count| *count < 0) {
+    if !is_progress(part) || [busy, was, clock, placed, fill, last, credit, void].iter().any(|count| *count < 0) {
         return None;
     }
-    Some(SharedBucket { terms, level, stamp, part, swept, epoch, busy, was, clock, held, nodes, last_until, ends })
+    Some(SharedBucket {
+        terms,
+        level,
+        stamp,
+        part,
+        swept,
+        epoch,
+        busy,
+        was,
+        clock,
+        placed,
+        fill,
+        last,
+        credit,
+        void,
+        returned,
+        held,
+        nodes,
+        last_until,
+        ends,
+    })
 }
 
 /// Reads exactly `N` numbers between single spaces.
@@ -109,7 +160,7 @@ mod tests {
         let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap().with_version(3);
         let mut bucket = SharedBucket::new(terms, NOW);
         let mut ask = LeaseRequest::new(7, 1, terms);
-        (ask.want, ask.ahead, ask.allowance) = (25, 3, 3);
+        (ask.want, ask.useful) = (22, 1_000_000);
         bucket.answer(&ask, NOW + 1).unwrap();
         bucket
     }
@@ -119,8 +170,8 @@ mod tests {
         let bucket = bucket();
         let record = bucket.to_bytes();
         let text = "tollgate 1\n1 100000 20 20 0 3\n\
-                    -8 1700000000000001 0 1700000000000001 6800000000 1 0 1 1700000002000001 1700000002801001\n\
-                    00000000000000000000000000000007 1 3 1700000002000001 6800000000 20 8 0 0 1\n";
+                    -2 1700000000000001 0 1700000000000001 6800000000 1 0 1 0 0 1700000002000001 1700000002201001 2 0 0\n\
+                    00000000000000000000000000000007 1 0 1700000002000001 6800000000 20 2 0 0 1 2 0 0 0 0\n";
         assert_eq!(std::str::from_utf8(&record), Ok(text));
         assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket));
         let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
@@ -169,14 +220,14 @@ mod tests {
         let mut wrong = vec![String::new(), text.trim_end().to_owned(), format!("{text}\n"), text.repeat(2)];
         wrong.push(text.replace("tollgate 1", "tollgate 2"));
         wrong.push(text.replace("1 100000 20 20 0 3", "0 100000 20 20 0 3"));
-        wrong.push(text.replace("-8 ", "-9007199254740993 "));
-        wrong.push(text.replace(" 1 3 ", " 1 -3 "));
+        wrong.push(text.replace("\n-2 ", "\n-9007199254740993 "));
+        wrong.push(text.replace(" 1 0 17", " 1 -3 17"));
         wrong.push(text.replace("0000007 ", "000000g "));
         // Progress of a period or more, for the bucket and for a promise, and an answer that is yet to come.
         wrong.push(text.replace("1700000000000001 0 17", "1700000000000001 100000 17"));
-        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 100000 1"));
-        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 0 2"));
-        wrong.push(text.replace(" 20 8 0 0 1", " 20 8 0 0 -1"));
+        wrong.push(text.replace(" 20 2 0 0 1", " 20 2 0 100000 1"));
+        wrong.push(text.replace(" 20 2 0 0 1", " 20 2 0 0 2"));
+        wrong.push(text.replace(" 20 2 0 0 1", " 20 2 0 0 -1"));
         assert!(wrong.iter().all(|wrong| *wrong != text));
         // A record that was cut off.
         wrong.extend(

@@ -1,10 +1,6 @@
 //! The methods that the refill task of a distributed quota calls.
 
-#[cfg(feature = "keyed")]
-use super::Horizon;
 use super::{ClassDemand, ClassReport, LeaseGrant, LeaseRequest, Plan, Replan};
-#[cfg(feature = "keyed")]
-use crate::clock::Time;
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
@@ -82,17 +78,6 @@ impl Core {
     /// The store has answered `report` with the demand on all nodes.
     pub(crate) fn learn_demand(&self, report: &ClassReport, all: Vec<ClassDemand>) {
         self.with_anyway(|state, _, sample| state.learn_demand(report, all, sample.now));
-    }
-
-    /// What another answer of the store said, with instants of the clock `time`.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn know(&self, horizon: Horizon, time: &Time) {
-        let at = self.time.translate(time, horizon.at());
-        self.look_at(|state, _, _| {
-            if let Some(planner) = state.planner_mut() {
-                planner.horizon = Some(horizon.moved_to(at));
-            }
-        });
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.

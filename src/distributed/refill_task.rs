@@ -54,7 +54,7 @@ impl RefillHandle {
             sleep(LONGEST_PAUSE).await;
             self.has_panicked = false;
         }
-        let mut unseen = 0;
+        let mut unseen = LeaseGrant::default();
         // A report may take longer than the request that it was sent with. The next one is sent after its answer.
         let mut report: Side = None;
         loop {
@@ -79,7 +79,13 @@ impl RefillHandle {
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
-            ask.back += unseen;
+            ask.back += unseen.now;
+            // Of promises that are not in one row, one can return.
+            if unseen.promised > 0 {
+                let follows = unseen.last - unseen.promised == ask.last;
+                ask.unused = unseen.promised + if follows { ask.unused } else { 0 };
+                (ask.last, ask.rest) = (unseen.last, u64::MAX);
+            }
             if let Ok(answer) = beside(&mut report, answered(&*self.store, ask)).await {
                 note(&*self.store, &ask, &answer);
             }
@@ -93,20 +99,22 @@ impl RefillHandle {
         }
     }
 
-    /// Passes the answer to the limiter, as soon as its clock can be read. Returns the tokens that the limiter did not get
+    /// Passes the answer to the limiter, as soon as its clock can be read. Returns what the limiter did not get
     /// because it is gone.
-    async fn receive(&mut self, answered: Answered) -> u64 {
+    async fn receive(&mut self, answered: Answered) -> LeaseGrant {
         let (ask, answer, sent) = &answered;
         loop {
             let received = match self.core.upgrade() {
                 Some(core) => core.receive(ask, answer, *sent),
-                None => return answer.now + answer.promised,
+                // The store may have filled up since a repeated answer was made.
+                None if answer.before == ask.number => return LeaseGrant::default(),
+                None => return *answer,
             };
             match received {
-                Ok(None) => return 0,
+                Ok(None) => return LeaseGrant::default(),
                 Ok(Some(excess)) => {
                     self.store.tally().note_loss(&*self.store, excess);
-                    return 0;
+                    return LeaseGrant::default();
                 }
                 Err(ClockPanicked) => {
                     self.untaken = Some(answered);
@@ -163,9 +171,8 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
 /// next request comes with another report.
 async fn report_classes(core: Weak<Core>, store: Arc<dyn Store>) {
     let Some(report) = core.upgrade().and_then(|core| core.class_report()) else { return };
-    if let Ok(all) = store.report(report.clone()).await
-        && let Some(core) = core.upgrade()
-    {
+    let all = store.report(report.clone()).await;
+    if let (Ok(all), Some(core)) = (all, core.upgrade()) {
         core.learn_demand(&report, all);
     }
 }
@@ -221,7 +228,7 @@ async fn persist(
         }
         store.backoff(failures).await;
         // Requests that return tokens, and the final request, are not planned again.
-        if !is_sent && ask.back == 0 && !ask.leave {
+        if !is_sent && ask.back + ask.unused == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
             match core.plan_anew(store.outage() == super::Outage::Wait && conflict.is_none()) {
                 Replan::Request(new) => ask = new,
@@ -230,7 +237,7 @@ async fn persist(
                     return Persisted::NeedsNothing;
                 }
                 // Request nothing: the answer tells that the store grants tokens again.
-                Replan::Look => (ask.want, ask.ahead, ask.minimum) = (0, 0, 0),
+                Replan::Look => (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0),
             }
             *unanswered = Some(ask);
         }
@@ -277,9 +284,8 @@ pub(crate) fn note(store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant) {
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
     tally.granted.fetch_add(answer.now + answer.promised, Relaxed);
-    tally.returned.fetch_add(ask.back, Relaxed);
+    tally.returned.fetch_add(ask.back + ask.unused, Relaxed);
     tally.lease.store(answer.now + answer.promised, Relaxed);
     tally.allowance.store(answer.allowance, Relaxed);
     tally.nodes.store(answer.nodes, Relaxed);
-    tally.busy.store(answer.busy, Relaxed);
 }

@@ -2,6 +2,7 @@
 
 use super::{Leases, RefillPlanner};
 use crate::core::outcome::CutOff;
+use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
 use std::task::Waker;
 
@@ -28,9 +29,24 @@ impl Source for Leases {
         self.kept(burst, now)
     }
 
-    fn not_before(&self, tokens: u64) -> Option<u64> {
+    fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
         let missing = tokens.checked_sub(self.promised()).filter(|missing| *missing > 0)?;
-        self.planner.as_ref()?.not_before(missing)
+        self.planner.as_ref()?.not_before(missing, now)
+    }
+
+    fn note_wait(&mut self, number: u64, since: u64) {
+        self.note_wait(number, since);
+    }
+
+    fn note_deadline(&mut self, until: u64) {
+        self.note_deadline(until);
+    }
+
+    fn too_late(&self, number: u64) -> Option<(u64, u64)> {
+        let sent_away = self.planner.as_deref()?.sent_away;
+        let wait = self.wait_of(number).filter(|wait| wait.is_too_late(sent_away))?;
+        let (_, at) = sent_away?;
+        Some((at.saturating_sub(wait.since), wait.until.saturating_sub(wait.since)))
     }
 
     fn completes(&self, need: u64) -> bool {
@@ -39,6 +55,10 @@ impl Source for Leases {
 
     fn spare(&mut self, tokens: u64) {
         self.spare(tokens);
+    }
+
+    fn lose(&mut self) {
+        self.planner.iter_mut().for_each(|planner| planner.call());
     }
 
     fn most_claimed(&self) -> u64 {
@@ -61,8 +81,12 @@ impl Source for Leases {
         self.planner.as_deref().and_then(RefillPlanner::cut_off)
     }
 
-    fn is_low(&self, claims: u64) -> bool {
-        self.is_planner(|planner| planner.is_low(claims))
+    fn is_low(&self, claims: u64, head: u64, is_waiting: bool) -> bool {
+        self.is_planner(|planner| {
+            let unused = ahead(head.wrapping_add(self.promised()), claims);
+            let is_idle = !is_waiting && unused >= 0;
+            planner.is_low(claims) || is_idle && (self.has_spares() || planner.has_too_much(unused as u64))
+        })
     }
 
     fn knows_stuck(&self, ticket: u64) -> bool {
@@ -85,14 +109,13 @@ impl Source for Leases {
         self.planner.as_mut()?.vacant.take()
     }
 
-    fn end(&mut self, unused: u64) -> Option<Waker> {
+    fn end(&mut self, unused: u64, now: u64) -> Option<Waker> {
         let mut planner = self.planner.take()?;
         if planner.may_be_known() {
-            // As before every request: tokens that found no space are discarded.
-            self.take_spares();
             self.spare(unused);
-            self.give_up();
-            planner.return_all(self.take_spares());
+            let (last, rest) = (self.last(), self.rest(now));
+            let unused = self.give_up();
+            planner.return_all(self.take_spares(), unused, last, rest);
         }
         planner.take_waker()
     }

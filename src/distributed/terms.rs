@@ -20,10 +20,6 @@ pub(super) const MAX_DEBT: u64 = 1 << 52;
 /// A second, minute, hour and day, in microseconds.
 const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
 
-/// One claim may cost at most this many bursts, or the tokens minted in `MAX_TIME` nanoseconds if those are more.
-const MAX_BURSTS: u64 = 16;
-const MAX_TIME: u64 = 60_000_000_000;
-
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
 /// Its text is stored in the key in Redis. Every value has passed the checks of [`QuotaTerms::of`]: no period is 0, and
@@ -169,10 +165,9 @@ impl QuotaTerms {
         self.burst / 2
     }
 
-    /// The largest cost of one claim. Its tokens are promised in one piece, and if the claim is then cancelled, no
-    /// other node gets them. The bound keeps that loss small: one wrong cost must not block all nodes for years.
+    /// The largest cost of one claim: a store promises no more than it has or mints soon.
     pub(crate) fn most_claimed(&self) -> u64 {
-        (MAX_BURSTS * self.burst).max(self.minted_in(MAX_TIME))
+        self.burst
     }
 
     /// The time in which an empty bucket fills up, in nanoseconds, rounded up.

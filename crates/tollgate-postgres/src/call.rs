@@ -22,31 +22,24 @@ pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &At
         u64::from(terms.version()),
     ]
     .map(|number| number as i64);
-    let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
-    let [ttl, want, ahead, banked, allowance, minimum, held, back] =
-        [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back]
-            .map(|number| number.min(MOST) as i64);
+    let numbers = numbers(ask);
     let (store, node) = (key.as_bytes(), ask.node.to_be_bytes());
-    let (node, quota) = (&node[..], &quota[..]);
-    let parameters: [&(dyn ToSql + Sync); 14] = [
-        &store,
-        &node,
-        &number,
-        &ask.leave,
-        &ask.at_once,
-        &quota,
-        &ttl,
-        &want,
-        &ahead,
-        &banked,
-        &allowance,
-        &minimum,
-        &held,
-        &back,
-    ];
+    let (node, quota, numbers) = (&node[..], &quota[..], &numbers[..]);
+    let parameters: [&(dyn ToSql + Sync); 6] = [&store, &node, &ask.leave, &ask.at_once, &quota, &numbers];
     let statement = lent.prepare(ASK).await?;
     is_sent.store(true, Relaxed);
     lent.run(&statement, &parameters).await
+}
+
+/// The numbers of a request, in the order in which the function expects them.
+fn numbers(ask: &LeaseRequest) -> [i64; 16] {
+    let LeaseRequest { ttl, want, first, age, useful, rtt, back, .. } = *ask;
+    let LeaseRequest { unused, last, rest, ahead, banked, allowance, minimum, held, .. } = *ask;
+    let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
+    let [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held] =
+        [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held]
+            .map(|number| number.min(MOST) as i64);
+    [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held]
 }
 
 /// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.

@@ -16,7 +16,7 @@
 //!
 //! # The migration
 //!
-//! [`MIGRATION`] creates two tables and four functions. Run it with your other migrations, or with [`migrate`]. It can run
+//! [`MIGRATION`] creates two tables and five functions. Run it with your other migrations, or with [`migrate`]. It can run
 //! again, and while limiters run. The names of the functions have a number, which a later release of this crate raises
 //! when it changes them, so that two releases can run on one database.
 //!

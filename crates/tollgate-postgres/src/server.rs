@@ -6,11 +6,11 @@ use deadpool_postgres::tokio_postgres::{Config, Error, IsolationLevel, NoTls, Ro
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use tollgate::distributed::{ReplyKind, StoreError};
 
-/// The migration: two tables and four functions. It can run again, and while limiters run.
+/// The migration: two tables and five functions. It can run again, and while limiters run.
 pub const MIGRATION: &str = include_str!("store.sql");
 
 /// The request of a node.
-pub(super) const ASK: &str = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+pub(super) const ASK: &str = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6)";
 
 /// The largest number of connections of [`pool`]. One backend of the server answers some thousands of requests a second,
 /// and requests for one store wait for each other in any case.

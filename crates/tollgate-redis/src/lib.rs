@@ -14,14 +14,14 @@
 //! [`tollgate::distributed`] describes the protocol between a limiter and its store. With the feature `keyed` of
 //! tollgate, `DistributedKeyedLimiter` shares one quota per key.
 //!
-//! Each store is one key, updated by one script (`claim.lua` and `store.lua`), which reads the server's clock. Redis knows scripts by
+//! Each store is one key, updated by one script (`store.lua`), which reads the server's clock. Redis knows scripts by
 //! their hash, and forgets them when it restarts, fails over or is told to. A node that gets the error `NOSCRIPT` sends
 //! the script again.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
-//! | `claim.rs`, `claim.lua` | the script of a store, and its short form for single claims |
+//! | `ask.rs` | a request of a node as arguments of the script |
 //! | `classes.rs`, `classes.lua` | what the classes of limiters need on all nodes |
 //! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
@@ -33,7 +33,7 @@
 //! | `server.rs` | the connection and its repair |
 //! | `shard.rs` | one server or cluster master, with its circuit breaker |
 //! | `slots.rs` | which master of a cluster keeps which key |
-//! | `store.lua` | the rest of the script |
+//! | `store.lua` | the script of a store |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
@@ -41,7 +41,7 @@
 // Examples compile without a warning.
 #![doc(test(attr(deny(warnings))))]
 
-mod claim;
+mod ask;
 mod classes;
 mod connect;
 mod connection;
@@ -58,7 +58,7 @@ mod slots;
 pub use shard::RedisServerSnapshot;
 pub use tollgate::distributed::Circuit;
 
-use claim::SCRIPT;
+use ask::SCRIPT;
 use connection::Connection;
 use key::{key, key_among};
 use redis::{Cmd, RedisError, Script};
@@ -99,9 +99,7 @@ struct Readme;
 /// [`quota_version`](Self::quota_version): the new quota takes over in place. Redis must not evict the key: an eviction has
 /// the effect of a restart.
 ///
-/// One claim costs at most 16 bursts, or the tokens of one minute if those are more; a larger cost is
-/// [`TooLarge`](tollgate::ConsumeError::TooLarge). Tokens promised to a claim that is then cancelled may be lost to all
-/// nodes; the bound on the cost also bounds how long they wait for the loss.
+/// One claim costs at most the burst; a larger cost is [`TooLarge`](tollgate::ConsumeError::TooLarge).
 ///
 /// Clones are the same store. Clones share connections, and a broken connection is replaced.
 ///
@@ -306,13 +304,14 @@ impl RedisStore {
             }
             answered => answered,
         };
-        Ok(claim::read_answer(ask, answered?)?)
+        let numbers: Vec<u64> = answered?;
+        Ok(LeaseGrant::from_numbers(&numbers))
     }
 
     fn command(&self, verb: &str, script: &str, ask: &LeaseRequest) -> Cmd {
         let mut command = redis::cmd(verb);
         command.arg(script).arg(1).arg(&*self.key);
-        claim::add_arguments(&mut command, ask);
+        ask::add_arguments(&mut command, ask);
         command
     }
 }

@@ -1,51 +1,42 @@
--- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/lib.rs, after claim.lua,
--- which ends the script for most claims of keys. The same algorithm in Rust, equal to the integer, is
--- src/distributed/bucket.rs.
+-- One store: a token bucket that many nodes share. Run by src/lib.rs. The same algorithm in Rust, equal to the integer and
+-- with the same names, is `SharedBucket` of tollgate (src/distributed/bucket.rs), which explains each rule.
 --
--- KEYS[1] is a hash. Field 's' holds the bucket, 'q' its quota, 'h' the sum of all allowances and the number of nodes
--- ("held nodes"), 'u' the instant until which a node is remembered at most. Each node has one further field:
---   q: amount period burst initial stepped [version]
---     (no version is version 0)
---   s: level stamp part swept epoch busy was clock
---     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
---     time for which the bucket has minted, which does not step back)
---   node: seq hold until epoch once later behind part at
--- While no node is known, the hash may have the field 's' alone, in the form of claim.lua.
---
--- Nodes of several releases share a store while a release is deployed. So no field changes its form: what is new gets a
--- field of its own, with one letter. Releases that do not know the field leave it as it is, and others do without it. What
--- an earlier release must not overlook has the place of an old field in a form that it calls damaged: the form of claim.lua.
+-- KEYS[1] is a hash. Field 'q' is the quota, 's' the bucket, and each node has one further field, of 32 hexadecimal digits:
+--   q: amount period burst initial stepped [version]   (no version is version 0)
+--   s: level stamp part swept epoch busy was clock placed fill held nodes last_until last credit void, and from and to of
+--      each promise that was returned
+--   node: number allowance until epoch granted promised queued_before part at last first since expected grace
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
 -- missing key means that the bucket is full and no node holds anything.
 
-local key, node = KEYS[1], args[1]
-local seq, leave = tonumber(args[2]), args[3] == '1'
-local ttl, want, ahead, bank = tonumber(args[5]), tonumber(args[6]), tonumber(args[7]), tonumber(args[8])
-local hold, must, held_still, back = tonumber(args[9]), tonumber(args[10]), tonumber(args[11]), tonumber(args[12])
-local at_once = args[13] == '1'
+local key, node, asked = KEYS[1], ARGV[1], ARGV[5]
+local function exact(index) return math.min(tonumber(ARGV[index]), 2 ^ 53) end
+local number, leave, at_once = tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
+local EPOCH, IDLE, LONGEST, MAX_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
+local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, MOST_PLACES = 250000, 1000000, 100000, 2000000, 1000
+local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
+local ttl, want, first, age = math.min(exact(6), LONGEST), exact(7), exact(8), math.min(exact(9), LONGEST)
+local useful, rtt, back, unused, its_last = exact(10), exact(11), exact(12), exact(13), exact(14)
+local rest, ahead, banked, allowance, minimum, keeps = exact(15), exact(16), exact(17), exact(18), exact(19), exact(20)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local EPOCH, IDLE, LONGEST, MOST_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
-ttl = math.min(ttl, LONGEST)
 
--- What the script writes for the bucket, for the sums, and for a node. Only the level and the epoch may be negative.
-local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+)$'
-local SUMS = '^(%d+) (%d+)$'
-local NODE = '^(%d+) (%d+) %d+ (%-?%d+) %d+ %d+ %d+ %d+ %d+$'
-local ANSWER = '^%d+ %d+ %d+ %-?%d+ (%d+) (%d+) (%d+) (%d+) (%d+)$'
-local CLAIMS = '^(%d+) (%d+) (%d+) (%d+) (%d+ %d+ %d+ %d+ %d.*)$'
+-- What the script writes. Only the level, epochs and `since` may be negative.
+local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([%d ]*)$'
+local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+)$'
 
 -- The numbers of a text, or nothing if the script has not written it.
 local function numbers(text, pattern)
-  local a, b, c, d, e, f, g, h = string.match(text or '', pattern)
-  return tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e), tonumber(f), tonumber(g), tonumber(h)
+  local list = {string.match(text or '', pattern)}
+  for index = 1, #list do list[index] = tonumber(list[index]) end
+  return unpack(list)
 end
 
 -- `%d` takes half the time of `%.0f`, but has 32 bits where Redis was built for 32 bits.
-local FORMAT, LENGTH = '%d %d %d %d %d %d %d %d %d', 3
+local FORMAT, LENGTH = '%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d', 3
 if string.format('%d', LONGEST) ~= '4503599627370496' then
-  FORMAT, LENGTH = '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 5
+  FORMAT, LENGTH = '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 5
 end
 local function text(...)
   return string.format(string.sub(FORMAT, 1, LENGTH * select('#', ...) - 1), ...)
@@ -57,91 +48,138 @@ local function terms(text)
   return tonumber(a), tonumber(p), tonumber(b), tonumber(i), tonumber(s), tonumber(v) or 0
 end
 
--- Nothing can be granted without the quota and the sums, and the script cannot restore them.
+-- Nothing can be granted without the quota and the bucket, and the script cannot restore them.
 local function damaged(field)
   return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
 end
 
-local stored = redis.call('HMGET', key, 's', 'q', 'h', node, 'u')
-local quota = args[4]
-local amount, period, burst, initial, stepped, version = terms(quota)
-local level, stamp, part, swept, epoch, busy, was, clock, last_until = initial, now, 0, now, 0, 0, 0, 0, now
-local held, nodes = 0, 0
--- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
-local is_other, is_newer = false, false
-local single, seconds, micros, rest, its_quota = string.match(stored[1] or '', CLAIMS)
-if single then
-  level, stamp, part, stored[2] = tonumber(single), seconds * 1000000 + micros, tonumber(rest), its_quota
-elseif stored[1] then
-  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1], BUCKET)
-  if not level then return damaged('s') end
-  held, nodes = string.match(stored[3] or '', SUMS)
-  held, nodes = tonumber(held), tonumber(nodes)
-  if not held then return damaged('h') end
-  last_until = tonumber(string.match(stored[5] or '', '^%d+$'))
-  -- An earlier release has written the store: a sweep finds out.
-  if not last_until then last_until, swept = now, 0 end
-end
-if stored[1] and stored[2] ~= quota then
-  local has = {terms(stored[2] or '')}
-  if not has[1] then return damaged(single and 's' or 'q') end
-  is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= stepped
-  is_newer = version > has[6]
-  if is_other and version == has[6] then return redis.error_reply('TOLLGATEQUOTA ' .. stored[2]) end
-  quota = stored[2]
-  amount, period, burst, initial, stepped, version = unpack(has)
-end
 -- A field that no node wrote is removed, and the error names it. The next request finds no such field.
 local function foreign(field, count)
   return redis.error_reply('TOLLGATEFOREIGN field ' .. string.format('%q', string.sub(field, 1, 64)) .. ' of ' .. key ..
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
 end
 
-if stored[4] then
-  local last = tonumber((string.match(stored[4], NODE)))
+local stored = redis.call('HMGET', key, 's', 'q', node)
+local quota, mine = asked, stored[3]
+local amount, period, burst, initial, stepped, version = terms(asked)
+local level, stamp, part, swept, epoch, busy, was, clock, placed, fill = initial, now, 0, now, 0, 0, 0, 0, 0, 0
+local held, nodes, last_until, last, credit, void, returned = 0, 0, now, 0, 0, 0, {}
+-- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
+local is_other, is_newer = false, false
+if stored[1] then
+  level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until,
+    last, credit, void = numbers(stored[1], BUCKET)
+  if not level then return damaged('s') end
+  for from, to in string.gmatch(select(17, string.match(stored[1], BUCKET)), ' (%d+) (%d+)') do
+    returned[#returned + 1] = {from = tonumber(from), to = tonumber(to)}
+  end
+  if stored[2] ~= asked then
+    local has = {terms(stored[2] or '')}
+    if not has[1] then return damaged('q') end
+    is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= stepped
+    is_newer = version > has[6]
+    if is_other and version == has[6] then return redis.error_reply('TOLLGATEQUOTA ' .. stored[2]) end
+    quota = stored[2]
+    amount, period, burst, initial, stepped, version = unpack(has)
+  end
+end
+if mine then
+  local last = numbers(mine, NODE)
   if not last then
     redis.call('HDEL', key, node)
     return foreign(node, 1)
   end
-  if seq < last then
-    return redis.error_reply('TOLLGATE request ' .. args[2] .. ' comes after ' .. text(last))
+  if number < last then
+    return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. text(last))
   end
 end
 
--- Mints up to `time`: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
--- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
--- After a change of the quota the nodes may hold more than the burst. A debt is paid off all the same.
-local function mint(time)
-  local full = math.max(0, burst - held)
+-- a / b, rounded down.
+local function div(a, b) return (a - a % b) / b end
+
+-- The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
+local function phase() return stepped == 1 and stamp % period or part end
+
+-- The most tokens that there may be beside the allowances.
+local function most(held) return math.max(burst - held, math.min(fill, burst), 0) end
+
+-- The number of the last promised token that was minted.
+local function minted_number() return last + math.min(level, 0) end
+
+-- Forgets the returned promises that have no tokens any more.
+local function compact()
+  local kept = {}
+  for _, run in ipairs(returned) do
+    if run.from < run.to then kept[#kept + 1] = run end
+  end
+  returned = kept
+end
+
+-- Lowers the level to what may be there beside allowances of `held`, and the credit to half of the burst less these.
+local function cut(held)
+  credit = math.max(0, math.min(credit, math.floor(burst / 2) - held))
+  if level < 0 then return end
+  level, credit = level + credit, 0
+  if level > most(held) then level, part = most(held), 0 end
+end
+
+-- How many tokens are minted in the next `micros` microseconds, up to 2^52.
+local function minted_within(micros)
+  if stepped == 1 then return math.min(div(phase() + micros, period) * amount, MAX_DEBT) end
+  return math.min(div(micros, period) * amount + div(micros % period * amount + part, period), MAX_DEBT)
+end
+
+-- In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
+local function time_to(tokens)
+  if tokens <= 0 then return 0 end
+  local over = tokens % amount
+  local micros = (tokens - over) / amount * period
   if stepped == 1 then
-    local steps = math.floor(time / period) - math.floor(stamp / period)
-    if steps > 0 then level = math.max(level, math.min(full, level + steps * amount)) end
+    micros = micros + (over > 0 and period or 0) - phase()
   else
-    local elapsed = time - stamp
-    if elapsed > 0 then
-      local periods = math.floor(elapsed / period)
-      local sum = (elapsed - periods * period) * amount + part
-      local left = sum % period
-      local minted = periods * amount + (sum - left) / period
-      part = left
-      if level + minted > full or (level + minted == full and left >= amount) then part = 0 end
-      level = math.max(level, math.min(full, level + minted))
-    elseif level >= full and part >= amount then
-      part = 0
-    end
+    local left = over * period - part
+    micros = micros - div(-left, amount)
+  end
+  return math.max(0, math.min(micros, LONGEST))
+end
+
+-- Mints up to `time`. The fraction of a token is carried, unless the bucket was already full. If the clock has stepped back,
+-- time continues from there: the tokens since the last call are lost.
+local function mint(time)
+  local minted, left = 0, part
+  if stepped == 1 then
+    minted = math.max(0, div(time, period) - div(stamp, period)) * amount
+  elseif time > stamp then
+    local over = (time - stamp) % period
+    local sum = over * amount + part
+    left = sum % period
+    minted = (time - stamp - over) / period * amount + (sum - left) / period
+    part = left
   end
   clock = clock + math.max(0, time - stamp)
+  if time < stamp then void, returned = last, {} end
   stamp = time
+  local full = most(held)
+  if stepped == 0 and (level + minted > full or level + minted == full and left >= amount) then part = 0 end
+  if minted > 0 then level = math.max(level, math.min(full, level + minted)) end
+  for _, run in ipairs(returned) do
+    local from = math.max(run.from, math.min(run.to, minted_number()))
+    credit, run.from = credit + from - run.from, from
+  end
+  compact()
+  if credit > 0 then cut(held) end
+  if last > LAST then last, void, returned = -math.min(level, 0), 0, {} end
 end
 
 -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
-local mine = stored[4]
-if nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept then
-  local all = nodes > 0 and redis.call('HGETALL', key) or {}
+local is_due = nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
+local all = nodes > 0 and (is_due or placed > 0) and redis.call('HGETALL', key) or {}
+local gone = {}
+if is_due then
   local foreign_count, foreign_name = 0, nil
-  local keep, count, gone, last_end = 0, 0, {}, 0
+  local keep, count, last_end = 0, 0, 0
   local step = now < swept and stamp - now or 0
   last_until = now
   for i = 1, #all, 2 do
@@ -153,37 +191,24 @@ if nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept then
       local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
       holds, ends = tonumber(holds), tonumber(ends) - step
       if ends <= now then
-        gone[#gone + 1], last_end = name, math.max(last_end, ends)
+        gone[name], last_end = true, math.max(last_end, ends)
       else
         keep, count, last_until = keep + holds, count + 1, math.max(last_until, ends)
         if step > 0 then
-          local moved = number .. ' ' .. text(holds, ends) .. ' ' .. rest
-          redis.call('HSET', key, name, moved)
-          if name == node then mine = moved end
+          all[i + 1] = number .. ' ' .. text(holds, ends) .. ' ' .. rest
+          redis.call('HSET', key, name, all[i + 1])
+          if name == node then mine = all[i + 1] end
         end
       end
     end
   end
   if foreign_name then return foreign(foreign_name, foreign_count) end
-  for _, name in ipairs(gone) do
-    redis.call('HDEL', key, name)
-    if name == node then mine = false end
-  end
+  for name in pairs(gone) do redis.call('HDEL', key, name) end
+  if gone[node] then mine = false end
   if last_end > stamp then mint(last_end) end
   held, nodes, swept = keep, count, now
 end
 mint(now)
--- A node that leaves is not remembered. Others may be by a release that does not write `u`.
-if not leave or nodes > 0 then last_until = math.max(last_until, now + ttl) end
-
--- In how many microseconds the bucket mints these tokens, rounded up to periods.
-local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
-
--- Lowers the level to `most`, but not below 0.
-local function cut(most)
-  most = math.max(most, math.min(level, 0))
-  if level > most then level, part = most, 0 end
-end
 
 -- A dividend / divisor, rounded up, and by a little more if the doubles may have been rounded down.
 local function rounded_up(dividend, divisor)
@@ -197,7 +222,7 @@ end
 -- first new promise comes after the last old one.
 local refused = false
 if is_newer then
-  local to_amount, to_period, to_burst, to_initial, to_stepped, to_version = terms(args[4])
+  local to_amount, to_period, to_burst, to_initial, to_stepped, to_version = terms(asked)
   local owed, to_part = level, part
   if to_amount ~= amount or to_period ~= period or to_stepped ~= stepped then
     if level < 0 then
@@ -217,121 +242,205 @@ if is_newer then
       -- Two parts less than the doubles say, in case they were rounded up.
       to_part = math.max(0, math.floor(part * (to_period / period)) - 2)
     end
-    refused = owed < -MOST_DEBT
+    refused = owed < -MAX_DEBT
     if not refused then
       -- A promise that is repeated would be read by the new rate.
-      local all = redis.call('HGETALL', key)
+      all = redis.call('HGETALL', key)
       for i = 1, #all, 2 do
-        if #all[i] == 32 and string.match(all[i + 1], NODE) then
+        if #all[i] == 32 then
           local head, tail = string.match(all[i + 1], '^(%d+ %d+ %d+ %-?%d+ %d+) %d+ (.*)$')
-          redis.call('HSET', key, all[i], head .. ' 0 ' .. tail)
-          if all[i] == node and mine then mine = head .. ' 0 ' .. tail end
+          all[i + 1] = head .. ' 0 ' .. tail
+          redis.call('HSET', key, all[i], all[i + 1])
+          if all[i] == node and mine then mine = all[i + 1] end
         end
       end
     end
   end
   if not refused then
-    quota, level, part, is_other = args[4], owed, to_part, false
+    if level < 0 and (to_amount ~= amount or to_period ~= period or to_stepped ~= stepped) then
+      last, void, returned = last - owed, last, {}
+    end
+    quota, level, part, is_other = asked, owed, to_part, false
     amount, period, burst, initial, stepped, version = to_amount, to_period, to_burst, to_initial, to_stepped, to_version
-    cut(burst - held)
+    cut(held)
   end
 end
 
-local before, had, seen, once, later, behind, phase, at = 0, 0, -1, 0, 0, 0, 0, clock
+local before, had, seen, granted, promised, queued_before, at = 0, 0, -1, 0, 0, 0, clock
+local progress, promised_last, has_first, since, expected, grace, until_ = 0, 0, 0, 0, 0, 0, now + ttl
 if mine then
-  before, had, seen = string.match(mine, NODE)
-  before, had, seen = tonumber(before), tonumber(had), tonumber(seen)
+  local _
+  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, has_first, since, expected,
+    grace = numbers(mine, NODE)
 end
+local is_repeat = mine and number == before
 local others = held - had
-if refused then
-  -- A newer quota is not taken over: its debt could not be counted exactly.
-elseif mine and seq == before then
-  -- The answer was lost: repeat it.
-  hold = had
-  once, later, behind, phase, at = numbers(mine, ANSWER)
-elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
-  refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
-else
-  if mine then
-    -- Returned tokens must have been held and be held no more. Otherwise they would be saved up on top of what all
-    -- nodes may hold. While the bucket owes tokens, the returned ones are lost: the promised instants are fixed, so the
-    -- tokens could only be promised anew beside tokens of other nodes. Two nodes would then save up a claim each at the
-    -- same time, and a third one could be given the allowance that has become free.
-    if level >= 0 then level = level + math.max(0, math.min(back, had - held_still)) end
+local reach = math.max(HORIZON, math.min(LONGEST_HORIZON, math.floor(rtt * 5 / 2)))
+
+local row, answer
+if not refused then
+  -- The places of other nodes, and those that are older than the first claim. A place further ahead than its longest sleep
+  -- is void: the clock was set back.
+  local count, all_first, older, oldest, oldest_first = 0, 0, 0, nil, 0
+  for i = 1, placed > 0 and #all or 0, 2 do
+    if #all[i] == 32 and all[i] ~= node and not gone[all[i]] then
+      local _, _, _, _, _, _, _, _, _, _, its, from, comes, late = numbers(all[i + 1], NODE)
+      if its > 0 and now <= comes + late and comes <= now + math.max(SLEEP, math.floor((now - from) / 2)) then
+        its, count = math.min(its, burst), count + 1
+        all_first = all_first + its
+        if from < now - age then older = older + its end
+        if not oldest or from < oldest or from == oldest and its > oldest_first then oldest, oldest_first = from, its end
+      end
+    end
+  end
+
+  if mine and not is_repeat then
+    -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised anew.
+    local minted = minted_number()
+    local is_on_time = time_to(its_last - minted) <= rest + SLACK
+    if its_last <= last and its_last - unused >= void and is_on_time then
+      local run = {from = math.max(its_last - unused, minted), to = math.max(its_last, minted)}
+      back = back + unused - (run.to - run.from)
+      returned[#returned + 1] = run
+      table.sort(returned, function(a, b) return a.from < b.from or a.from == b.from and a.to < b.to end)
+    end
+    while returned[1] and returned[#returned].to >= last do
+      local from = table.remove(returned).from
+      level, last = level + last - from, from
+    end
+    compact()
+    if #returned > MOST_RETURNED then table.remove(returned, 1) end
+    if level < 0 then credit = credit + back else level = level + back end
+    if back > 0 and level >= most(others + keeps) then part = 0 end
+    cut(others + keeps)
+  end
+  first = math.min(first, burst)
+  local there = math.max(level, 0) + credit
+  if is_repeat then
+    -- The answer was lost: repeat it.
+    allowance = had
   else
-    nodes, held_still = nodes + 1, 0
+    if not mine then nodes, keeps = nodes + 1, 0 end
+    -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
+    local is_outdated = not at_once and is_other
+    -- `want`, or `first`, or nothing, of tokens from one source: those that are there in spite of a debt, returned ones that
+    -- come after all that the node still has, or those that are not promised yet.
+    local within = at_once and 0 or minted_within(math.min(reach, useful))
+    local minted, later = minted_number(), level + within
+    local function in_time(run) return math.max(0, math.min(run.to, minted + within) - run.from) end
+    local can = later
+    if level < 0 then
+      can = credit + math.max(0, later)
+      for _, run in ipairs(returned) do can = can + in_time(run) end
+    end
+    can = can - (at_once and all_first or older)
+    local function given_of(tokens)
+      local most = math.min(tokens, can)
+      if is_outdated then return 0 end
+      if want <= most then return want end
+      if first <= most and not at_once then return first end
+      return 0
+    end
+    local from_there, again = level < 0 and given_of(credit) or 0, nil
+    for _, run in ipairs(returned) do
+      if not again and run.from >= its_last - unused and given_of(in_time(run)) > 0 then again = run end
+    end
+    local given = from_there
+    if given == 0 then given = given_of(again and in_time(again) or later) end
+    local is_new = from_there == 0 and not again
+    -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
+    local half = math.floor(burst / 2)
+    local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
+    allowance = math.max(keeps, math.min(math.max(math.min(allowance, fair), minimum), half - others))
+    -- Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
+    -- denied, those of the horizon.
+    local spare = level + ((minimum > 0 or given > 0) and minted_within(reach) or 0)
+    local limit = (is_outdated or not is_new) and 0 or spare - given - all_first
+    local more = math.max(0, math.min(ahead, allowance - banked, limit))
+    local tokens = given + more
+    allowance = math.max(keeps, math.min(allowance, banked + more))
+    local owed = math.max(0, -level)
+    granted, queued_before = math.max(0, math.min(level, tokens)), owed
+    promised_last = last + tokens - granted
+    if from_there > 0 then
+      granted, credit = from_there, credit - from_there
+    elseif again then
+      queued_before = again.from - minted
+      again.from = again.from + given
+      promised_last = again.from
+      compact()
+    else
+      level, last = level - tokens, promised_last
+    end
+    promised = tokens - granted
+    if promised == 0 then promised_last = 0 end
+    progress = phase()
+    at = clock
+    cut(others + allowance)
+    -- Counts the nodes with waiters, in each epoch anew.
+    local this = math.floor(now / EPOCH)
+    local fills = math.min(math.ceil(owed / amount) * period, LONGEST)
+    local passed, length = this - epoch, 1 + math.floor((fills + EPOCH / 2) / EPOCH)
+    if passed < 0 or passed >= length then
+      was = passed >= 0 and passed < 2 * length and busy or 0
+      busy, epoch = 0, this
+    end
+    if want > 0 and not at_once and seen ~= epoch then busy, seen = busy + 1, epoch end
+    has_first, since, expected, grace = 0, 0, 0, 0
   end
-  -- A request for tokens at once gets all of them or none. The numbers of other requests depend on the quota: a node that
-  -- has chosen them by an older one asks anew when it knows the newer one.
-  if at_once and level < want or not at_once and is_other then want, ahead = 0, 0 end
-  -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied. The other half is for
-  -- claims that pass while all of the first half is kept.
-  local half = math.floor(burst / 2)
-  local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
-  hold = math.max(held_still, math.min(math.max(math.min(hold, fair), must), half - others))
-  -- Waiters are promised tokens that are not minted yet. A request in advance gets available tokens only, except for a
-  -- caller that was denied.
-  local more = math.max(0, math.min(ahead, hold - bank))
-  if want == 0 then more = math.min(more, math.max(level, must, 0)) end
-  local tokens = want + more
-  -- The allowance is no larger than the tokens there are to keep: allowances reduce the capacity of the bucket.
-  hold = math.max(held_still, math.min(hold, bank + more))
-  once = math.max(0, math.min(level, tokens))
-  later = tokens - once
-  behind = math.max(0, -level)
-  phase = stepped == 1 and now % period or part
-  at = clock
-  level = level - tokens
-  cut(burst - others - hold)
-  -- Counts the nodes with waiters, in each epoch anew. The answer reports the larger count of this epoch and the last.
-  -- While the bucket owes tokens, each node with waiters asks again before its own have come. So an epoch lasts until what
-  -- was owed before this request has been minted, and all of them are counted in it, however far from the store they are.
-  local this = math.floor(now / EPOCH)
-  local passed, length = this - epoch, 1 + math.floor((fills(behind) + EPOCH / 2) / EPOCH)
-  if passed < 0 or passed >= length then
-    was = passed >= 0 and passed < 2 * length and busy or 0
-    busy, epoch = 0, this
+  -- A node that gets nothing, and whose claims can still be served in time, gets a place.
+  local is_sent_away = granted + promised == 0 and first > 0
+  local wait = is_sent_away and time_to(first + older - level) or 0
+  if is_sent_away and not is_repeat and wait <= useful and not at_once and count < MOST_PLACES then
+    has_first, since = first, now - age
+    expected = now + math.max(0, math.min(wait - reach, math.max(SLEEP, math.floor(age / 2))))
+    grace = math.max(GRACE, math.floor(math.min(rtt, LONGEST_HORIZON) * 5 / 4))
   end
-  if want > 0 and not at_once and seen ~= epoch then
-    busy, seen = busy + 1, epoch
+  if has_first > 0 then until_ = math.max(until_, expected + grace) end
+  placed = all_first + has_first
+  if oldest and (has_first == 0 or oldest < since or oldest == since and oldest_first > has_first) then
+    fill = oldest_first
+  else
+    fill = has_first
   end
+
+  if leave then
+    if mine then redis.call('HDEL', key, node) end
+    held, nodes, allowance = others, nodes - 1, 0
+  else
+    held, last_until = others + allowance, math.max(last_until, until_)
+    row = text(number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last, has_first,
+      since, expected, grace)
+  end
+  local parts = math.max(1, busy, was)
+  -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
+  local span = math.max(div(reach * parts, parts + 1), math.min(rtt, reach))
+  local its_part = math.max(1, div(there + minted_within(span), parts))
+  answer = {before, clock - at, granted, promised, queued_before, progress, wait, its_part, allowance, nodes,
+    math.max(0, level) + credit, promised_last}
 end
 
--- The node's new field.
-local row
-if refused then
-  -- The node stays as it was.
-elseif leave then
-  if mine then redis.call('HDEL', key, node) end
-  held, nodes = others, nodes - 1
-  hold = 0
-else
-  held = others + hold
-  row = text(seq, hold, now + ttl, seen, once, later, behind, phase, at)
-end
--- A claim of a key that asks for itself changes the bucket alone: fields that stay the same are not written again.
-local bucket, sums, last = text(level, stamp, part, swept, epoch, busy, was, clock), text(held, nodes), text(last_until)
+local bucket = text(level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until, last, credit, void)
+for _, run in ipairs(returned) do bucket = bucket .. ' ' .. text(run.from, run.to) end
 if row then
-  redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last, node, row)
-elseif stored[2] == quota and stored[3] == sums and stored[5] == last then
+  redis.call('HSET', key, 's', bucket, 'q', quota, node, row)
+elseif stored[2] == quota then
   redis.call('HSET', key, 's', bucket)
 else
-  redis.call('HSET', key, 's', bucket, 'q', quota, 'h', sums, 'u', last)
+  redis.call('HSET', key, 's', bucket, 'q', quota)
 end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
+local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
 local idle = initial < burst and IDLE or 0
 local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
-keep = math.min(keep, LONGEST)
-redis.call('PEXPIRE', key, text(math.ceil(keep / 1000) + 1))
+redis.call('PEXPIRE', key, text(math.ceil(math.min(keep, LONGEST) / 1000) + 1))
 
 if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
     ' tokens and promises no more: try later')
 end
-local answer =
-  {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
 if is_other then
   for _, number in ipairs({amount, period, burst, initial, stepped, version}) do answer[#answer + 1] = number end
 end

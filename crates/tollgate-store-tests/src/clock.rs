@@ -10,10 +10,13 @@ use tollgate::distributed::QuotaTerms;
 pub(crate) const DAY: i64 = 86_400_000_000;
 
 /// The lengths of slots that are tried, in microseconds: on a busy machine longer ones.
-pub(crate) const SLOTS: [i64; 3] = [200_000, 800_000, 3_200_000];
+pub(crate) const SLOTS: [i64; 3] = [200_000, 800_000, 1_600_000];
 
 /// Within this time, in microseconds, a store looks for reports that have ended. Each step is longer.
 const SWEEP: i64 = 250_000;
+
+/// How far ahead a store promises tokens to a node next to it, in microseconds.
+const HORIZON: i64 = 250_000;
 
 /// The clock of a history.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +90,24 @@ impl Clock {
             (Self::Chosen, 0) => u64::MAX >> 1,
             (Self::Chosen, 1..20) => random.u64(1..=5_000_000) >> random.u32(..8),
             (Self::Chosen, _) => 2_000_000,
-            (Self::Own { slot }, 0..20) => 2 * slot as u64,
-            (Self::Own { slot }, _) => 6 * slot as u64,
+            // No lease ends when a token comes, whether it began between two tokens or when one came.
+            (Self::Own { slot }, 0..20) => 9 * slot as u64 / 4,
+            (Self::Own { slot }, _) => 25 * slot as u64 / 4,
+        }
+    }
+
+    /// How long the claims of a node have waited, how long they still wait, and the round trip. By the store's own clock no
+    /// two nodes began to wait at nearly the same instant, and no bound lies between two tokens.
+    pub(crate) fn times(self, random: &mut Rng, node: usize) -> [u64; 3] {
+        match self {
+            Self::Chosen => {
+                let mut some = |most: u64| random.u64(..most) >> random.u32(..20);
+                [some(1 << 33), some(1 << 26), some(1 << 21)]
+            }
+            Self::Own { slot } => {
+                let age = random.u64(1..20) * 9_600_000 + 33_000 * node as u64;
+                [age, if random.bool() { 0 } else { 1 << 40 }, round_trip(slot) as u64]
+            }
         }
     }
 
@@ -114,7 +133,9 @@ impl Clock {
                 let slots = if random.u32(..8) == 0 { 8 } else { random.i64(0..2) };
                 // Something may end at any instant of the records, or at the next time when the store looks for it.
                 let is_near = |at: i64, instant: i64| {
-                    [0, slot / 2, 3 * slot / 2].iter().any(|looks| (instant + looks - at).abs() <= 2 * self.slack())
+                    [0, round_trip(slot) * 5 / 4, slot / 2, 3 * slot / 2]
+                        .iter()
+                        .any(|looks| (instant + looks - at).abs() <= 2 * self.slack())
                 };
                 let least = now + SWEEP.max(slots * slot);
                 while at < least || numbers.iter().any(|number| is_near(at, *number)) {
@@ -124,4 +145,11 @@ impl Clock {
             }
         }
     }
+}
+
+/// A round trip whose horizon ends between two tokens, whether a lease ended a quarter of a slot before, or half of one. A place
+/// lasts for 1.25 of it after its node was expected.
+fn round_trip(slot: i64) -> i64 {
+    let odd = (1..).step_by(2).find(|eighths| eighths * slot / 8 > HORIZON).expect("some horizon is long enough");
+    odd * slot / 20
 }

@@ -38,7 +38,10 @@ impl Log {
             // The model knows the store's clock but for the slack, and does not know its epochs.
             let (slack, period) = (self.clock.slack() as u64, model.terms.unwrap_or(ask.terms).period());
             let phase_slack = slack * period.div_ceil(slot as u64);
-            model.busy = real.busy;
+            model.part = real.part.max(1);
+            if real.wait.abs_diff(model.wait) <= slack.max(phase_slack) {
+                model.wait = real.wait;
+            }
             if real.age.abs_diff(model.age) <= slack {
                 model.age = real.age;
             }
@@ -48,6 +51,13 @@ impl Log {
         }
         self.compare(now, &asked(ask), &answered(real), &answered(&model))
     }
+}
+
+/// The number of the last promised token.
+fn last(bucket: Option<&SharedBucket>) -> u64 {
+    let record = bucket.map(SharedBucket::to_bytes).unwrap_or_default();
+    let record = String::from_utf8_lossy(&record);
+    record.lines().nth(2).and_then(|bucket| bucket.split(' ').nth(12)?.parse().ok()).unwrap_or(0)
 }
 
 /// Runs a history by instants that the test chooses.
@@ -63,7 +73,7 @@ pub(crate) async fn chosen(
     let mut now = log.began;
     for _ in 0..log.clock.requests() {
         now = log.clock.next(&mut requests.random, now, "");
-        let ask = requests.next();
+        let ask = requests.next(last(bucket.as_ref()));
         let real = ask_at(name, ask, now as u64).await;
         let mut kept = bucket.filter(|bucket| !bucket.is_forgotten(now)).unwrap_or(SharedBucket::new(ask.terms, now));
         if let Err(difference) = log.compare_grants(now, &ask, &real, kept.answer(&ask, now)) {
@@ -111,7 +121,7 @@ async fn through_two_clients(
     let mut now = BEGIN;
     for number in 0..log.clock.requests() {
         let client = &clients[number as usize % 2];
-        let ask = if number == 0 { first } else { requests.next() };
+        let ask = if number == 0 { first } else { requests.next(last(Some(&bucket))) };
         if let Some((_, received)) = began {
             let records = [bucket.to_bytes(), demand.to_bytes()].concat();
             now = log.clock.next(&mut requests.random, now, &String::from_utf8_lossy(&records));

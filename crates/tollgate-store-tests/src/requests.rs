@@ -17,6 +17,8 @@ pub(crate) struct Requests {
     callers: u128,
     numbers: [u64; NODES],
     last: [Option<LeaseRequest>; NODES],
+    /// The nodes want few tokens of ten a second, and return promised ones.
+    are_hasty: bool,
     /// Of how many requests one is of a node.
     one_of_node_in: u32,
 }
@@ -24,7 +26,8 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn new(seed: u64, clock: Clock) -> Self {
         let mut quotas = clock.quotas();
-        let first = (seed % quotas.len() as u64) as usize;
+        let are_hasty = seed % 9 == 4 && matches!(clock, Clock::Chosen);
+        let first = if are_hasty { 0 } else { (seed % quotas.len() as u64) as usize };
         quotas.rotate_left(first);
         Self {
             random: Rng::with_seed(seed),
@@ -34,6 +37,7 @@ impl Requests {
             callers: 0,
             numbers: [0; NODES],
             last: [None; NODES],
+            are_hasty,
             one_of_node_in: if seed % 3 == 0 { 8 } else { 1 },
         }
     }
@@ -47,7 +51,8 @@ impl Requests {
         both
     }
 
-    pub(crate) fn next(&mut self) -> LeaseRequest {
+    /// The next request to a store whose last promised token has this number.
+    pub(crate) fn next(&mut self, last: u64) -> LeaseRequest {
         let random = &mut self.random;
         if random.u32(..self.one_of_node_in) > 0 {
             self.callers += 1;
@@ -84,7 +89,20 @@ impl Requests {
         (ask.want, ask.ahead, ask.banked, ask.allowance) = (some(2), some(2), some(4), some(2));
         (ask.minimum, ask.held, ask.back) = (some(6), some(3), some(4));
         (ask.leave, ask.at_once) = (random.u32(..12) == 0, random.u32(..4) == 0);
+        ask.first = if random.u32(..20) == 0 { random.u64(..=most) } else { random.u64(..=ask.want) };
+        [ask.age, ask.useful, ask.rtt] = self.clock.times(random, node);
         ask.ttl = self.clock.ttl(random);
+        let mut returns = Rng::with_seed(random.get_seed());
+        if returns.bool() {
+            ask.unused = returns.u64(..=most) >> returns.u32(..8);
+            ask.last = if returns.u32(..20) == 0 { returns.u64(..1 << 49) } else { last };
+            ask.rest = if returns.u32(..4) == 0 { 0 } else { 1 << 40 };
+        }
+        if self.are_hasty {
+            (ask.want, ask.first, ask.useful, ask.rtt) = (returns.u64(..4), returns.u64(..2), 1 << 40, 400_000);
+            (ask.back, ask.ahead, ask.minimum, ask.at_once, ask.leave) = (0, 0, 0, false, false);
+            (ask.unused, ask.last, ask.rest) = (returns.u64(..3), last.saturating_sub(returns.u64(..12)), 1 << 40);
+        }
         self.last[node] = Some(ask);
         ask
     }

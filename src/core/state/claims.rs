@@ -248,6 +248,11 @@ impl State {
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
         self.enter(rovers, place, class, cost, waker, None);
+        if self.role.has_source() {
+            if let Some((allowed, source)) = arrival.allowed.zip(self.supply.source_mut()) {
+                source.note_deadline(now.saturating_add(allowed));
+            }
+        }
         Ok(None)
     }
 
@@ -288,6 +293,10 @@ impl State {
             return self.enter_class(rovers, place, class, waiter);
         }
         rovers.claim(cost);
+        if self.role.has_source() {
+            let since = self.supply.synced();
+            self.supply.source_mut().into_iter().for_each(|source| source.note_wait(number, since));
+        }
         self.queue.push(place, waiter);
     }
 

@@ -2,10 +2,11 @@
 //! which claims fail.
 
 use super::{Role, State};
-use crate::core::outcome::CutOff;
+use crate::core::outcome::{CutOff, Outcome};
 use crate::core::rovers::Rovers;
 use crate::core::source::{RequestTask, Source};
 use crate::core::wakes::Wakes;
+use crate::error::Bound;
 use std::task::Waker;
 
 impl State {
@@ -41,7 +42,7 @@ impl State {
     #[cold]
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
-            source.is_low(self.claims(rovers))
+            source.is_low(self.claims(rovers), self.supply.quotas()[quota].head, self.queue.has_claims())
                 || self.stuck_front(rovers, quota).is_some_and(|claim| !source.knows_stuck(claim))
         })
     }
@@ -99,6 +100,25 @@ impl State {
     pub(super) fn cut_off(&self, ticket: u64) -> Option<CutOff> {
         let (quota, source) = self.supply.source()?;
         source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
+    }
+
+    /// The reason why what is in service, up to `ticket`, is turned away, if no tokens are promised to it.
+    pub(super) fn source_refusal(&self, ticket: u64) -> Option<Outcome> {
+        let (quota, source) = self.supply.source()?;
+        if self.supply.quotas()[quota].reached(ticket).is_some() {
+            return None;
+        }
+        if let Some(why) = source.cut_off() {
+            return Some(Outcome::CutOff(why));
+        }
+        let front = self.queue.front()?;
+        let (cost, most) = (front.cost, source.most_claimed());
+        if cost > most {
+            return Some(Outcome::TooLarge { cost, most });
+        }
+        let (estimate, allowed) = source.too_late(front.number)?;
+        let (by, name) = (Bound::Quota(quota), self.quota_name(Bound::Quota(quota)));
+        Some(Outcome::TooLate { estimate, allowed, by, name })
     }
 
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.

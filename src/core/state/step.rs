@@ -138,7 +138,7 @@ impl State {
         if self.closed && (PLAIN || !self.role.has_classes()) {
             return ticket.map(|_| Outcome::Closed);
         }
-        if PLAIN || !self.role.has_source() { None } else { self.cut_off(ticket?).map(Outcome::CutOff) }
+        if PLAIN || !self.role.has_source() { None } else { self.source_refusal(ticket?) }
     }
 
     /// Turns what is in service away.

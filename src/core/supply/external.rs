@@ -55,7 +55,7 @@ impl Supply {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
             if quota.is_external() && ahead(quota.head, ticket) >= 0 {
-                quota.cut(claimed.wrapping_add(quota.burst));
+                quota.burn(claimed.wrapping_add(quota.burst));
             }
         }
     }
@@ -92,10 +92,10 @@ impl Supply {
 
     /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
     pub(crate) fn end_source(&mut self) -> Option<Waker> {
-        let claimed = self.claimed;
+        let (claimed, now) = (self.claimed, self.synced());
         let quota = self.quotas.iter_mut().find(|quota| quota.is_external())?;
         let unused = ahead(quota.head, claimed).max(0) as u64;
-        quota.source_mut()?.end(unused)
+        quota.source_mut()?.end(unused, now)
     }
 }
 

@@ -33,10 +33,9 @@ impl RefillPlanner {
         (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1))
     }
 
-    /// When to ask for tokens to be kept unused. If the store gave less than wanted, or this node's share is no
-    /// whole token, the request is not repeated at once.
+    /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
     pub(super) fn may_bank_at(&self) -> u64 {
-        let is_vain = if self.minimum > 0 { self.vain } else { self.short || self.equal_share() == 0 };
+        let is_vain = if self.minimum > 0 { self.vain } else { self.short };
         if is_vain { self.asked_at.saturating_add(SHARE) } else { 0 }
     }
 }

@@ -1,32 +1,37 @@
 //! What the refill task does next: request tokens, or sleep.
 
+use super::sizes::MILLIS;
 use super::view::Needs;
-use super::{LeaseRequest, Plan, RefillPlanner, TTL, View};
+use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
+
+/// A node asks again when its last promised token is a round trip and this time away.
+const MARGIN: u64 = 5 * MILLIS;
 
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
     /// instant.
     ///
-    /// `waiting` returns what waiters lack in whole claims, up to about a share. `counted_on` returns the part of the
+    /// `waiting` returns what waiters lack in whole claims, up to about this node's part. `counted_on` returns the part of the
     /// allowance that waiters count on.
     pub(crate) fn next(
         &mut self,
         view: &View,
-        waiting: impl FnOnce(u64) -> u64,
+        waiting: impl FnOnce(u64) -> Wanted,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
         let mut plan = self.choose(view, waiting, counted_on);
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
-                *until = (*until).min(view.now.saturating_add(self.share_time()).max(view.gate));
+                let looks_at = view.now.saturating_add(self.share_time());
+                *until = (*until).min(looks_at.max(view.gate).max(self.retry_at));
             }
             self.sleeps_until = *until;
         }
         plan
     }
 
-    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Wanted, counted_on: impl FnOnce() -> u64) -> Plan {
         self.low = None;
         if view.lack > 0 {
             self.choose_for_waiters(view, waiting, counted_on)
@@ -38,32 +43,33 @@ impl RefillPlanner {
     fn choose_for_waiters(
         &mut self,
         view: &View,
-        waiting: impl FnOnce(u64) -> u64,
+        waiting: impl FnOnce(u64) -> Wanted,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
-        let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
+        let lead_time = self.round_trip + MARGIN;
         let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
-        due = due.max(self.resumes_at());
-        if due <= view.now {
-            let share = self.share();
-            let want = waiting(share);
-            if want > 0 {
-                let all = self.acked > 0 && want >= view.lack;
-                // The parts of classes are for claims that wait: for callers to come, each node would count on the same tokens.
-                let most = share.min(self.equal_share());
-                let ahead = if all { bank.min(most.saturating_sub(want)) } else { 0 };
-                return self.ask(view, pace, Needs { want, ahead, bank }, counted_on);
+        due = due.max(self.resumes_at()).max(self.retry_at);
+        let is_resting = self.resumes_at() > view.now;
+        let renewal = if is_resting { self.looks_again_at() } else { self.renews_at() };
+        let renews = (self.allowance > 0 || self.accounts.is_some()) && renewal <= view.now;
+        if due <= view.now || renews && view.gate <= view.now && !is_resting {
+            let claims = waiting(self.share());
+            if claims.want > 0 {
+                // If all claims can have their tokens, the rest of the part is for callers to come.
+                let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
+                let ahead = bank.min(self.share().min(self.part).saturating_sub(claims.want));
+                return self.ask(view, pace, Needs { claims, ahead, bank }, counted_on);
             }
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
+            self.low = Some(view.covered.wrapping_add(view.lack));
         }
-        let renewal = if self.resumes_at() > view.now { self.looks_again_at() } else { self.renews_at() };
         match self.allowance {
+            _ if renews => self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on),
             0 if self.accounts.is_none() => Plan::Sleep(due),
-            _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-            _ => self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on),
+            _ => Plan::Sleep(due.min(renewal)),
         }
     }
 
@@ -72,7 +78,7 @@ impl RefillPlanner {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
         let report_at = self.reports_at(view);
-        if report_at <= view.now {
+        if report_at <= view.now || view.has_too_much {
             return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
         }
         let target = bank.min(self.allowance).max(self.minimum);
@@ -82,7 +88,7 @@ impl RefillPlanner {
         if again <= view.now {
             let bank = bank.max(self.minimum);
             // Other nodes count on their shares of what is left.
-            let most = self.equal_share().max(self.minimum);
+            let most = self.part.max(self.minimum);
             let ahead = bank.saturating_sub(view.banked).min(most);
             return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
@@ -112,11 +118,12 @@ impl RefillPlanner {
     }
 
     fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
-        let wanted =
-            needs.bank.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+        let banked = view.banked.min(self.allowance);
+        let wanted = needs.bank.max(banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
-        if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
+        let is_waiting = view.lack > 0;
+        if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
@@ -124,9 +131,13 @@ impl RefillPlanner {
         self.number += 1;
         self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want: needs.want,
+            want: needs.claims.want,
+            first: needs.claims.first,
+            age: needs.claims.age / 1_000,
+            useful: needs.claims.useful / 1_000,
+            rtt: self.round_trip / 1_000,
             ahead: needs.ahead,
-            banked: view.banked,
+            banked,
             allowance: wanted,
             minimum: self.minimum,
             held: self.allowance,

@@ -14,9 +14,9 @@ impl RefillPlanner {
         minted.max((self.left / 2) as f64)
     }
 
-    /// How many nodes had waiters.
+    /// How many nodes had waiters: how many parts there are.
     pub(crate) fn busy(&self) -> u64 {
-        self.busy
+        ((self.left + self.terms.minted_in(self.reach())) / self.part).max(2) - 1
     }
 
     /// The last request got nothing for the classes.

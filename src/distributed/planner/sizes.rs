@@ -5,26 +5,19 @@ use crate::core::rovers::ahead;
 
 pub(super) const MILLIS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLIS;
-/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
-/// longer than this.
+/// The least time in which classes share tokens, and after which the task looks again at a waiter without an instant.
 pub(super) const SHARE: u64 = 100 * MILLIS;
 /// The shortest time over which the pace is computed.
 const SHORTEST_PACE: u64 = 100 * MILLIS;
 
 impl RefillPlanner {
-    /// The tokens that this node takes in one request while other nodes have waiters too.
+    /// The tokens that this node takes in one request.
     pub(crate) fn share(&self) -> u64 {
         if self.acked == 0 {
             return 1;
         }
         let of_classes = self.accounts.as_ref().and_then(|accounts| accounts.share());
-        of_classes.unwrap_or(self.equal_share()).max(1)
-    }
-
-    /// An equal part, for each node with waiters, of the tokens minted soon, or of half of those available; 0 if that is no
-    /// whole token.
-    pub(super) fn equal_share(&self) -> u64 {
-        self.terms.minted_in(self.share_time()).max(self.left / 2) / self.busy
+        of_classes.unwrap_or(self.part).max(1)
     }
 
     pub(crate) fn share_time(&self) -> u64 {

@@ -27,15 +27,41 @@ pub(crate) struct View {
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
+    /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
+    pub(crate) has_too_much: bool,
+    /// See [`RefillPlanner`](super::RefillPlanner).
+    pub(crate) sent_away: Option<(u64, u64)>,
     /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
+}
+
+/// What claims that wait lack. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Whole claims.
+    pub(crate) want: u64,
+    /// What the first of them lacks, and how long it has waited.
+    pub(crate) first: u64,
+    pub(crate) age: u64,
+    /// The longest time that any of them still waits.
+    pub(crate) useful: u64,
+}
+
+impl Wanted {
+    /// What is not lacked by claims that were counted is debts, or claims that were not looked at.
+    pub(crate) fn or_debts(self, most: u64) -> Self {
+        if self.want >= most {
+            return self;
+        }
+        let first = if self.want == 0 { most } else { self.first };
+        Self { want: most, first, useful: u64::MAX, ..self }
+    }
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
-    /// Tokens of claims that wait.
-    pub(super) want: u64,
+    pub(super) claims: Wanted,
     /// Tokens to be kept unused: those to be requested, and all.
     pub(super) ahead: u64,
     pub(super) bank: u64,

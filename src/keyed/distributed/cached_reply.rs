@@ -71,11 +71,6 @@ impl CachedReply {
         self.level.map_or(0, |level| level.horizon.earliest(terms, cost))
     }
 
-    /// The tokens in the store by the last reply, if there is one.
-    pub(super) fn horizon(&self) -> Option<Horizon> {
-        Some(self.level?.horizon)
-    }
-
     /// How many tokens there were by the last reply.
     pub(super) fn remaining(&self) -> u64 {
         self.level.map_or(0, |level| level.horizon.remaining())

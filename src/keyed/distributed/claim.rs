@@ -86,10 +86,8 @@ where
                 self.too_late(not_before)
             }
             // Other nodes may have given back tokens since the reply.
-            Route::Later { at, .. } if self.is_too_late(at) && cost <= terms.burst() => self.ask(terms),
+            Route::Later { at, .. } if self.is_too_late(at) => self.ask(terms),
             Route::Later { .. } | Route::Paused => self.wait(),
-            // A cost above the burst is never available at once.
-            Route::Request if cost > terms.burst() => self.wait(),
             Route::Request => self.ask(terms),
         }
     }
@@ -102,11 +100,10 @@ where
         let is_rare = self.map.shards.note(&self.key, self.hash, self.since, |cached| cached.count(self.since));
         // A limiter never has more tokens at once than its allowance. If the map has no place for a limiter, the claim
         // sends a request of its own.
-        if !is_rare
-            && self.cost <= terms.most_held()
-            && let Some(limiter) = self.map.place(&self.key, self.hash, false)
-        {
-            return Step::Wait(limiter.into_core());
+        if !is_rare && self.cost <= terms.most_held() {
+            if let Some(limiter) = self.map.place(&self.key, self.hash, false) {
+                return Step::Wait(limiter.into_core());
+            }
         }
         if self.map.excess_length(&self.key).is_some() {
             return Step::Refused(ConsumeError::of_key(&self.map.no_place(&self.key)));

@@ -223,7 +223,6 @@ where
         if self.excess_length(key).is_some() {
             return None;
         }
-        let reply = if let Found::CachedReply(cached) = self.shards.find(key, hash) { cached.horizon() } else { None };
         let entered = self.host.enter();
         let builder = match self.named_quota(key) {
             (Some(name), quota) => Limiter::builder().quota_named(name, quota),
@@ -234,9 +233,6 @@ where
         // Only a quota from `quota_by` can be bad: the common quota was checked, and the runtime is the host's.
         let limiter = builder.build().ok()?;
         drop(entered);
-        if let Some(reply) = reply {
-            limiter.core().know(reply, &self.time);
-        }
         let limiter = self.shards.put(key, hash, limiter, must)?;
         if self.is_closed() {
             limiter.close();
@@ -326,9 +322,7 @@ where
             let limiter = self.place(key, hash, true);
             return cost + limiter.map_or(0, |limiter| limiter.core().resettle(0, actual - cost));
         }
-        if actual < cost
-            && let Some(limiter) = self.limiter_here(key, hash)
-        {
+        if let Some(limiter) = self.limiter_here(key, hash).filter(|_| actual < cost) {
             limiter.core().resettle(cost, actual);
         }
         actual

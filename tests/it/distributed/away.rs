@@ -49,7 +49,7 @@ async fn keys_under_an_unreachable_parent_get_unreachable_and_not_closed() {
     drop(keyed.consume(&1, 5).await.unwrap());
     store.set_reachable(false);
     sleep(millis(3_000)).await;
-    for cost in [50, 10, 200] {
+    for cost in [5, 10] {
         let answer = timeout(millis(10_000), keyed.consume(&1, cost)).await.expect("no claim waits for ever");
         assert_eq!(answer.map(drop), Err(ConsumeError::Unreachable));
         let within = timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000)))

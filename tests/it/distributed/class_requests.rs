@@ -101,21 +101,6 @@ async fn a_report_that_takes_longer_than_its_request_is_not_lost() {
     assert!(pages + backup >= 2_970 && (3 * backup..=5 * backup).contains(&pages), "{pages} to {backup}");
 }
 
-/// A node that has taken a large claim pays it back for seconds, and asks for no tokens meanwhile.
-#[tokio::test(start_paused = true)]
-async fn a_far_node_that_pays_back_a_claim_keeps_its_lease() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(100);
-    let far = Connection::new(&store, 150, 150);
-    let _others = Connection::new(&store, 150, 150).node(quota, ("backup", 1), 200, 1);
-    let (_far, consumed) = far.node(quota, ("pages", 1), 4, 300);
-    sleep(millis(40_000)).await;
-    assert!(consumed.load(Relaxed) >= 900, "{consumed:?}");
-    let asked = far.asked.lock().unwrap();
-    let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-    assert!(longest < LeaseRequest::LEASE_TIME - millis(300), "{longest:?}");
-}
-
 /// Nodes keep some tokens for callers to come. Those must neither be promised for later, on top of those for claims that wait, nor be
 /// all that is left: others would wait for them when the burst is used up.
 #[tokio::test(start_paused = true)]

@@ -146,19 +146,6 @@ async fn shares_hold_for_claims_that_cost_more_than_a_node_gets_at_a_time() {
     fleet.assert_lawful(500, 50);
 }
 
-/// Above the burst, a claim is paid in installments, and the other class is served between them.
-#[tokio::test(start_paused = true)]
-async fn a_giant_is_paid_in_installments() {
-    let fleet = Fleet::of_two();
-    let node = fleet.node(&[("pages", 60)]);
-    sleep(millis(1_000)).await;
-    let giant = node.classes["backup"].clone();
-    let giant = tokio::spawn(async move { giant.wait(200).await });
-    let [pages] = fleet.granted_in(millis(2_000), ["pages"]).await;
-    assert!((790.0..=910.0).contains(&pages), "{pages} of 1,000, and {:?} for the giant", 1_000.0 - pages);
-    timeout(millis(1_000), giant).await.expect("200 tokens at 100 per second").unwrap().unwrap();
-}
-
 /// Random fleets, whose nodes come and go with claims of any cost up to half of the burst, keep the law of one bucket.
 #[tokio::test(start_paused = true)]
 async fn random_fleets_with_classes_keep_the_rate_law_and_lose_no_waiter() {

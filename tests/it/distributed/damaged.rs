@@ -53,9 +53,21 @@ impl Store for Damaged {
                 }
                 Damage::Number(at, number) if self.is_damaged() => {
                     let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
-                    let LeaseGrant { allowance, nodes, busy, remaining, .. } = answer;
-                    let mut numbers =
-                        [before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining];
+                    let LeaseGrant { wait, part, allowance, nodes, remaining, last, .. } = answer;
+                    let mut numbers = [
+                        before,
+                        age,
+                        now,
+                        promised,
+                        queued_before,
+                        phase,
+                        wait,
+                        part,
+                        allowance,
+                        nodes,
+                        remaining,
+                        last,
+                    ];
                     numbers[at] = number;
                     answer = LeaseGrant::from_numbers(&numbers).unwrap();
                 }

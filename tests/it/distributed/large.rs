@@ -9,10 +9,9 @@ use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{Bound, ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
+async fn a_claim_above_the_burst_is_too_large() {
     let store = MemoryStore::new();
-    // 16 bursts, or the tokens of one minute.
-    for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
+    for (quota, most) in [(Quota::per_day(1).burst(10), 10), (Quota::per_second(100).burst(10), 10)] {
         let store = store.beside(&quota.to_string());
         let (one, two) = (limiter(&store, quota), limiter(&store, quota));
         for cost in [most + 1, 1 << 48, u64::MAX] {
@@ -30,13 +29,13 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
+async fn the_largest_claim_when_cancelled_delays_others_by_nothing() {
     let quota = Quota::per_second(10).burst(100).initial(0);
     let (store, [one, two]) = nodes(quota);
-    assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
+    assert!(timeout(millis(9_900), one.consume(100)).await.is_err());
     let began = Instant::now();
-    drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
-    assert!(began.elapsed() <= millis(160_100), "{:?}", began.elapsed());
+    drop(timeout(millis(600_000), two.consume(90)).await.expect("the store continues").unwrap());
+    assert!(began.elapsed() <= millis(1), "{:?}", began.elapsed());
     // A debt is paid in turns: it delays the node that owes it, and the others only in turns.
     drop(one);
     let three = limiter(&store, quota);
@@ -46,6 +45,19 @@ async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
     let began = Instant::now();
     drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
     assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
+}
+
+/// A claim that waits is told of a newer quota with a smaller burst.
+#[tokio::test(start_paused = true)]
+async fn a_claim_above_a_newer_burst_is_turned_away() {
+    let store = MemoryStore::new();
+    let node = limiter(&store, Quota::per_second(1).burst(10).initial(0));
+    let waiting = tokio::spawn(async move { node.wait(10).await });
+    sleep(millis(500)).await;
+    let newer = limiter(&store.clone().quota_version(1), Quota::per_second(1).burst(5));
+    newer.wait(1).await.unwrap();
+    let refused = timeout(millis(10_000), waiting).await.expect("it is turned away").unwrap();
+    assert!(matches!(refused, Err(ConsumeError::TooLarge { cost: 10, most: 5, .. })), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,71 +110,44 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
 }
 
-/// The claims of two nodes would be saved up at the same time, and a third node may keep half of the burst meanwhile.
-#[tokio::test(start_paused = true)]
-async fn tokens_given_back_while_the_store_owes_others_are_not_promised_side_by_side_with_theirs() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(50).initial(0);
-    let [leaving, second, third, keeping] = std::array::from_fn(|_| limiter(&store, quota));
-    let ledger = Ledger::default();
-    let consume = |node: &Limiter| {
-        let (node, ledger) = (node.clone(), ledger.clone());
-        tokio::spawn(async move {
-            drop(node.consume(25).await.unwrap());
-            ledger.note(25);
-        })
-    };
-    // Half of the burst is promised to each of three nodes, one after the other.
-    assert!(leaving.try_acquire(25).is_err());
-    sleep(millis(1)).await;
-    let cancelled = consume(&keeping);
-    sleep(millis(1)).await;
-    let claim = consume(&second);
-    sleep(millis(1)).await;
-    // The first gives its half back, and another node asks for as much.
-    drop(leaving);
-    sleep(millis(1)).await;
-    let last = consume(&third);
-    sleep(millis(200)).await;
-    // A node may keep half of the burst from now on: the tokens of its cancelled claim.
-    assert!(keeping.try_acquire(25).is_err());
-    sleep(millis(1)).await;
-    cancelled.abort();
-    claim.await.unwrap();
-    drop(keeping.try_acquire(25).expect("it keeps the tokens of its cancelled claim"));
-    ledger.note(25);
-    last.await.unwrap();
-    // Timers take up to a millisecond.
-    assert!(ledger.excess(100, 50) <= 0.11, "{} tokens too many", ledger.excess(100, 50));
-}
-
+/// A promise that returns is promised anew for its own instant, or is there after it, and never earlier.
 #[test]
-fn tokens_given_back_count_only_while_the_store_owes_none() {
+fn a_promise_that_returns_is_promised_anew_for_its_own_instant() {
     let store = MemoryStore::new();
-    let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(40), 0).unwrap();
-    let then = 1_700_000_000_000_000;
-    let ask = |node, number, change: fn(&mut LeaseRequest)| {
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(4).initial(0), 0).unwrap();
+    let then = 1_700_000_000_000_000_u64;
+    let ask = |node, number, at: u64, change: fn(&mut LeaseRequest)| {
         let mut ask = LeaseRequest::new(node, number, terms);
+        (ask.rtt, ask.useful) = (400_000, 1_000_000);
         change(&mut ask);
-        store.answer(&ask, then).unwrap()
+        let answer = store.answer(&ask, then + at).unwrap();
+        (answer.now, answer.promised, answer.queued_before, answer.last)
     };
-    let keep_20 = |ask: &mut LeaseRequest| (ask.ahead, ask.allowance, ask.minimum) = (20, 20, 20);
-    assert_eq!(ask(1, 1, keep_20).remaining, 20);
-    assert_eq!(ask(1, 2, |ask| (ask.back, ask.leave) = (20, true)).remaining, 40);
-    assert_eq!(ask(1, 3, keep_20).remaining, 20);
-    assert_eq!(ask(2, 1, |ask| ask.want = 21).promised, 1);
-    // The store owes one token: the allowance ends, and the 20 tokens are lost.
-    assert_eq!(ask(1, 4, |ask| (ask.back, ask.leave) = (20, true)).allowance, 0);
-    let last = ask(2, 2, |ask| ask.want = 1);
-    assert_eq!((last.promised, last.queued_before), (1, 1));
+    let wants = |ask: &mut LeaseRequest| (ask.want, ask.first) = (1, 1);
+    let promised = [1, 2, 3, 4].map(|node| ask(node, 1, 0, wants));
+    assert_eq!(promised, [(0, 1, 0, 1), (0, 1, 1, 2), (0, 1, 2, 3), (0, 1, 3, 4)]);
+    ask(2, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 2, 150_000));
+    assert_eq!(ask(5, 1, 50_000, wants), (0, 1, 1, 2));
+    assert_eq!(ask(6, 1, 50_000, wants), (0, 1, 4, 5));
+    // The last one is not promised any more, whatever else returned.
+    ask(4, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 4, 350_000));
+    ask(6, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 5, 450_000));
+    assert_eq!(ask(7, 1, 50_000, wants), (0, 1, 3, 4));
+    // Nobody wants it in time: it is there in spite of the debt.
+    ask(5, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 2, 150_000));
+    assert_eq!(ask(8, 1, 250_000, wants), (1, 0, 2, 0));
+    assert_eq!(ask(9, 1, 250_000, wants), (0, 1, 2, 5));
+    // By the node's clock it comes sooner than by the store's, which has lost time.
+    ask(3, 2, 250_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 3, 10_000));
+    assert_eq!(ask(3, 3, 250_000, wants), (0, 1, 3, 6));
 }
 
 #[test]
 fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step() {
     let store = MemoryStore::new();
-    let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(1_000).burst(100).initial(0), 0).unwrap();
     let mut first = LeaseRequest::new(1, 1, terms);
-    first.want = 50;
+    (first.want, first.useful) = (50, 1_000_000);
     let then = 1_700_000_000_000_000;
     assert_eq!(store.answer(&first, then).unwrap().promised, 50);
     // A second passes, then the clock steps back by three.

@@ -1,7 +1,7 @@
 //! Random fleets in paused time: every waiter is granted on time, and all nodes together keep the rate law.
 //!
 //! A scene has 2 to 4 nodes that join and leave, and some tens of claims of up to three bursts, some of which are
-//! cancelled. Its store is up to 600 ms away and may lose answers. The test does not depend on how nodes send requests:
+//! cancelled. Its store is up to 200 ms away (of a farther one, the horizon is less than 2.5 round trips), and may lose answers. The test does not depend on how nodes send requests:
 //! it checks only results that callers see.
 //!
 //! **On time** means: while a claim waits, every token that the store mints goes to a claim, or is lost in one of the
@@ -52,7 +52,7 @@ impl Scene {
         let rate = [5_u64, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1_u64, 2, 7, 20, 100][random.usize(..5)];
         let initial = [0, burst / 2, burst, burst][random.usize(..4)];
-        let latency = millis([0, 0, 0, 0, 1, 40, 200, 600][random.usize(..8)]);
+        let latency = millis([0, 0, 0, 0, 1, 40, 100, 200][random.usize(..8)]);
         let losses = if random.u32(..4) == 0 { random.u64(1..4) } else { 0 };
         let fills = Duration::from_secs_f64(burst as f64 / rate as f64);
         let spread = fills * random.u32(1..12);

@@ -28,7 +28,7 @@ fn world(busy: u64) -> World {
 /// five milliseconds' worth. The nodes' shares differ by one turn, which some have had and others not yet.
 #[tokio::test(start_paused = true)]
 async fn forty_nodes_share_all_tokens_equally_and_no_token_more() {
-    let world = world(40);
+    let world = World { time: Duration::from_secs(4), ..world(40) };
     let outcome = world.live().await;
     println!("{} tokens, {:?}, {} requests, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
     assert_eq!(outcome.excess(&world), 0);

@@ -53,7 +53,7 @@ async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_t
         let meter = Meter::new("api", &limiter).unwrap();
         drop(limiter.consume(1).await.unwrap());
         store.fail(error.clone());
-        assert!(matches!(limiter.consume(30).await, Err(ConsumeError::Unreachable)), "{error}");
+        assert!(matches!(limiter.consume(10).await, Err(ConsumeError::Unreachable)), "{error}");
         sleep(Duration::from_secs(2)).await;
         let values = scrape(|| meter.publish());
         assert_eq!(

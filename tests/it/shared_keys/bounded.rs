@@ -36,7 +36,7 @@ async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use(
     assert_eq!(users.snapshot().keys, 3);
     waiting[0].abort();
     sleep(millis(20)).await;
-    // An entry is free again when its limiter holds nothing any more: its token was promised to it, and is unused now.
+    // An entry is free again when its limiter holds nothing any more.
     let began = Instant::now();
     let limiter = loop {
         match users.limiter(&3) {
@@ -45,7 +45,7 @@ async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use(
         }
         sleep(millis(20)).await;
     };
-    assert!((500..=3_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    assert!(began.elapsed() <= millis(3_000), "{:?}", began.elapsed());
     drop(limiter);
     for task in waiting.into_iter().skip(1) {
         task.await.unwrap().unwrap();

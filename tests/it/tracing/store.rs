@@ -30,7 +30,7 @@ fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limiters_to
             }
             for _ in 0..2 {
                 store.set_reachable(false);
-                let waiters = nodes.clone().map(|node| tokio::spawn(async move { node.consume(30).await.map(drop) }));
+                let waiters = nodes.clone().map(|node| tokio::spawn(async move { node.consume(10).await.map(drop) }));
                 sleep(Duration::from_secs(5)).await;
                 let events_so_far = events(&subscriber);
                 let [begun] = &events_so_far[..] else { panic!("one event: {events_so_far:?}") };

@@ -28,37 +28,20 @@ fn terms(numbers: &[i64]) -> QuotaTerms {
 /// Answers a request as of this instant.
 async fn ask_at(pool: &Pool, name: &str, ask: LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
     let connection = pool.get().await.unwrap();
-    let call = "SELECT tollgate_ask_at($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    let call = "SELECT tollgate_ask_at($1, $2, $3, $4, $5, $6, $7)";
     let call = connection.prepare_cached(call).await.unwrap();
     let (key, node) = (format!("timed {name}"), ask.node.to_be_bytes());
     let quota: Vec<i64> = format!("{} 0", ask.terms).split(' ').take(6).map(|number| number.parse().unwrap()).collect();
+    let LeaseRequest { number, ttl, want, first, age, useful, rtt, back, .. } = ask;
+    let LeaseRequest { unused, last, rest, ahead, banked, allowance, minimum, held, leave, at_once, .. } = ask;
     let numbers =
-        [ask.number, ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back];
-    let [number, ttl, want, ahead, banked, allowance, minimum, held, back] = numbers.map(|number| number as i64);
+        [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held];
+    let numbers: Vec<i64> = numbers.iter().map(|number| (*number).min(1 << 53) as i64).collect();
     let row = connection
-        .query_one(
-            &call,
-            &[
-                &(micros as i64),
-                &key.as_bytes(),
-                &&node[..],
-                &number,
-                &ask.leave,
-                &ask.at_once,
-                &quota,
-                &ttl,
-                &want,
-                &ahead,
-                &banked,
-                &allowance,
-                &minimum,
-                &held,
-                &back,
-            ],
-        )
+        .query_one(&call, &[&(micros as i64), &key.as_bytes(), &&node[..], &leave, &at_once, &quota, &numbers])
         .await
         .unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
-    let answer: Vec<i64> = row.get(0);
+    let answer: Vec<i64> = row.try_get(0).unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
     match answer[..] {
         [-3, ref stored @ ..] => Err(StoreError::QuotaConflict { stored: terms(stored), asked: ask.terms }),
         [-2 | -1, _] => Err(StoreError::Refused(format!("{answer:?}"))),

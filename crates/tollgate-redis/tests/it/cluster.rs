@@ -122,7 +122,7 @@ async fn a_replica_that_takes_over_is_followed_though_it_was_not_configured() {
         timeout(FOR_EVER, more).await.expect("no grants after the failover");
     };
     goes_on(500).await;
-    assert!(cluster.replica.knows(stores[0].key()).len() > 4, "the replica has the data of the nodes");
+    assert!(cluster.replica.knows(stores[0].key()).len() > 2, "the replica has the data of the nodes");
     cluster.kill_first();
     goes_on(500).await;
     assert!(cluster.replica.say(&["INFO", "replication"]).contains("role:master"));

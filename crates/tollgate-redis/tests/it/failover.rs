@@ -64,8 +64,8 @@ impl World {
         let rest = async {
             loop {
                 let known = master.knows(key);
-                // The bucket, its quota, the held tokens, the end of the last lease; and no node.
-                if known.len() == 4 && known == replica.knows(key) && self.leased() == self.granted {
+                // The bucket and its quota, and no node.
+                if known.len() == 2 && known == replica.knows(key) && self.leased() == self.granted {
                     return;
                 }
                 sleep(Duration::from_millis(20)).await;

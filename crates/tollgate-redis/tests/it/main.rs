@@ -2,7 +2,6 @@
 
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
-mod claims;
 mod classes;
 mod cluster;
 mod conformance;

@@ -54,8 +54,12 @@ enum Fault {
     GrantsParts,
     /// Grants what is needed at once although it owes tokens.
     GrantsInDebt,
-    /// Does not count the nodes that wait for tokens.
-    CountsNoWaiters,
+    /// Does not say how long a claim would wait.
+    KnowsNoWait,
+    /// Promises nothing anew that was returned before it came.
+    ForgetsReturns,
+    /// Keeps no places.
+    ForgetsPlaces,
     /// Begins a new bucket for a new quota.
     RefillsByVersion,
     /// Refuses newer quotas.
@@ -66,7 +70,7 @@ enum Fault {
     CachesNodes,
     /// Has one bucket for all names.
     IgnoresNames,
-    /// Counts in 32 bits.
+    /// Counts in 16 bits.
     CountsInWords,
     /// Never answers.
     IsSilent,
@@ -275,7 +279,7 @@ impl Server {
                     ask.terms = stored;
                 }
             }
-            (Fault::CountsInWords, _) => ask.want &= u64::from(u32::MAX),
+            (Fault::CountsInWords, _) => ask.want &= u64::from(u16::MAX),
             _ => {}
         }
         let mut bucket = SharedBucket::open(read.as_deref(), &ask, now).unwrap();
@@ -313,7 +317,14 @@ impl Server {
             }
             match self.fault {
                 Fault::GrantsInDebt if ask.at_once && before < 0 => grant.now = ask.want,
-                Fault::CountsNoWaiters => grant.busy = 1,
+                Fault::KnowsNoWait => grant.wait = 0,
+                Fault::ForgetsReturns => record = edit(&record, |numbers| numbers.truncate(15)),
+                Fault::ForgetsPlaces => {
+                    record = edit_nodes(&record, |words| {
+                        words[11] = "0".to_owned();
+                        true
+                    });
+                }
                 _ => {}
             }
             if sent.terms != ask.terms && self.fault == Fault::GrantsByOldQuota {
@@ -389,6 +400,8 @@ async fn a_store_that_keeps_records_with_one_compare_and_swap_passes() {
 #[tokio::test(start_paused = true)]
 async fn the_store_in_memory_passes() {
     let server = MemoryStore::new();
+    // Its clock is a little ahead of that of the test.
+    server.set_latency(Duration::from_micros(300));
     check(async |name: &str, _| Ok(Arc::new(server.beside(name)) as Arc<dyn Store>), 0..60).await.unwrap();
     check_at(async |name: &str, ask, micros| server.beside(name).answer(&ask, micros), 0..60).await.unwrap();
 }
@@ -429,7 +442,7 @@ async fn each_wrong_store_is_named() {
         (ForgetsAllowances, Some(History), true),
         (ForgetsNoNode, Some(History), true),
         (ForgetsNodes, Some(History), true),
-        (MintsKeptTokens, None, true),
+        (MintsKeptTokens, Some(History), true),
         (KeepsEnds, None, true),
         (LooksFromTheFirstClaim, None, true),
         (TrustsClientClock, Some(History), false),
@@ -440,7 +453,9 @@ async fn each_wrong_store_is_named() {
         (LosesUpdates, Some(Concurrency), false),
         (GrantsParts, Some(History), true),
         (GrantsInDebt, Some(History), true),
-        (CountsNoWaiters, None, true),
+        (KnowsNoWait, Some(History), true),
+        (ForgetsReturns, None, true),
+        (ForgetsPlaces, Some(History), true),
         (RefillsByVersion, Some(History), true),
         (IgnoresVersions, Some(History), true),
         (GrantsByOldQuota, Some(History), true),
