@@ -338,7 +338,17 @@ impl Service {
         (limit, (limit as f64 * self.manner.near) as u64)
     }
 
-    fn status(&self, rule: &Rule, key: &[u8], code: Code, left: u64, refusal: Option<&Refusal>) -> DescriptorStatus {
+    fn status(
+        &self,
+        rule: &Arc<Rule>,
+        key: &[u8],
+        code: Code,
+        left: u64,
+        refusal: Option<&Refusal>,
+    ) -> DescriptorStatus {
+        if let (Code::OverLimit, Some(refusal), Some(refusals)) = (code, refusal, self.refusals.get()) {
+            refusals.note(rule, key, refusal.reason, self.clock.now());
+        }
         let number = match refusal {
             _ if rule.terms.limits.len() == 1 || rule.terms.refuses_all() => 0,
             Some(refusal) => refusal.limit,

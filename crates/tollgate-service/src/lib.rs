@@ -19,6 +19,7 @@ pub mod json;
 pub mod meter;
 pub mod metrics;
 pub mod overrides;
+pub mod page;
 pub mod problem;
 pub mod proto;
 pub mod proxied;

@@ -12,9 +12,10 @@ use tollgate_service::config::{self, Loaded};
 use tollgate_service::files;
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
+use tollgate_service::page::Page;
 use tollgate_service::problem::{Problem, Source};
 use tollgate_service::reload::Reloader;
-use tollgate_service::server::Ports;
+use tollgate_service::server::{Ports, listen};
 use tollgate_service::service::Service;
 use tollgate_service::settings::Settings;
 use tollgate_service::state;
@@ -95,7 +96,14 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
     let health = Health::default();
     let (merge, needs_rules) = (settings.merge_domains, settings.needs_rules);
     let reloader = Reloader::new(Arc::clone(&service), health.clone(), settings.paths, merge, needs_rules, sources);
-    tokio::spawn(Arc::new(reloader).run());
+    let reloader = Arc::new(reloader);
+    if let Some(address) = settings.page {
+        let listener = listen(address, "PAGE_PORT").await?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        tracing::info!("the page is at http://{address}/");
+        tokio::spawn(Page::new(Arc::clone(&service), health.clone(), Arc::clone(&reloader)).serve(listener));
+    }
+    tokio::spawn(reloader.run());
     let (end, ended) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let draining = health.clone();

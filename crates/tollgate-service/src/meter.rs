@@ -12,6 +12,8 @@ pub const MOST_DYNAMIC: usize = 10_000;
 /// What one metric counts: a rule, or a rule for one of its values. The first five are those of the reference.
 #[derive(Debug, Default)]
 pub struct Meter {
+    /// The meter of the rule, if this one counts for one of its values.
+    pub within: Option<Arc<Meter>>,
     /// Tokens that were asked for.
     pub total_hits: AtomicU64,
     /// Tokens above the limit.
@@ -62,7 +64,7 @@ pub type Name = Box<[String]>;
 impl Meters {
     /// Returns the meter of this name.
     pub fn get(&self, name: &[String]) -> Arc<Meter> {
-        self.find(name).unwrap_or_else(|| self.insert(name))
+        self.find(name).unwrap_or_else(|| self.insert(name, None))
     }
 
     /// Returns the meter of a name that contains values of a request, or `otherwise` if there are too many of them.
@@ -71,7 +73,7 @@ impl Meters {
             return meter;
         }
         let is_full = self.by_name.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST_DYNAMIC;
-        if is_full { Arc::clone(otherwise) } else { self.insert(name) }
+        if is_full { Arc::clone(otherwise) } else { self.insert(name, Some(Arc::clone(otherwise))) }
     }
 
     /// Returns all meters, in the order of their names.
@@ -82,12 +84,18 @@ impl Meters {
         all
     }
 
+    /// Calls `look` for all meters.
+    pub fn each(&self, look: impl FnMut(&Arc<Meter>)) {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().for_each(look);
+    }
+
     fn find(&self, name: &[String]) -> Option<Arc<Meter>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn insert(&self, name: &[String]) -> Arc<Meter> {
+    fn insert(&self, name: &[String], within: Option<Arc<Meter>>) -> Arc<Meter> {
         let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(by_name.entry(name.into()).or_default())
+        let meter = by_name.entry(name.into()).or_insert_with(|| Arc::new(Meter { within, ..Meter::default() }));
+        Arc::clone(meter)
     }
 }

@@ -48,6 +48,11 @@ impl std::fmt::Display for BadOverride {
 }
 
 impl Overrides {
+    /// Returns the rules of all limits.
+    pub fn all(&self) -> Vec<Arc<Rule>> {
+        self.by_limit.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// Returns the rule of a limit.
     ///
     /// # Errors

@@ -104,6 +104,11 @@ impl Rule {
         Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), &self.meter))
     }
 
+    /// Returns the meter of the whole rule. If a level names its value, requests count under others [within](Meter::within) it.
+    pub fn own_meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
     /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.
     pub fn bucket(&self, most_values: u64, clock: UnixClock) -> &Arc<Bucket> {
         self.bucket.get_or_init(|| {

@@ -107,7 +107,12 @@ async fn follow_health(reporter: tonic_health::server::HealthReporter, health: H
     }
 }
 
-async fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
+/// Listens on a port that a setting names.
+///
+/// # Errors
+///
+/// Returns one line that says which port, why not, and what to do.
+pub async fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!("{address} is in use: end the other program, or set {setting} to another port"),
         ErrorKind::PermissionDenied => {

@@ -4,10 +4,11 @@ use crate::bucket::Reason;
 use crate::clock::UnixClock;
 use crate::meter::Meters;
 use crate::overrides::Overrides;
+use crate::page::refusals::Refusals;
 use crate::rules::Rules;
 use arc_swap::ArcSwap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 /// How the service answers, apart from its rules.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Service {
     pub meters: Arc<Meters>,
     /// What the service counted.
     pub totals: Totals,
+    /// The refused values, if there is a page to show them.
+    pub refusals: OnceLock<Refusals>,
     /// How it answers.
     pub manner: Manner,
     /// The time.
@@ -74,6 +77,7 @@ impl Service {
             overrides: Overrides::default(),
             meters,
             totals: Totals::default(),
+            refusals: OnceLock::new(),
             manner,
             clock,
         }

@@ -17,6 +17,8 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// Where other proxies ask.
     pub http: SocketAddr,
+    /// Where people see the page; `None` without one.
+    pub page: Option<SocketAddr>,
     /// Whether several files may have the same domain.
     pub merge_domains: bool,
     /// Whether a service without any rule is not healthy.
@@ -84,6 +86,7 @@ impl Settings {
             paths: if paths.is_empty() { vec![env.directory()] } else { paths },
             grpc: env.address("GRPC_HOST", "GRPC_PORT", 8081)?,
             http: env.address("HOST", "PORT", 8080)?,
+            page: env.page()?,
             merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?,
             needs_rules: env.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?,
             state: env.text("STATE_FILE").map(PathBuf::from),
@@ -133,6 +136,14 @@ impl Env<'_> {
         let any = IpAddr::from([0, 0, 0, 0]);
         let address = self.parsed(host, "an IP address such as 127.0.0.1", |_| true, any)?;
         Ok((address, self.parsed(port, "a port from 0 to 65535", |_| true, default)?).into())
+    }
+
+    /// The page shows values of requests, so only this machine sees it if nothing else is said.
+    fn page(&self) -> Result<Option<SocketAddr>, String> {
+        let host =
+            self.parsed("PAGE_HOST", "an IP address such as 127.0.0.1", |_| true, IpAddr::from([127, 0, 0, 1]))?;
+        let port = self.parsed("PAGE_PORT", "a port from 0 to 65535", |_| true, 0)?;
+        Ok(self.text("PAGE_PORT").map(|_| (host, port).into()))
     }
 
     fn level(&self) -> Result<LevelFilter, String> {

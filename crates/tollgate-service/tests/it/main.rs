@@ -1,6 +1,7 @@
 //! All tests of the service.
 
 mod asked;
+mod page;
 mod ports;
 mod problems;
 mod proxies;

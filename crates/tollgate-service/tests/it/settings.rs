@@ -53,3 +53,15 @@ fn a_wrong_variable_is_named_with_its_value_and_a_remedy() {
         assert!(error.starts_with(&format!("{name}={value}: ")) && error.contains(remedy), "{error}");
     }
 }
+
+#[test]
+fn the_page_is_off_unless_asked_for_and_local_unless_told_otherwise() {
+    for (variables, page) in [
+        (&[][..], None),
+        (&[("PAGE_HOST", "0.0.0.0")], None),
+        (&[("PAGE_PORT", "9000")], Some("127.0.0.1:9000")),
+        (&[("PAGE_PORT", "9000"), ("PAGE_HOST", "0.0.0.0")], Some("0.0.0.0:9000")),
+    ] {
+        assert_eq!(read(variables).unwrap().page.map(|page| page.to_string()).as_deref(), page);
+    }
+}
