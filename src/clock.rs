@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 /// A source of time.
@@ -51,6 +51,15 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since an origin that the clock chooses. It is called outside of all locks.
     fn now(&self) -> Duration;
 
+    /// Returns the time of day, which decides when the periods of calendar quotas begin: by default that of the system. It
+    /// may be set, back and forth.
+    ///
+    /// A limiter calls it under its lock, at most once a minute and when a period is about to begin. So it must not use a
+    /// limiter. If it panics, the limiter goes on with what it knows.
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
     /// Returns true if the time advances only by hand. Then the limiter sets no timers and spawns no background task,
     /// and [`Limiter::tick`](crate::Limiter::tick) serves the queue.
     fn is_manual(&self) -> bool {
@@ -85,13 +94,28 @@ pub trait Clock: Debug + Send + Sync + 'static {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    nanos: Arc<AtomicU64>,
+    time: Arc<ManualTime>,
+}
+
+#[derive(Debug)]
+struct ManualTime {
+    nanos: AtomicU64,
+    /// How far the wall clock is ahead of `nanos`, in nanoseconds since 1970, modulo 2^64.
+    wall_ahead: AtomicU64,
 }
 
 impl ManualClock {
-    /// Creates a clock at one year past its origin, so that it can step back.
+    /// Creates a clock at one year past its origin, so that it can step back. Its wall clock shows the beginning of 1971.
     pub fn new() -> Self {
-        Self { nanos: Arc::new(AtomicU64::new(365 * 86_400 * 1_000_000_000)) }
+        let nanos = AtomicU64::new(365 * 86_400 * 1_000_000_000);
+        Self { time: Arc::new(ManualTime { nanos, wall_ahead: AtomicU64::new(0) }) }
+    }
+
+    /// Sets the [wall clock](Clock::wall), which then moves with the time. The time itself stays where it is. The wall clock
+    /// shows no time before 1970 and none after 2554.
+    pub fn set_wall(&self, wall: SystemTime) {
+        let now = self.time.nanos.load(Ordering::Acquire);
+        self.time.wall_ahead.store(nanos_of_wall(wall).wrapping_sub(now), Ordering::Release);
     }
 
     /// Advances the time by `duration`. At its maximum (584 years) the time stays where it is.
@@ -105,8 +129,9 @@ impl ManualClock {
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) {
-        let mut now = self.nanos.load(Ordering::Acquire);
-        while let Err(other) = self.nanos.compare_exchange(now, to(now), Ordering::AcqRel, Ordering::Acquire) {
+        let nanos = &self.time.nanos;
+        let mut now = nanos.load(Ordering::Acquire);
+        while let Err(other) = nanos.compare_exchange(now, to(now), Ordering::AcqRel, Ordering::Acquire) {
             now = other;
         }
     }
@@ -120,7 +145,12 @@ impl Default for ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Acquire))
+        Duration::from_nanos(self.time.nanos.load(Ordering::Acquire))
+    }
+
+    fn wall(&self) -> SystemTime {
+        let ahead = self.time.wall_ahead.load(Ordering::Acquire);
+        UNIX_EPOCH + Duration::from_nanos(self.time.nanos.load(Ordering::Acquire).wrapping_add(ahead))
     }
 
     fn is_manual(&self) -> bool {
@@ -243,7 +273,7 @@ pub(crate) struct Chosen {
 impl Chosen {
     pub(crate) fn new<C: Clock>(clock: C) -> Self {
         let manual = (&clock as &dyn Any).downcast_ref::<ManualClock>();
-        let core = manual.map(|manual| Arc::as_ptr(&manual.nanos).addr());
+        let core = manual.map(|manual| Arc::as_ptr(&manual.time).addr());
         let is_manual = clock.is_manual();
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let identity = core.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
@@ -303,6 +333,19 @@ impl Time {
         }
     }
 
+    /// How far the wall clock is ahead of this time, in nanoseconds since 1970; `None` if the clock panics.
+    pub(crate) fn wall_offset(&self) -> Option<i128> {
+        let read = || {
+            let wall = match self {
+                Self::Tokio { .. } => tokios_wall(),
+                Self::Other { chosen, .. } => chosen.clock.wall(),
+            };
+            // The time last: if the thread is interrupted in between, periods begin late rather than early.
+            i128::from(nanos_of_wall(wall)) - i128::from(self.now())
+        };
+        catch_unwind(AssertUnwindSafe(read)).ok()
+    }
+
     pub(crate) fn is_tokios(&self) -> bool {
         matches!(self, Self::Tokio { .. })
     }
@@ -346,6 +389,17 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// After how long a clock that panics is read again: one tick of tokio's timer.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
+
+/// The time of day by tokio's clock: that of the system, unless tokio's clock is paused or was advanced.
+fn tokios_wall() -> SystemTime {
+    let (now, wall, real) = (Instant::now().into_std(), SystemTime::now(), std::time::Instant::now());
+    (wall - real.saturating_duration_since(now)) + now.saturating_duration_since(real)
+}
+
+/// The nanoseconds since 1970, from 0 to 2^64 - 1.
+pub(crate) fn nanos_of_wall(wall: SystemTime) -> u64 {
+    wall.duration_since(UNIX_EPOCH).map_or(0, whole_nanos)
+}
 
 /// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]

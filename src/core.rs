@@ -5,6 +5,7 @@
 //! `core/parent.rs`, and the drivers that serve the queue in `core/driving.rs`.
 
 pub(crate) mod alarm;
+pub(crate) mod calendar;
 pub(crate) mod claim_scope;
 pub(crate) mod claims;
 mod class_ops;
@@ -123,12 +124,13 @@ pub(crate) trait QueueDriver: fmt::Debug + Send + Sync {
 impl Core {
     pub(crate) fn new(
         rovers: Rovers,
-        state: State,
+        mut state: State,
         time: Time,
         fine: bool,
         observers: Observers,
         weak: Weak<Core>,
     ) -> Self {
+        state.note_calendars(&time);
         let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
         let shares_among_classes = has_classes && state.supply.has_external();
         let has_dry_run = AtomicBool::new(state.dry_run().is_some());

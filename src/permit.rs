@@ -57,7 +57,7 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
     fn count_refundable(&mut self) {
         if Verdict::is_charged(self.word) {
             self.refundable = Verdict::refundable(self.word, self.cost);
-            self.word = self.remaining();
+            self.word = Verdict::uncharged(self.word);
         }
     }
 

@@ -2,9 +2,14 @@
 
 #[cfg(feature = "serde")]
 mod as_serde;
+#[cfg_attr(not(feature = "calendar"), path = "quota/no_calendar.rs")]
+mod calendar;
+#[cfg(feature = "calendar")]
+mod calendar_quotas;
 mod checks;
 mod text;
 
+pub(crate) use calendar::Calendar;
 pub(crate) use checks::{MAX_BURST, check_cap, check_max_cost};
 pub use text::ParseQuotaError;
 #[cfg(feature = "keyed")]
@@ -25,6 +30,7 @@ use std::time::Duration;
 /// |---|---|---|
 /// | continuous | [`new`](Quota::new), [`per_second`](Quota::per_second), ... | one by one, evenly |
 /// | stepped | [`stepped`](Quota::stepped) | all at each end of a period |
+/// | calendar | `per_calendar_day`, ... (feature `calendar`) | all when a period of the calendar begins |
 /// | manual | [`manual`](Quota::manual) | when `replenish(n)` is called |
 ///
 /// Fractions of a token are carried exactly, at any rate from one token in a century to many in each nanosecond.
@@ -54,6 +60,7 @@ pub struct Quota {
 pub(crate) enum Refill {
     Continuous,
     Stepped,
+    Calendar(Calendar),
     Manual,
 }
 
@@ -142,7 +149,7 @@ impl Quota {
     /// In any window, at most `burst + amount x (period ends inside the window)` tokens pass.
     #[must_use = "this returns the changed quota"]
     pub const fn stepped(mut self) -> Self {
-        if !matches!(self.refill, Refill::Manual) {
+        if matches!(self.refill, Refill::Continuous) {
             self.refill = Refill::Stepped;
         }
         self
@@ -153,7 +160,7 @@ impl Quota {
         self.amount
     }
 
-    /// Returns the period; zero for a manual quota.
+    /// Returns the period; zero for a manual quota. Of a calendar quota, a month counts as 30 days and a year as 365.
     pub const fn period(&self) -> Duration {
         self.period
     }
@@ -176,7 +183,12 @@ impl Quota {
 
     /// Returns true if tokens arrive only at the ends of periods.
     pub const fn is_stepped(&self) -> bool {
-        matches!(self.refill, Refill::Stepped)
+        matches!(self.refill, Refill::Stepped | Refill::Calendar(_))
+    }
+
+    /// The calendar by which the periods begin, if there is one.
+    pub(crate) const fn calendar(&self) -> Option<Calendar> {
+        if let Refill::Calendar(calendar) = self.refill { Some(calendar) } else { None }
     }
 
     /// Returns true if tokens arrive only by hand.

@@ -61,7 +61,7 @@ pub(crate) struct WallTime(u64);
 
 impl WallTime {
     pub(crate) fn of(time: SystemTime) -> Self {
-        Self(time.duration_since(UNIX_EPOCH).map_or(0, crate::clock::whole_nanos))
+        Self(crate::clock::nanos_of_wall(time))
     }
 
     pub(crate) fn time(self) -> SystemTime {

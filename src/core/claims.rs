@@ -305,7 +305,8 @@ impl Core {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
                 let uncharged = Verdict::refundable(remaining, cost);
-                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged));
+                let stamp = Verdict::stamp(remaining);
+                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged, stamp));
             }
             left
         });

@@ -27,6 +27,7 @@
 mod changes;
 mod view;
 
+use crate::core::calendar::Stamp;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{Reason, Verdict};
@@ -330,7 +331,7 @@ impl DryRun {
                 self.serve(now);
             }
         } else if let Some((cost, None | Some(Verdict::AtOnce { .. } | Verdict::Waits { .. }))) = held {
-            self.refund(cost, now);
+            self.refund(cost, now, Stamp::default());
         }
     }
 

@@ -24,7 +24,9 @@ impl Core {
 
     /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
     pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: u64) {
-        self.leaving(|state, rovers, _| state.give_back(rovers, class, cost, Verdict::refundable(word, cost)));
+        self.leaving(|state, rovers, _| {
+            state.give_back(rovers, class, cost, Verdict::refundable(word, cost), Verdict::stamp(word));
+        });
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -105,7 +107,9 @@ impl Core {
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
-            state.with_grant(word, |state| state.give_back(rovers, class, cost - actual, uncharged));
+            state.with_grant(word, |state| {
+                state.give_back(rovers, class, cost - actual, uncharged, Verdict::stamp(word));
+            });
         });
         actual
     }

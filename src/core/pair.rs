@@ -121,7 +121,8 @@ impl Both<'_, '_> {
         if !self.child.state.can_admit(&self.child.core.rovers, ROOT, cost) || !self.admit_in_parent(cost) {
             return None;
         }
-        Some(self.child.state.admit(&self.child.core.rovers, cost).expect(FITS))
+        let remaining = self.child.state.admit(&self.child.core.rovers, cost).expect(FITS);
+        Some(self.child.state.stamped(remaining))
     }
 
     /// Takes `cost` tokens from the parent if no claim waits there. Never under a ceiling: claims under a ceiling must
@@ -165,7 +166,10 @@ impl Both<'_, '_> {
             granted
         };
         match granted {
-            Ok(_) => Ok(self.child.state.admit(rovers, cost).expect(FITS)),
+            Ok(_) => {
+                let remaining = self.child.state.admit(rovers, cost).expect(FITS);
+                Ok(self.child.state.stamped(remaining))
+            }
             Err(error) => Err(State::as_parent(error, remaining)),
         }
     }

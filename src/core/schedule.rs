@@ -9,6 +9,7 @@
 //! While the head stands at its limit, the tokens that would be minted *burn*: they are discarded, and a full bucket
 //! earns no credit for idle time. The remainder is kept only if the last token arrived in this very nanosecond.
 
+use crate::core::calendar::{CalendarTime, Stamp};
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
 use crate::quota::{MAX_BURST, Quota, Refill};
@@ -34,6 +35,9 @@ enum Mint {
     /// `amount` tokens at the end of each period of `period` nanoseconds. `next` is the end of the current period,
     /// `None` if it is beyond the end of time. The ends of periods never drift.
     Stepped { amount: u64, period: u64, next: Option<u64> },
+    /// `amount` tokens at the beginning of each period of a calendar. `next` is that of the next period, `u64::MAX` if it is
+    /// not known or beyond the end of time.
+    Calendar { amount: u64, next: u64, time: Box<CalendarTime> },
     /// No tokens by time.
     Manual,
     /// As many tokens as there is space for, at any time: the quota is in dry run and holds back no claim.
@@ -50,7 +54,8 @@ pub(crate) struct SavedLevel {
     pub(crate) tokens: i64,
     /// The fraction of the next token: how many parts of the period, in lowest terms.
     pub(crate) fraction: u64,
-    /// For a stepped quota, the nanoseconds until the next step; `None` if that is beyond the end of time.
+    /// For a stepped quota, the nanoseconds until the next step; `None` if that is beyond the end of time. For a calendar quota,
+    /// the beginning of the next period in nanoseconds since 1970; `None` if it is not known.
     pub(crate) step_in: Option<u64>,
 }
 
@@ -63,6 +68,7 @@ impl SavedLevel {
             Mint::Continuous { amount, period, .. } if self.tokens == full => (amount.min(period), 0),
             Mint::Continuous { period, .. } => (period, 0),
             Mint::Stepped { period, .. } => (1, period),
+            Mint::Calendar { .. } => (1, u64::MAX),
             Mint::Manual | Mint::Open | Mint::External(_) => (1, 0),
         };
         let step_in = self.step_in.filter(|step_in| !(1..=steps).contains(step_in));
@@ -123,6 +129,14 @@ impl Schedule {
                 }
                 _ => 0,
             },
+            Mint::Calendar { amount, next, time } => {
+                if now < *next {
+                    return;
+                }
+                let (begun, end) = time.cross(now);
+                *next = end;
+                begun.saturating_mul(*amount)
+            }
             Mint::Manual => 0,
             Mint::Open => u64::MAX,
             Mint::External(_) => return self.mint_external(now, limit, self.head),
@@ -187,23 +201,28 @@ impl Schedule {
         if need <= 0 {
             return Some(0);
         }
-        match self.mint {
-            Mint::Continuous { amount, period, rem, stamp } => {
+        match &self.mint {
+            &Mint::Continuous { amount, period, rem, stamp } => {
                 stamp.checked_add(wait_for(need as u64, period, rem, amount)?)
             }
-            Mint::Stepped { amount, period, next } => {
+            Mint::Calendar { amount, next, time } => match (need as u64).div_ceil(*amount) {
+                1 => Some(*next).filter(|next| *next != u64::MAX),
+                periods => time.nth(periods),
+            },
+            &Mint::Stepped { amount, period, next } => {
                 let steps = (need as u64).div_ceil(amount);
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
             Mint::Open => Some(0),
-            Mint::External(ref source) => Self::promised(&**source, need as u64),
+            Mint::External(source) => Self::promised(&**source, need as u64),
         }
     }
 
     /// Whether time moves the head to `ticket`, but only after the end of time.
     pub(crate) fn is_beyond_time(&self, ticket: u64) -> bool {
-        matches!(self.mint, Mint::Continuous { .. } | Mint::Stepped { .. }) && self.reached(ticket).is_none()
+        let mints_by_time = matches!(self.mint, Mint::Continuous { .. } | Mint::Stepped { .. } | Mint::Calendar { .. });
+        mints_by_time && self.reached(ticket).is_none()
     }
 
     /// The instant at which `need` more external tokens will have been minted.
@@ -232,9 +251,10 @@ impl Schedule {
 
     /// The longest time, in nanoseconds, until `n` tokens have been minted. `None` if no clock can tell.
     pub(crate) fn time_to_mint(&self, n: u64) -> Option<u64> {
-        match self.mint {
-            Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
-            Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+        match &self.mint {
+            &Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
+            &Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+            Mint::Calendar { amount, time, .. } => time.longest(n.div_ceil(*amount)),
             Mint::Open => Some(0),
             Mint::Manual | Mint::External(_) => None,
         }
@@ -244,8 +264,11 @@ impl Schedule {
     /// that has passed. `None` if no clock can tell.
     pub(crate) fn start_by(&self, n: u64, at: u64) -> Option<u64> {
         let span = self.time_to_mint(n)?;
-        match self.mint {
-            Mint::Stepped { period, next, .. } => {
+        match &self.mint {
+            Mint::Calendar { amount, time, .. } => {
+                Some(time.last_begun_by(at, n.div_ceil(*amount)).unwrap_or(0).saturating_sub(1))
+            }
+            &Mint::Stepped { period, next, .. } => {
                 // From just before the first of the steps that are needed, up to the last one by `at`.
                 let Some(steps) = next.and_then(|next| at.checked_sub(next)).map(|rest| rest / period) else {
                     return Some(0);
@@ -297,7 +320,11 @@ impl Schedule {
     /// nanosecond, and nothing if the period stays the same.
     pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
         let mut mint = Mint::new(quota, now);
-        match (&self.mint, &mut mint) {
+        match (&mut self.mint, &mut mint) {
+            (Mint::Calendar { next: old, time: was, .. }, Mint::Calendar { next, time, .. }) if was.is_like(time) => {
+                *next = *old;
+                std::mem::swap(time, was);
+            }
             (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) => {
                 *rem = share(*had, *old, *period);
             }
@@ -336,13 +363,14 @@ impl Schedule {
         match &mut schedule.mint {
             Mint::Continuous { rem, .. } => *rem = saved.fraction,
             Mint::Stepped { next, .. } => *next = saved.step_in,
+            Mint::Calendar { time, .. } => saved.step_in.into_iter().for_each(|next| time.restore(next)),
             Mint::Manual | Mint::Open | Mint::External(_) => {}
         }
         schedule.mint(offline, claimed.wrapping_add(quota.capacity()));
         match &mut schedule.mint {
             Mint::Continuous { stamp, .. } => *stamp -= offline,
             Mint::Stepped { next, .. } => *next = next.map(|next| next - offline),
-            Mint::Manual | Mint::Open | Mint::External(_) => {}
+            Mint::Calendar { .. } | Mint::Manual | Mint::Open | Mint::External(_) => {}
         }
         schedule
     }
@@ -354,6 +382,7 @@ impl Schedule {
         let begun = if let Mint::Open = self.mint { &Mint::new(self.quota, now) } else { &self.mint };
         let step_in = match begun {
             Mint::Stepped { next, .. } => next.map(|next| next.saturating_sub(now)),
+            Mint::Calendar { time, .. } => time.next_on_wall(),
             _ => None,
         };
         if tokens > full {
@@ -396,7 +425,37 @@ impl Schedule {
     /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim
     /// costs more than `largest`.
     pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
-        matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
+        matches!(self.mint, Mint::Stepped { amount, .. } | Mint::Calendar { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
+    }
+
+    /// The periods of a calendar quota.
+    pub(crate) fn calendar(&self) -> Option<&CalendarTime> {
+        if let Mint::Calendar { time, .. } = &self.mint { Some(time) } else { None }
+    }
+
+    pub(crate) fn calendar_mut(&mut self) -> Option<&mut CalendarTime> {
+        if let Mint::Calendar { time, .. } = &mut self.mint { Some(time) } else { None }
+    }
+
+    /// The instant until which nothing of the wall clock has to be known anew; `u64::MAX` without a calendar.
+    pub(crate) fn fresh_until(&self) -> u64 {
+        if let Mint::Calendar { next, time, .. } = &self.mint { time.fresh_until(*next) } else { u64::MAX }
+    }
+
+    /// The wall clock was read at `now`; see [`CalendarTime::look`]. Returns whether the beginning of the next period has
+    /// changed.
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) -> bool {
+        let Mint::Calendar { next, time, .. } = &mut self.mint else { return false };
+        let changed = time.look(now, offset).filter(|at| at != next);
+        changed.into_iter().for_each(|at| *next = at);
+        changed.is_some()
+    }
+
+    /// Returns `n` tokens of a grant with this stamp, up to `limit`. A calendar quota takes only those of this period.
+    pub(crate) fn refund(&mut self, n: u64, limit: u64, stamp: Stamp) {
+        if self.calendar().is_none_or(|time| time.is_of_this_period(stamp)) {
+            self.add(n, limit);
+        }
     }
 
     /// For a continuous quota: how many tokens it mints in how many nanoseconds, in lowest terms.
@@ -414,6 +473,10 @@ impl Mint {
     fn new(quota: Quota, now: u64) -> Self {
         match quota.refill() {
             Refill::Manual => Self::Manual,
+            Refill::Calendar(calendar) => {
+                let time = CalendarTime::new(calendar, &quota);
+                Self::Calendar { amount: quota.amount(), next: u64::MAX, time: Box::new(time) }
+            }
             Refill::Stepped => {
                 let period = quota.period_nanos();
                 Self::Stepped { amount: quota.amount(), period, next: now.checked_add(period) }

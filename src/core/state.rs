@@ -12,6 +12,7 @@
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod calendar;
 mod ceiling;
 mod changes;
 mod children;
@@ -93,6 +94,8 @@ impl Role {
     const DRY_RUN: u8 = 16;
     /// No cost may be above `max_cost`.
     const MAX_COST: u8 = 32;
+    /// One of the quotas has a calendar; see `state/calendar.rs`.
+    const CALENDAR: u8 = 64;
 
     fn add(&mut self, role: u8) {
         self.0 |= role;
@@ -129,6 +132,25 @@ impl Role {
 
     fn has_dry_run(self) -> bool {
         self.0 & Self::DRY_RUN != 0
+    }
+
+    fn has_calendar(self) -> bool {
+        self.0 & Self::CALENDAR != 0
+    }
+
+    /// Grants have more to tell than how many tokens remain.
+    fn has_special_words(self) -> bool {
+        self.0 & (Self::DRY_RUN | Self::CALENDAR) != 0
+    }
+
+    /// It is more than the front claim that decides when the queue must be served.
+    fn has_other_dues(self) -> bool {
+        self.0 & (Self::CLASSES | Self::CALENDAR) != 0
+    }
+
+    /// An empty queue is served too: a child has to answer, or the wall clock to be read.
+    fn is_always_served(self) -> bool {
+        self.0 & (Self::AWAITS | Self::CALENDAR) != 0
     }
 
     fn has_max_cost(self) -> bool {
@@ -181,6 +203,7 @@ pub(crate) struct Rare {
     pauses: Pauses,
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
+    wall_clock: calendar::WallClock,
     /// The largest cost that the user allows, if the role says that there is one. Fixed at construction.
     max_cost: u64,
     /// Present while a joint claim waits; see `core/joint.rs`.
@@ -316,12 +339,27 @@ impl State {
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
-        if self.role.has_classes() {
-            return self.class_due(rovers);
+        if self.role.has_other_dues() {
+            return self.due_otherwise(rovers);
         }
         if self.queue.has_joint() {
             return self.due_with_joint(rovers);
         }
+        self.due_of_front(rovers)
+    }
+
+    /// The same with classes or a calendar quota.
+    fn due_otherwise(&self, rovers: &Rovers) -> u64 {
+        let due = match (self.role.has_classes(), self.queue.has_joint()) {
+            (true, _) => self.class_due(rovers),
+            (false, true) => self.due_with_joint(rovers),
+            (false, false) => self.due_of_front(rovers),
+        };
+        self.due_by_wall(due)
+    }
+
+    #[inline(always)]
+    fn due_of_front(&self, rovers: &Rovers) -> u64 {
         let due = self.front_ticket(rovers).and_then(|ticket| self.supply.due(ticket));
         // A claim that is due and still in the queue is held back by the parent, which will notify this queue.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)

@@ -25,10 +25,12 @@
 //! long ago, or it would let later claims spend tokens that had burned by then.
 
 mod behind;
+mod calendars;
 mod changes;
 mod external;
 mod quotas;
 
+use crate::core::calendar::Stamp;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
 use crate::error::Bound;
@@ -368,11 +370,11 @@ impl Supply {
         }
     }
 
-    /// Returns `n` granted tokens that were not used, as far as the burst allows.
-    pub(crate) fn refund(&mut self, n: u64) {
+    /// Returns `n` tokens of a grant with this stamp that were not used, as far as the burst allows.
+    pub(crate) fn refund(&mut self, n: u64, stamp: Stamp) {
         self.note_change();
         for quota in &mut *self.quotas {
-            quota.add(n, self.claimed.wrapping_add(quota.burst));
+            quota.refund(n, self.claimed.wrapping_add(quota.burst), stamp);
         }
     }
 

@@ -49,6 +49,7 @@ impl QuotaTerms {
             return Err(ConfigError::DistributedManual { quota: index, quota_name: None });
         }
         let beyond = ConfigError::DistributedInexact { quota: index, quota_name: None };
+        quota.check_no_calendar(index, "a distributed limiter")?;
         let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
         let (amount, period) = if quota.is_stepped() {
             if period % 1_000 != 0 {

@@ -61,6 +61,54 @@ pub enum ConfigError {
         /// The given burst.
         burst: u64,
     },
+    /// A calendar quota has a burst that is not its amount.
+    #[error("{} of a calendar has a burst of {burst} and an amount of {amount}: leave `burst` out", Of(*quota, *quota_name))]
+    CalendarBurst {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+        /// Tokens per period.
+        amount: u64,
+        /// The given burst.
+        burst: u64,
+    },
+    /// No period of the calendar begins on this day.
+    #[error(
+        "{} begins on day {day}: weeks begin on a day from 1 (Monday) to 7, months on one from 1 to 31, and other periods \
+         on no particular day",
+        Of(*quota, *quota_name)
+    )]
+    BadCalendarDay {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+        /// The given day.
+        day: u8,
+    },
+    /// The database of time zones has no zone of this name.
+    #[error("there is no time zone `{name}`: write a name of the IANA database, such as `America/Los_Angeles`")]
+    UnknownTimeZone {
+        /// The given name.
+        name: String,
+    },
+    /// A quota without a calendar has no time zone.
+    #[error("`{quota}` is in no time zone: make the quota by `Quota::per_calendar_day` or another of its kind")]
+    NoCalendar {
+        /// The quota.
+        quota: Quota,
+    },
+    /// Calendar quotas are not supported here.
+    #[error("{} is of a calendar, which {part} cannot have: use a quota without one", Of(*quota, *quota_name))]
+    CalendarUnsupported {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+        /// What cannot have it.
+        part: &'static str,
+    },
     /// The bucket starts with more tokens than it holds.
     #[error("{} starts with {initial} tokens but holds only {burst}: start with at most {burst}", Of(*quota, *quota_name))]
     InitialAboveBurst {
@@ -345,6 +393,9 @@ impl ConfigError {
         | Self::BadBurst { quota_name, .. }
         | Self::StepAboveBurst { quota_name, .. }
         | Self::InitialAboveBurst { quota_name, .. }
+        | Self::CalendarBurst { quota_name, .. }
+        | Self::BadCalendarDay { quota_name, .. }
+        | Self::CalendarUnsupported { quota_name, .. }
         | Self::DistributedManual { quota_name, .. }
         | Self::DistributedInexact { quota_name, .. }
         | Self::DistributedQuota { quota_name, .. }

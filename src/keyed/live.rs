@@ -176,6 +176,7 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
+            state.note_calendars(&live.time);
             state.name_quotas(Arc::clone(&rates.names));
         }
     });

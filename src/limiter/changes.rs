@@ -48,7 +48,12 @@ impl Limiter {
     /// ```
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
-        self.core().with(|state, rovers, _| state.set_quota(rovers, which, quota))?;
+        let core = self.core();
+        core.with(|state, rovers, _| {
+            let changed = state.set_quota(rovers, which, quota);
+            state.note_calendars(&core.time);
+            changed
+        })?;
         self.core().limit_installments();
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The verdict of a dry run on a call, and its encoding in a grant.
 
 use super::{REASONS, Reason};
+use crate::core::calendar::Stamp;
 use crate::error::Bound;
 use std::time::Duration;
 
@@ -20,18 +21,50 @@ const KIND: u32 = 62;
 const VALUE: u64 = (1 << KIND) - 1;
 /// A verdict of a grant at once, whose number of tokens is below this bit, and the bit set: a class was charged for the grant.
 const CHARGED: u64 = 3 << (KIND - 1);
-const BELOW_CHARGED: u64 = (1 << (KIND - 1)) - 1;
+const BELOW_CHARGED: u64 = (1 << (KIND - 2)) - 1;
+/// A plain number of tokens with a stamp. No plain number without one is as large.
+const STAMPED_NUMBER: u64 = 1 << (KIND - 1);
+/// A verdict of a grant at once, a grant charged to a class, or a plain number: the bit below tells that there is a stamp. Its
+/// bits begin here, above those of the number of tokens.
+const STAMPED: u64 = 1 << (KIND - 2);
+const STAMP: u32 = KIND - 2 - Stamp::BITS;
 /// Where the reason of a refusal begins. Below it is the number of the bound.
 const REASON: u32 = 32;
 
 /// A grant has one word for the number of tokens that remain, which is below 2^62. The two bits above it tell which
 /// verdict the word holds instead; they are 0 if the limiter has no quota in dry run. A limiter with classes has none, and
-/// a bit tells whether the class was charged for the grant.
+/// a bit tells whether the class was charged for the grant. Grants of a calendar quota have a stamp above the number.
 impl Verdict {
     /// The word of a grant that its class was charged for.
     #[inline]
     pub(crate) fn charged(remaining: u64) -> u64 {
         CHARGED | remaining.min(BELOW_CHARGED)
+    }
+
+    /// The word with a stamp, which tells in which period of a calendar quota the grant was made. It has space for fewer
+    /// tokens: at most 2^36 - 1 remain. A verdict that is not a grant at once has no space for a stamp.
+    pub(crate) fn stamped(word: u64, stamp: Stamp) -> u64 {
+        let kind = match word >> (KIND - 1) {
+            0 | 1 => STAMPED_NUMBER,
+            kind @ (2 | 3) => kind << (KIND - 1),
+            _ => return word,
+        };
+        kind | STAMPED | u64::from(stamp.0) << STAMP | Self::remaining(word).min((1 << STAMP) - 1)
+    }
+
+    #[inline]
+    fn is_stamped(word: u64) -> bool {
+        word & STAMPED != 0 && (1..4).contains(&(word >> (KIND - 1)))
+    }
+
+    pub(crate) fn stamp(word: u64) -> Stamp {
+        Stamp(if Self::is_stamped(word) { (word >> STAMP) as u32 & ((1 << Stamp::BITS) - 1) } else { 0 })
+    }
+
+    /// The word of a grant for which no class is charged any more: the tokens that remained, and the stamp.
+    pub(crate) fn uncharged(word: u64) -> u64 {
+        let stamp = Self::stamp(word);
+        if stamp == Stamp::default() { Self::remaining(word) } else { Self::stamped(Self::remaining(word), stamp) }
     }
 
     #[inline]
@@ -58,7 +91,7 @@ impl Verdict {
         match word >> KIND {
             _ if Self::is_charged(word) => None,
             0 => None,
-            1 => Some(Self::AtOnce { remaining: value }),
+            1 => Some(Self::AtOnce { remaining: Self::remaining(word) }),
             2 => Some(Self::Waits { nanos: (value < VALUE).then_some(value) }),
             _ => Some(Self::Refused {
                 reason: REASONS[(value >> REASON) as usize],
@@ -84,6 +117,7 @@ impl Verdict {
     #[inline]
     pub(crate) fn remaining(word: u64) -> u64 {
         match word >> KIND {
+            0 | 1 if Self::is_stamped(word) => word & ((1 << STAMP) - 1),
             0 => word,
             1 => word & BELOW_CHARGED,
             _ => 0,
@@ -116,6 +150,19 @@ mod tests {
         assert_eq!([0, 7].map(|remaining| Verdict::remaining(Verdict::charged(remaining))), [0, 7]);
         assert_eq!([1, 16, 17].map(|cost| Verdict::refundable(Verdict::charged(5), cost)), [0, 15, 15]);
         assert_eq!(Verdict::refundable(5, 16), 0);
+        let at_once = Verdict::AtOnce { remaining: 7 }.to_word();
+        for word in [7, at_once, Verdict::charged(7)] {
+            let stamped = [1, (1 << Stamp::BITS) - 1].map(|stamp| Verdict::stamped(word, Stamp(stamp)));
+            assert_eq!(stamped.map(Verdict::stamp), [Stamp(1), Stamp((1 << Stamp::BITS) - 1)]);
+            for stamped in stamped {
+                assert_eq!((Verdict::remaining(stamped), Verdict::of_word(stamped)), (7, Verdict::of_word(word)));
+                assert_eq!(Verdict::is_charged(stamped), Verdict::is_charged(word));
+                assert_eq!(Verdict::stamp(Verdict::uncharged(stamped)), Verdict::stamp(stamped));
+            }
+            assert_eq!(Verdict::stamp(word), Stamp::default());
+        }
+        let much = Verdict::stamped(1 << 61, Stamp(1));
+        assert_eq!((Verdict::remaining(much), Verdict::stamp(much)), ((1 << 36) - 1, Stamp(1)));
         assert_eq!(Verdict::remaining(1 << 61), 1 << 61);
         assert_eq!(Verdict::remaining(Verdict::AtOnce { remaining: 5 }.to_word()), 5);
         assert_eq!(Verdict::remaining(Verdict::Waits { nanos: Some(5) }.to_word()), 0);

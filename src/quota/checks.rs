@@ -41,6 +41,16 @@ impl Quota {
         if burst == 0 || burst > MAX_BURST {
             return Err(ConfigError::BadBurst { quota: index, quota_name, burst, most: MAX_BURST });
         }
+        if let Some(calendar) = self.calendar() {
+            if self.amount != burst {
+                let amount = self.amount;
+                return Err(ConfigError::CalendarBurst { quota: index, quota_name, amount, burst });
+            }
+            let day = calendar.day();
+            if !(1..=calendar.most_days().unwrap_or(1)).contains(&day) {
+                return Err(ConfigError::BadCalendarDay { quota: index, quota_name, day });
+            }
+        }
         if self.is_stepped() && self.amount > burst {
             return Err(ConfigError::StepAboveBurst { quota: index, quota_name, amount: self.amount, burst });
         }
@@ -49,6 +59,16 @@ impl Quota {
                 Err(ConfigError::InitialAboveBurst { quota: index, quota_name, initial, burst })
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Quota {
+    /// Refuses a calendar, which `part` does not support.
+    pub(crate) fn check_no_calendar(&self, index: usize, part: &'static str) -> Result<(), ConfigError> {
+        match self.calendar() {
+            Some(_) => Err(ConfigError::CalendarUnsupported { quota: index, quota_name: None, part }),
+            None => Ok(()),
         }
     }
 }

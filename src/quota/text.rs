@@ -29,7 +29,13 @@ impl fmt::Display for Quota {
         if self.is_manual() {
             write!(f, "manual {}", self.capacity())?;
         } else {
-            write!(f, "{}/{}", self.amount, Period(self.period))?;
+            match self.calendar() {
+                Some(calendar) if calendar.is_counted_from_1970() => {
+                    write!(f, "{}/{}@epoch", self.amount, Period(self.period))?
+                }
+                Some(calendar) => write!(f, "{}/{calendar}", self.amount)?,
+                None => write!(f, "{}/{}", self.amount, Period(self.period))?,
+            }
             if let Some(burst) = self.burst {
                 write!(f, ", burst {burst}")?;
             }
@@ -37,7 +43,7 @@ impl fmt::Display for Quota {
         if let Some(initial) = self.initial {
             write!(f, ", initial {initial}")?;
         }
-        if self.is_stepped() {
+        if self.is_stepped() && self.calendar().is_none() {
             write!(f, ", stepped")?;
         }
         Ok(())
@@ -54,6 +60,8 @@ impl std::str::FromStr for Quota {
     /// | rate | `AMOUNT/PERIOD`, `AMOUNT per PERIOD`, `manual CAPACITY` or `unlimited` |
     /// | number of tokens | `1000`, `1_000`, `1k`; the suffixes are `k`, `M` and `G` for 10^3, 10^6 and 10^9 |
     /// | period | a unit, or a whole number and a unit: `s`, `10s`, `10 seconds` |
+    /// | period of a calendar | `second`, `minute`, `hour`, `day`, `week`, `month` or `year`, then `@` and a time zone: `day@UTC`, `month@America/Los_Angeles`; or a period and `@epoch`: `10s@epoch` |
+    /// | day on which weeks or months begin | `, day N`, as in `1000/month@UTC, day 15` |
     /// | unit | `ns`, `us`, `ms`, `s`, `min` or `m`, `h`, `d`; also `sec`, `hr` and other usual abbreviations, and the words, singular and plural |
     ///
     /// `burst=20` is read like `burst 20`. A quota prints in one form only, such as `1000/s, burst 20, initial 3, stepped`.
@@ -153,9 +161,43 @@ fn rate(part: &str) -> Result<Quota, Wrong<'_>> {
     if let Some(capacity) = part.strip_prefix("manual ") {
         return number(capacity).map(Quota::manual);
     }
-    let (amount, every) =
-        part.split_once('/').or_else(|| part.split_once(" per ")).ok_or(Wrong(part, "rate such as `100/s`"))?;
-    Ok(Quota::new(number(amount)?, period(every)?))
+    let by_sign = part.split_once('/').filter(|(amount, _)| !amount.contains(" per "));
+    let (amount, every) = by_sign.or_else(|| part.split_once(" per ")).ok_or(Wrong(part, "rate such as `100/s`"))?;
+    let amount = number(amount)?;
+    #[cfg(feature = "calendar")]
+    if let Some((unit, zone)) = every.split_once('@') {
+        return calendar(amount, unit.trim(), zone.trim());
+    }
+    Ok(Quota::new(amount, period(every)?))
+}
+
+#[cfg(feature = "calendar")]
+fn calendar<'t>(amount: u64, unit: &'t str, zone: &'t str) -> Result<Quota, Wrong<'t>> {
+    if zone == "epoch" {
+        return Ok(Quota::new(amount, period(unit)?).from_epoch());
+    }
+    let quota = match unit {
+        "second" | "sec" | "s" => Quota::per_calendar_second(amount),
+        "minute" | "min" | "m" => Quota::per_calendar_minute(amount),
+        "hour" | "hr" | "h" => Quota::per_calendar_hour(amount),
+        "day" | "d" => Quota::per_calendar_day(amount),
+        "week" | "w" => Quota::per_calendar_week(amount),
+        "month" => Quota::per_calendar_month(amount),
+        "year" | "y" => Quota::per_calendar_year(amount),
+        _ => return Err(Wrong(unit, "calendar period: `second`, `minute`, `hour`, `day`, `week`, `month` or `year`")),
+    };
+    quota.in_time_zone(zone).map_err(|_| Wrong(zone, "time zone such as `UTC` or `America/Los_Angeles`"))
+}
+
+/// Sets the day on which the periods of a calendar quota begin.
+#[cfg(feature = "calendar")]
+fn starting_on<'t>(quota: Quota, part: &'t str, day: &str) -> Result<Quota, Wrong<'t>> {
+    let most = quota.calendar().and_then(|calendar| calendar.most_days());
+    let most = most.ok_or(Wrong(part, "part of this quota: only weeks and months of a calendar begin on some day"))?;
+    let day = digits(day.trim()).and_then(|day| u8::try_from(day).ok()).filter(|day| (1..=most).contains(day));
+    let expected =
+        if most == 7 { "day of a week, from `day 1` (Monday) to `day 7`" } else { "day from `day 1` to `day 31`" };
+    Ok(quota.starting_on(day.ok_or(Wrong(part, expected))?))
 }
 
 const TWICE: &str = "further part: it is given already, remove one of the two";
@@ -166,6 +208,10 @@ fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
         Some(("burst", _)) if quota.is_manual() => Err(Wrong(part, MANUAL_BURST)),
         Some(("burst", _)) if quota.burst.is_some() => Err(Wrong(part, TWICE)),
         Some(("initial", _)) if quota.initial.is_some() => Err(Wrong(part, TWICE)),
+        #[cfg(feature = "calendar")]
+        Some(("day", _)) if quota.calendar().is_some_and(|calendar| calendar.day() != 1) => Err(Wrong(part, TWICE)),
+        #[cfg(feature = "calendar")]
+        Some(("day", day)) => starting_on(quota, part, day),
         None if part == "stepped" && quota.is_stepped() => Err(Wrong(part, TWICE)),
         Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
         Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),

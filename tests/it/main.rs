@@ -11,6 +11,8 @@ mod adaptive;
 mod adversarial;
 mod assert_traits;
 mod auto_traits;
+#[cfg(feature = "calendar")]
+mod calendar;
 mod cooperation;
 mod decisions;
 mod design;

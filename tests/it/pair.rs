@@ -15,7 +15,7 @@ pub(crate) struct Pair {
     clock: ManualClock,
     pub(crate) oracle: Oracle,
     pub(crate) now: Int,
-    next: Id,
+    pub(crate) next: Id,
     /// The claims that were waiting when the limiter closed.
     closed: Vec<Id>,
 }

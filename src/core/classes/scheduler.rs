@@ -18,6 +18,7 @@ use super::shadow::Shadow;
 use super::tree::Tree;
 use super::{Pick, steps};
 use crate::Quota;
+use crate::core::calendar::Stamp;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 
@@ -390,11 +391,18 @@ impl Scheduler {
     }
 
     /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].
-    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64) {
+    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64, stamp: Stamp) {
         if let Some(shadow) = &mut self.shadow {
-            shadow.refund(tokens, now);
+            shadow.refund(tokens, now, stamp);
         }
         self.tree.refund(leaf, tokens, uncharged, now);
+    }
+
+    /// The wall clock was read; see [`Supply::look`].
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.look(now, offset);
+        }
     }
 
     /// Tokens are added by hand.

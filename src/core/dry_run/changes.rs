@@ -1,14 +1,26 @@
 //! Changes of the simulation by refunds, debts and the operator.
 
 use super::{Ahead, DryRun, Entry};
+use crate::core::calendar::Stamp;
 use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
 use crate::quota::Quota;
 
 impl DryRun {
     /// Returns tokens of a grant that were not used.
-    pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
-        self.change(now, |supply, _| supply.refund(tokens));
+    pub(crate) fn refund(&mut self, tokens: u64, now: u64, stamp: Stamp) {
+        self.change(now, |supply, _| supply.refund(tokens, stamp));
+    }
+
+    /// The wall clock was read; see [`Supply::look`].
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
+        self.supply.look(now, offset);
+        self.ahead = Ahead::Stale;
+    }
+
+    /// A grant is made with this stamp.
+    pub(crate) fn note_stamp(&mut self, stamp: Stamp) {
+        self.supply.note_stamp(stamp);
     }
 
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.

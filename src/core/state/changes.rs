@@ -1,6 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
+use crate::core::calendar::Stamp;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
@@ -84,9 +85,9 @@ impl State {
     }
 
     /// Returns `tokens` of a grant at the instant up to which the queue has been served.
-    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
-        self.adding_tokens(rovers, |state| state.supply.refund(tokens));
-        self.note_refund(class, tokens, uncharged);
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
+        self.adding_tokens(rovers, |state| state.supply.refund(tokens, stamp));
+        self.note_refund(class, tokens, uncharged, stamp);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
     }

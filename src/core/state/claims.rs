@@ -56,6 +56,16 @@ impl State {
         {
             return None;
         }
+        if self.role.has_calendar() {
+            self.look_at_wall(sample.now);
+            let remaining = self.fast_admit_plain(rovers, cost, sample)?;
+            return Some(self.stamped(remaining));
+        }
+        self.fast_admit_plain(rovers, cost, sample)
+    }
+
+    #[inline(always)]
+    fn fast_admit_plain(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
@@ -127,8 +137,8 @@ impl State {
         cost: u64,
         now: u64,
     ) -> Result<u64, TryAcquireError> {
-        if self.role.has_dry_run() {
-            return self.try_acquire_in_dry_run(rovers, cost, now);
+        if self.role.has_special_words() {
+            return self.try_acquire_specially(rovers, class, cost, now);
         }
         self.try_acquire_enforced(rovers, class, cost, now)
     }
@@ -211,8 +221,8 @@ impl State {
         arrival: Arrival<'_>,
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let result = if self.role.has_dry_run() {
-            self.arrive_in_dry_run(rovers, arrival, now)
+        let result = if self.role.has_special_words() {
+            self.arrive_specially(rovers, arrival, now)
         } else {
             self.arrive_uncounted(rovers, arrival, now)
         };

@@ -16,6 +16,7 @@ use super::shares::conflict_error;
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
+use crate::core::calendar::Stamp;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
 use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
@@ -145,7 +146,11 @@ impl State {
             classes.scheduler.pay(pick, &mut self.supply, base);
             return;
         }
-        let remaining = Verdict::charged(level_after(&self.supply, classes, pick, base));
+        let mut remaining = Verdict::charged(level_after(&self.supply, classes, pick, base));
+        if self.role.has_calendar() {
+            remaining = self.stamped(remaining);
+        }
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_front(Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
@@ -218,11 +223,11 @@ impl State {
     }
 
     /// Tokens of a grant made in a class came back; see [`Scheduler::refund`](crate::core::classes::Scheduler::refund).
-    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64) {
+    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             let leaf = classes.entry(class).leaf;
-            classes.scheduler.refund(leaf, tokens, uncharged, now);
+            classes.scheduler.refund(leaf, tokens, uncharged, now, stamp);
         }
     }
 

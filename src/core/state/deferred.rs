@@ -11,6 +11,7 @@
 //! effect once the queue has been served up to their instants.
 
 use super::State;
+use crate::core::calendar::Stamp;
 use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
 
@@ -31,7 +32,7 @@ enum Act {
     Arrive,
     /// Tokens of a grant made in this class came back. The class may be gone by now, but no other has its number: a class is
     /// added only to a queue that is not behind.
-    Refund(ClassId, u64),
+    Refund(ClassId, u64, Stamp),
     /// Tokens were released from the in-flight cap.
     Release(u64),
     Replenish(u64),
@@ -74,20 +75,20 @@ impl State {
         match first.act {
             Act::Arrive => {}
             // A limiter with classes is never behind.
-            Act::Refund(class, tokens) => self.give_back_now(rovers, class, tokens, 0),
+            Act::Refund(class, tokens, stamp) => self.give_back_now(rovers, class, tokens, 0, stamp),
             Act::Release(tokens) => self.release_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
 
     /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight. The class has been
-    /// charged for `uncharged` of them, and is not any more.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64) {
+    /// charged for `uncharged` of them, and is not any more. `stamp` is that of the grant.
+    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
         if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.refund(tokens, now);
+            dry_run.refund(tokens, now, stamp);
         }
-        if !self.defer(Act::Refund(class, tokens)) {
-            self.give_back_now(rovers, class, tokens, uncharged);
+        if !self.defer(Act::Refund(class, tokens, stamp)) {
+            self.give_back_now(rovers, class, tokens, uncharged, stamp);
         }
     }
 

@@ -83,7 +83,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late. If a review
     /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
-        let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.awaits();
+        let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.is_always_served();
         if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
@@ -151,6 +151,9 @@ impl State {
         if self.queue.has_joint() || !self.role.is_plain() {
             if self.awaited_child().is_some() {
                 return Served::Stopped;
+            }
+            if self.role.has_calendar() {
+                self.look_at_wall(now);
             }
             if self.role.has_classes() && !self.turn_closed_away(rovers, wakes) {
                 return if self.role.awaits() { Served::Stopped } else { Served::Again };

@@ -31,11 +31,8 @@ impl SharePlan {
             if quota.is_manual() {
                 return Err(ConfigError::ManualShare { class: class(), part });
             }
-            quota.check_at(0).map_err(|reason| ConfigError::BadShare {
-                class: class(),
-                part,
-                reason: Box::new(reason),
-            })?;
+            let checked = quota.check_at(0).and_then(|()| quota.check_no_calendar(0, "a share of a class"));
+            checked.map_err(|reason| ConfigError::BadShare { class: class(), part, reason: Box::new(reason) })?;
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ impl State {
     /// Removes the front waiter from the queue of a limiter without classes, granted or turned away.
     pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
+        let outcome = if self.role.has_special_words() { self.special_outcome(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
         if matches!(outcome, Outcome::Granted { .. }) {
             self.supply.pass(waiter.cost, waiter.debt_after);

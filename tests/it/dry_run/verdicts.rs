@@ -51,7 +51,7 @@ fn compare(trace: &Trace, are_all_dry: bool) -> (usize, Oracle, HashMap<Id, (Int
                 let (id, grant) = &mut grants[place];
                 let cost = Int::from(grant.cost());
                 if grant.would_have_been_refused().is_none() {
-                    oracle.settle(now, cost, actual);
+                    oracle.settle(now, *id, cost, actual);
                 }
                 grant.settle(unsigned(actual));
                 assert_eq!(Int::from(grant.cost()), actual, "{id}");

@@ -112,7 +112,7 @@ impl Model {
 
     fn refund(&mut self, direction: &mut Direction) {
         if let Some((cost, used)) = direction.chunk.take() {
-            self.pair.oracle.settle(self.pair.now, cost as Int, used as Int);
+            self.pair.oracle.settle(self.pair.now, self.pair.next, cost as Int, used as Int);
         }
     }
 

@@ -67,6 +67,7 @@ fn a_close_with_two_waiters_burns_the_fraction_above_a_full_bucket() {
 fn full(rule: Rule) -> Rule {
     let rule = match rule.refill {
         Refill::Manual => continuous(3, 10, rule.burst, rule.burst),
+        Refill::Calendar { amount, period } => stepped(amount, period, rule.burst, rule.burst),
         _ => rule,
     };
     Rule { initial: rule.burst, ..rule }

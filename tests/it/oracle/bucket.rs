@@ -9,9 +9,14 @@ pub(crate) enum Refill {
     Continuous { amount: Int, period: Int },
     /// `amount` tokens at the end of each `period` nanoseconds.
     Stepped { amount: Int, period: Int },
+    /// `amount` tokens at each multiple of `period` nanoseconds since 1970. Refunds count in the period of their grants.
+    Calendar { amount: Int, period: Int },
     /// Only by `replenish`.
     Manual,
 }
+
+/// What the wall clock shows at the origin of time: a manual clock begins a year after 1970.
+pub(crate) const WALL: Int = 365 * 86_400 * 1_000_000_000;
 
 /// A quota as configured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,11 +35,20 @@ pub(crate) struct Bucket {
     pub(crate) rest: Int,
     /// Stepped: the end of a period, from which the others are counted. Before the start if the period became longer.
     pub(crate) origin: Int,
+    /// Calendar: how many grants were made before this calendar was set.
+    pub(crate) since: usize,
 }
 
 impl Bucket {
     pub(crate) fn new(rule: Rule) -> Bucket {
-        Bucket { rule: rule.reduced(), level: rule.initial, rest: 0, origin: 0 }
+        Bucket { rule: rule.reduced(), level: rule.initial, rest: 0, origin: first_origin(rule, 0), since: 0 }
+    }
+
+    /// Whether a grant, with its index among all and its instant, was made in the period that goes on at `now`.
+    pub(crate) fn takes_back(&self, granted: Option<(usize, Int)>, now: Int) -> bool {
+        let Refill::Calendar { period, .. } = self.rule.refill else { return true };
+        let Some((index, at)) = granted else { return false };
+        index >= self.since && (at - self.origin) / period == (now - self.origin) / period
     }
 
     /// Nothing is minted above this: the burst, or the cost of the front waiter if that is more.
@@ -55,7 +69,7 @@ impl Bucket {
                 self.level += minted.min(space);
                 self.rest = if burns { 0 } else { rest };
             }
-            Refill::Stepped { amount, period } => {
+            Refill::Stepped { amount, period } | Refill::Calendar { amount, period } => {
                 let steps = (to - self.origin) / period - (last - self.origin) / period;
                 self.add(steps * amount, self.bound(front));
             }
@@ -71,13 +85,14 @@ impl Bucket {
         }
         let when = match self.rule.refill {
             Refill::Continuous { amount, period } => Some(last + div_ceil(missing * period - self.rest, amount)),
-            Refill::Stepped { amount, period } => {
+            Refill::Stepped { amount, period } | Refill::Calendar { amount, period } => {
                 let steps = (last - self.origin) / period + div_ceil(missing, amount);
                 Some(self.origin + steps * period)
             }
             Refill::Manual => None,
         };
-        when.filter(|&when| when <= END_OF_TIME)
+        let wall = if let Refill::Calendar { .. } = self.rule.refill { WALL } else { 0 };
+        when.filter(|&when| when + wall <= END_OF_TIME)
     }
 
     /// Adds tokens up to `most`; never removes any.
@@ -98,7 +113,7 @@ impl Bucket {
 
     /// Changes the rule from `now` on. The accrued part of a token stays that part of a token, and the elapsed part of
     /// a period stays that part of a period.
-    pub(crate) fn change(&mut self, rule: Rule, now: Int, front: Option<Int>) {
+    pub(crate) fn change(&mut self, rule: Rule, now: Int, grants: usize, front: Option<Int>) {
         let rule = rule.reduced();
         self.rest = match (self.rule.refill, rule.refill) {
             (Refill::Continuous { period: old, .. }, Refill::Continuous { period: new, .. }) => self.rest * new / old,
@@ -108,8 +123,12 @@ impl Bucket {
             (Refill::Stepped { period: old, .. }, Refill::Stepped { period: new, .. }) => {
                 now - (now - self.origin) % old * new / old
             }
-            _ => now,
+            _ => first_origin(rule, now),
         };
+        match (self.rule.refill, rule.refill) {
+            (Refill::Calendar { period: old, .. }, Refill::Calendar { period: new, .. }) if old == new => {}
+            _ => self.since = grants,
+        }
         self.rule = rule;
         self.cut(self.bound(front));
     }
@@ -125,6 +144,10 @@ impl Rule {
         }
         self
     }
+}
+
+fn first_origin(rule: Rule, now: Int) -> Int {
+    if let Refill::Calendar { period, .. } = rule.refill { -(WALL % period) } else { now }
 }
 
 fn gcd(a: Int, b: Int) -> Int {

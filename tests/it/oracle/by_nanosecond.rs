@@ -35,14 +35,16 @@ fn live_one_nanosecond(bucket: &mut Bucket, now: Int, bound: Int) {
                 bucket.rest = 0;
             }
         }
-        Refill::Stepped { amount, period } if (now - bucket.origin) % period == 0 => {
+        Refill::Stepped { amount, period } | Refill::Calendar { amount, period }
+            if (now - bucket.origin) % period == 0 =>
+        {
             for _ in 0..amount {
                 if bucket.level < bound {
                     bucket.level += 1;
                 }
             }
         }
-        Refill::Stepped { .. } | Refill::Manual => {}
+        Refill::Stepped { .. } | Refill::Calendar { .. } | Refill::Manual => {}
     }
 }
 

@@ -13,8 +13,9 @@ impl Oracle {
                 self.front_left();
             }
         } else if !self.closed_under(id) {
-            let cost = self.cost_granted(id);
-            self.refund(cost);
+            let index = self.index_granted(id).expect("neither waiting nor granted");
+            let cost = self.log[index].cost;
+            self.refund(id, cost);
             self.in_flight -= cost;
         }
         self.advance(now);
@@ -26,11 +27,11 @@ impl Oracle {
         self.buckets.iter_mut().for_each(Bucket::cut_to_burst);
     }
 
-    /// The latest cost of a grant counts; `cost` is the one before.
-    pub(crate) fn settle(&mut self, now: Int, cost: Int, actual: Int) {
+    /// The latest cost of the grant counts; `cost` is the one before.
+    pub(crate) fn settle(&mut self, now: Int, id: Id, cost: Int, actual: Int) {
         self.advance(now);
         if actual < cost {
-            self.refund(cost - actual);
+            self.refund(id, cost - actual);
         } else if actual > cost {
             self.queue.push_back(Entry::Debt(actual - cost));
             self.charged += actual - cost;
@@ -46,13 +47,17 @@ impl Oracle {
         self.advance(now);
     }
 
-    fn refund(&mut self, tokens: Int) {
+    fn refund(&mut self, id: Id, tokens: Int) {
         self.refunded += tokens;
-        self.buckets.iter_mut().for_each(|bucket| bucket.add(tokens, bucket.rule.burst));
+        // In a dry run the claim may still wait.
+        let granted = self.index_granted(id).map(|index| (index, self.log[index].at));
+        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.takes_back(granted, self.last)) {
+            bucket.add(tokens, bucket.rule.burst);
+        }
     }
 
-    fn cost_granted(&self, id: Id) -> Int {
-        self.log.iter().rev().find(|granted| granted.id == id).expect("neither waiting nor granted").cost
+    fn index_granted(&self, id: Id) -> Option<usize> {
+        self.log.iter().rposition(|granted| granted.id == id)
     }
 
     /// Whether `id` was waiting when the limiter closed.
@@ -76,7 +81,7 @@ impl Oracle {
     pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
         self.advance(now);
         let front = self.front();
-        self.buckets[index].change(rule, self.last, front);
+        self.buckets[index].change(rule, self.last, self.log.len(), front);
         self.advance(now);
     }
 

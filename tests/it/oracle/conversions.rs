@@ -27,9 +27,15 @@ pub(crate) fn quota(rule: Rule) -> Quota {
     let quota = match rule.refill {
         Refill::Continuous { amount, period } => Quota::new(unsigned(amount), nanoseconds(period)),
         Refill::Stepped { amount, period } => Quota::new(unsigned(amount), nanoseconds(period)).stepped(),
+        Refill::Calendar { amount, period } => return calendar(amount, period).initial(unsigned(rule.initial)),
         Refill::Manual => Quota::manual(unsigned(rule.burst)),
     };
     quota.burst(unsigned(rule.burst)).initial(unsigned(rule.initial))
+}
+
+/// As text, because the crate may be built without the feature.
+fn calendar(amount: Int, period: Int) -> Quota {
+    format!("{amount}/{period}ns@epoch").parse().expect("histories have such quotas only with the feature")
 }
 
 /// The answer to a `try_acquire` of `cost`.

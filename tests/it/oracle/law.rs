@@ -1,6 +1,7 @@
 //! The one invariant, checked on a list of grants without a model: in every window, tokens granted less tokens refunded
 //! <= burst + rate x window.
 
+use super::bucket::WALL;
 use super::{Granted, Int, Refill, Rule};
 
 /// Tokens that came outside of the schedule: a refund is subtracted from the grants of its window, a replenish adds to
@@ -44,6 +45,7 @@ fn minted(refill: Refill, from: Int, to: Int) -> Int {
     match refill {
         Refill::Continuous { amount, period } => (to - from + 1) * amount / period,
         Refill::Stepped { amount, period } => (to / period - from / period) * amount,
+        Refill::Calendar { amount, period } => ((to + WALL) / period - (from + WALL) / period) * amount,
         Refill::Manual => 0,
     }
 }

@@ -53,8 +53,8 @@ pub(crate) struct Model {
     pub(crate) oracle: Oracle,
     clock: Int,
     futures: Vec<Future>,
-    /// The latest cost of each grant.
-    grants: Vec<Int>,
+    /// Each grant, and its latest cost.
+    grants: Vec<(Id, Int)>,
     forgotten: Int,
     refused: u64,
     next: Id,
@@ -136,7 +136,7 @@ impl Model {
         let id = self.number();
         let answer = self.oracle.try_acquire(self.clock, id, cost);
         if answer == Answer::Granted {
-            self.grants.push(cost);
+            self.grants.push((id, cost));
         }
         answer
     }
@@ -164,7 +164,7 @@ impl Model {
             answer = Answer::TimedOut { waited };
         }
         if answer == Answer::Granted {
-            self.grants.push(cost);
+            self.grants.push((id, cost));
         }
         if answer != Answer::Waits {
             self.futures.remove(place);
@@ -210,16 +210,17 @@ impl Model {
 
     fn settle(&mut self, place: Place, actual: Int) {
         let Some(place) = self.pick_grant(place) else { return };
-        self.oracle.settle(self.clock, self.grants[place], actual);
-        if actual < self.grants[place] {
-            self.give(self.grants[place] - actual);
+        let (id, cost) = self.grants[place];
+        self.oracle.settle(self.clock, id, cost, actual);
+        if actual < cost {
+            self.give(cost - actual);
         }
-        self.grants[place] = actual;
+        self.grants[place].1 = actual;
     }
 
     fn drop_grant(&mut self, place: Place) {
         let Some(place) = self.pick_grant(place) else { return };
-        let cost = self.grants.remove(place);
+        let (_, cost) = self.grants.remove(place);
         // Without a ceiling, dropping a grant does nothing, and does not even read the clock.
         if self.oracle.in_flight().is_some() {
             self.oracle.release(self.clock, cost);
@@ -228,7 +229,7 @@ impl Model {
 
     fn forget(&mut self, place: Place) {
         let Some(place) = self.pick_grant(place) else { return };
-        self.forgotten += self.grants.remove(place);
+        self.forgotten += self.grants.remove(place).1;
     }
 
     fn release(&mut self, tokens: Int) -> Seen {

@@ -90,6 +90,7 @@ impl fmt::Debug for Rule {
         match refill {
             Refill::Continuous { amount, period } => write!(f, "continuous({amount}, {period}, {burst}, {initial})"),
             Refill::Stepped { amount, period } => write!(f, "stepped({amount}, {period}, {burst}, {initial})"),
+            Refill::Calendar { amount, period } => write!(f, "calendar({amount}, {period}, {initial})"),
             Refill::Manual => write!(f, "manual({burst}, {initial})"),
         }
     }
@@ -101,6 +102,11 @@ pub(crate) fn continuous(amount: Int, period: Int, burst: Int, initial: Int) -> 
 
 pub(crate) fn stepped(amount: Int, period: Int, burst: Int, initial: Int) -> Rule {
     Rule { refill: Refill::Stepped { amount, period }, burst, initial }
+}
+
+#[allow(dead_code, reason = "for histories that failed")]
+pub(crate) fn calendar(amount: Int, period: Int, initial: Int) -> Rule {
+    Rule { refill: Refill::Calendar { amount, period }, burst: amount, initial }
 }
 
 pub(crate) fn manual(burst: Int, initial: Int) -> Rule {
@@ -155,7 +161,7 @@ pub(crate) fn history(
     let ops = prop::collection::vec(dice(), 1..=length);
     (scale, rules, limits, rovers_at(), any::<bool>(), ops).prop_map(
         |(scale, rules, (most, max_waiting), rovers_at, watched, ops)| {
-            let rules: Vec<Rule> = rules.into_iter().map(|dice| rule(scale, dice)).collect();
+            let rules: Vec<Rule> = rules.into_iter().map(|dice| any_rule(scale, dice)).collect();
             let max_in_flight = most.map(|most| (1 + Int::from(most)) * scale.tokens);
             done_to(Setup { rules, max_in_flight, max_waiting, rovers_at, watched }, scale, ops)
         },
@@ -186,6 +192,18 @@ pub(crate) fn rule(scale: Scale, (kind, a, b, c): Dice) -> Rule {
     }
 }
 
+/// A rule of any kind, for histories of a limiter.
+fn any_rule(scale: Scale, dice: Dice) -> Rule {
+    match rule(scale, dice) {
+        Rule { refill: Refill::Stepped { amount, period }, initial, .. }
+            if dice.1 & 1 == 0 && "1/s@epoch".parse::<tollgate::Quota>().is_ok() =>
+        {
+            Rule { refill: Refill::Calendar { amount, period }, burst: amount, initial: initial.min(amount) }
+        }
+        rule => rule,
+    }
+}
+
 fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
     let place = usize::from(b);
     match kind % 100 {
@@ -201,7 +219,7 @@ fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
         78..=79 => Op::Create(cost(setup, scale, a, b)),
         80..=82 => Op::Within(cost(setup, scale, a, b), span(setup, c, a)),
         83..=84 => Op::Pause(span(setup, a, b)),
-        85..=87 => Op::SetQuota(place % setup.rules.len(), rule(scale, (kind.wrapping_add(a as u8), a, b, c))),
+        85..=87 => Op::SetQuota(place % setup.rules.len(), any_rule(scale, (kind.wrapping_add(a as u8), a, b, c))),
         88..=89 => Op::SetMax((1 + Int::from(a % 40)) * scale.tokens),
         90..=92 => Op::Replenish(cost(setup, scale, a, b)),
         93 => Op::Forget(place),
@@ -238,7 +256,9 @@ pub(crate) fn cost(setup: &Setup, scale: Scale, a: u16, b: u16) -> Int {
 fn span(setup: &Setup, a: u16, b: u16) -> Int {
     let (a, b) = (Int::from(a), Int::from(b));
     let (amount, period) = match setup.rules[a as usize % setup.rules.len()].refill {
-        Refill::Continuous { amount, period } | Refill::Stepped { amount, period } => (amount, period),
+        Refill::Continuous { amount, period }
+        | Refill::Stepped { amount, period }
+        | Refill::Calendar { amount, period } => (amount, period),
         Refill::Manual => (1, 10),
     };
     match b % 16 {

@@ -1,0 +1,145 @@
+//! Examples: when a period begins, while the wall clock runs, is set, or stands still.
+
+use std::time::{Duration, SystemTime};
+use tokio_test::task::spawn;
+use tollgate::{Builder, Clock, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(super) fn at(text: &str) -> SystemTime {
+    SystemTime::from(text.parse::<jiff::Timestamp>().expect("an instant"))
+}
+
+/// A limiter at 22:00 in Los Angeles, on a day that ends in two hours.
+fn evening() -> (Builder, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set_wall(at("2026-11-29T06:00:00Z"));
+    let quota = Quota::per_calendar_day(10).in_time_zone("America/Los_Angeles").expect("known");
+    (Limiter::builder().quota(quota).clock(clock.clone()), clock)
+}
+
+#[test]
+fn the_level_becomes_the_amount_at_midnight() {
+    let (builder, clock) = evening();
+    let limiter = builder.build().unwrap();
+    drop(limiter.try_acquire(3).unwrap());
+    clock.advance(2 * HOUR - Duration::from_nanos(1));
+    assert_eq!(limiter.available(), 7);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(limiter.available(), 10, "nothing is carried over");
+    drop(limiter.try_acquire(10).unwrap());
+    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("nothing is left") };
+    assert_eq!(denied.retry_after, Some(24 * HOUR));
+    assert_eq!((limiter.estimate(10), limiter.estimate(11)), (Some(24 * HOUR), Some(48 * HOUR)));
+    clock.advance(100 * 24 * HOUR);
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn a_claim_waits_for_midnight_and_is_refused_if_that_is_too_late() {
+    let (builder, clock) = evening();
+    let limiter = builder.build().unwrap();
+    drop(limiter.try_acquire(10).unwrap());
+    let late = spawn(limiter.consume(1).within(2 * HOUR - Duration::from_nanos(1))).poll();
+    assert!(matches!(late, std::task::Poll::Ready(Err(ConsumeError::TooLate { .. }))));
+    let mut waiting = spawn(limiter.consume(4).within(2 * HOUR));
+    assert!(waiting.poll().is_pending());
+    clock.advance(2 * HOUR);
+    limiter.tick();
+    assert!(waiting.poll().is_ready());
+    assert_eq!(limiter.available(), 6);
+}
+
+/// Each row: after 1 h the wall clock is set by so many minutes; after so many more minutes, so many tokens are there.
+#[test]
+fn a_period_begins_once_when_the_wall_clock_says_so() {
+    let rows: &[(i64, &[(u64, u64)])] = &[
+        (0, &[(59, 0), (60, 10)]),
+        // Set forward over midnight, and not as far.
+        (60, &[(0, 10), (60, 10), (60 * 24 - 1, 10)]),
+        (30, &[(29, 0), (30, 10)]),
+        // Set back: midnight comes later.
+        (-30, &[(89, 0), (90, 10)]),
+        (-600, &[(659, 0), (660, 10)]),
+    ];
+    for (set, expected) in rows {
+        let (builder, clock) = evening();
+        let limiter = builder.build().unwrap();
+        drop(limiter.try_acquire(10).unwrap());
+        clock.advance(HOUR);
+        let wall = clock.wall();
+        let by = Duration::from_secs(set.unsigned_abs() * 60);
+        clock.set_wall(if *set < 0 { wall - by } else { wall + by });
+        let mut passed = 0;
+        for (minutes, tokens) in *expected {
+            clock.advance((*minutes - passed) as u32 * MINUTE);
+            passed = *minutes;
+            assert_eq!(limiter.available(), *tokens, "set by {set} minutes, after {minutes}");
+        }
+    }
+}
+
+#[test]
+fn a_period_that_has_begun_goes_on_when_the_clock_is_set_back_over_its_beginning() {
+    let (builder, clock) = evening();
+    let limiter = builder.build().unwrap();
+    clock.advance(2 * HOUR);
+    drop(limiter.try_acquire(10).unwrap());
+    clock.set_wall(clock.wall() - HOUR);
+    clock.advance(HOUR);
+    assert_eq!(limiter.available(), 0, "midnight comes a second time");
+    clock.advance(24 * HOUR);
+    assert_eq!(limiter.available(), 10);
+}
+
+/// A clock that ran years ahead for a while does not hold the limiter back until then.
+#[test]
+fn a_clock_that_was_wrong_by_years_is_corrected() {
+    let (builder, clock) = evening();
+    let limiter = builder.build().unwrap();
+    let right = clock.wall();
+    clock.set_wall(at("2030-01-01T20:00:00Z"));
+    clock.advance(MINUTE);
+    drop(limiter.try_acquire(10).unwrap());
+    clock.set_wall(right);
+    clock.advance(MINUTE);
+    assert_eq!(limiter.available(), 0, "the day has begun before");
+    clock.advance(2 * HOUR);
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn a_refund_counts_in_the_period_of_its_grant() {
+    let (builder, clock) = evening();
+    let limiter = builder.quota(Quota::per_second(1_000)).build().unwrap();
+    let (mut old, mut spent) = (limiter.try_acquire(5).unwrap(), limiter.try_acquire(5).unwrap());
+    assert_eq!(spent.remaining(), 0);
+    spent.settle(3);
+    assert_eq!(limiter.available(), 2);
+    clock.advance(2 * HOUR);
+    let mut new = limiter.try_acquire(6).unwrap();
+    assert_eq!((new.remaining(), limiter.available()), (4, 4));
+    old.settle(0);
+    assert_eq!(limiter.available(), 4, "yesterday's tokens");
+    new.settle(1);
+    assert_eq!(limiter.available(), 9);
+}
+
+#[test]
+fn a_quota_changes_from_and_to_a_calendar() {
+    let (_, clock) = evening();
+    let limiter = Limiter::builder().quota(Quota::per_second(100)).clock(clock.clone()).build().unwrap();
+    drop(limiter.try_acquire(100).unwrap());
+    limiter.set_quota(0, Quota::per_calendar_hour(10)).unwrap();
+    clock.advance(HOUR - Duration::from_nanos(1));
+    assert_eq!(limiter.available(), 0);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(limiter.available(), 10);
+    limiter.set_quota(0, Quota::per_calendar_hour(4)).unwrap();
+    assert_eq!(limiter.available(), 4);
+    limiter.set_quota(0, Quota::per_second(5)).unwrap();
+    drop(limiter.try_acquire(4).unwrap());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(limiter.available(), 5);
+}

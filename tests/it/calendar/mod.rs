@@ -1,0 +1,5 @@
+//! Calendar quotas: periods of the wall clock.
+
+mod clocks;
+mod law;
+mod text;
