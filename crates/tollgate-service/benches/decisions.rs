@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollgate_service::clock::UnixClock;
-use tollgate_service::config;
+use tollgate_service::bucket::Maker;
+use tollgate_service::config::{self, Options};
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
 use tollgate_service::problem::Source;
@@ -80,8 +80,8 @@ async fn serve(requests: &str) {
         format!("{{domain: d, descriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: {requests}}}}}]}}");
     let meters = Arc::<Meters>::default();
     let source = Arc::new(Source { name: "bench".into(), text });
-    let rules = config::load(&[source], false, &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::new()));
+    let rules = config::load(&[source], Options::default(), &meters).unwrap().rules;
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), Maker::default()));
     let (_end, ended) = watch::channel(false);
     ports.serve(service, Health::default(), ended, Duration::ZERO).await;
 }

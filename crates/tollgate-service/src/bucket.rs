@@ -1,14 +1,15 @@
 //! The limiter of one rule: a bucket for each value, or one that the values share by weight.
 
 use crate::clock::{UnixClock, WindowClock};
+use crate::store::SharedStore;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 use tollgate::state::{KeyedState, LimiterState, StateError};
 use tollgate::{
-    AnyLimiter, Bound, Class, ConfigError, ConsumeError, JoinError, KeyedLimiter, Limiter, Quotas, Refused, Share,
-    TryAcquireError, join,
+    AnyLimiter, Bound, Class, ConfigError, ConsumeError, DistributedKeyedLimiter, JoinError, KeyedLimiter, Limiter,
+    Quotas, Refused, Share, TryAcquireError, join,
 };
 
 /// The key of a bucket: the values of a descriptor that the rule leaves open.
@@ -22,6 +23,8 @@ pub const MOST_JOINED: usize = 8;
 pub enum Bucket {
     /// A bucket for each value.
     Keys(KeyedLimiter<Key>),
+    /// A bucket for each value, in a store.
+    Shared(DistributedKeyedLimiter<Key>),
     /// One bucket, whose classes are values.
     Classes {
         /// The limiter of the bucket.
@@ -31,6 +34,23 @@ pub enum Bucket {
         /// The class of all other values.
         others: Class,
     },
+}
+
+/// What limiters are made with.
+#[derive(Clone, Debug)]
+pub struct Maker {
+    /// How many values a limiter keeps.
+    pub most_values: u64,
+    /// The time.
+    pub clock: UnixClock,
+    /// Where the tokens are; `None` for the memory of this process.
+    pub store: Option<SharedStore>,
+}
+
+impl Default for Maker {
+    fn default() -> Self {
+        Self { most_values: 1_000_000, clock: UnixClock::new(), store: None }
+    }
 }
 
 /// The levels of a limiter.
@@ -55,14 +75,23 @@ pub enum Reason {
     TooLarge,
     /// As many values have used up tokens as the service keeps.
     TooManyValues,
+    /// The store is away, or answers with errors.
+    StoreAway,
     /// Anything else, such as a rule that a reload removed.
     Gone,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::OverLimit, Self::TooLate, Self::QueueFull, Self::TooLarge, Self::TooManyValues, Self::Gone];
+    pub const ALL: [Self; 7] = [
+        Self::OverLimit,
+        Self::TooLate,
+        Self::QueueFull,
+        Self::TooLarge,
+        Self::TooManyValues,
+        Self::StoreAway,
+        Self::Gone,
+    ];
 
     /// Returns the reason as metrics and logs name it.
     pub const fn name(self) -> &'static str {
@@ -72,6 +101,7 @@ impl Reason {
             Self::QueueFull => "queue_full",
             Self::TooLarge => "too_large",
             Self::TooManyValues => "too_many_values",
+            Self::StoreAway => "store_away",
             Self::Gone => "gone",
         }
     }
@@ -91,6 +121,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    const TOO_MANY_VALUES: Self = Self { reason: Reason::TooManyValues, left: 0, retry_after: None, limit: 0 };
+
     fn of(refused: impl Into<Refused>) -> Self {
         let refused = refused.into();
         use {ConsumeError as InLine, TryAcquireError as AtOnce};
@@ -104,6 +136,7 @@ impl Refusal {
             Refused::AtOnce(AtOnce::TooManyKeys { .. }) | Refused::InLine(InLine::TooManyKeys { .. }) => {
                 (Reason::TooManyValues, 0)
             }
+            Refused::AtOnce(AtOnce::Unreachable) | Refused::InLine(InLine::Unreachable) => (Reason::StoreAway, 0),
             _ => (Reason::Gone, 0),
         };
         let limit = match refused.by() {
@@ -115,13 +148,13 @@ impl Refusal {
 }
 
 impl Bucket {
-    /// Makes the limiter of a rule. `most_values` bounds the values that are kept.
+    /// Makes the limiter of a rule in the memory of this process.
     ///
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the numbers do not go together.
-    pub fn new(terms: &Terms, most_values: u64, unix: UnixClock) -> Result<Self, ConfigError> {
-        Self::build(terms, most_values, unix, None)
+    pub fn new(terms: &Terms, maker: &Maker) -> Result<Self, ConfigError> {
+        Self::build(terms, maker, None)
     }
 
     /// Makes the limiter of a rule with the levels that were saved.
@@ -129,12 +162,12 @@ impl Bucket {
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the levels are those of other limits.
-    pub fn restored(terms: &Terms, most_values: u64, unix: UnixClock, saved: Saved) -> Result<Self, ConfigError> {
-        Self::build(terms, most_values, unix, Some(saved))
+    pub fn restored(terms: &Terms, maker: &Maker, saved: Saved) -> Result<Self, ConfigError> {
+        Self::build(terms, maker, Some(saved))
     }
 
-    fn build(terms: &Terms, most_values: u64, unix: UnixClock, saved: Option<Saved>) -> Result<Self, ConfigError> {
-        let clock = WindowClock::new(unix);
+    fn build(terms: &Terms, maker: &Maker, saved: Option<Saved>) -> Result<Self, ConfigError> {
+        let clock = WindowClock::new(maker.clock);
         if saved.is_some() {
             // The windows go on from where they were, which is not the time at which this limiter is built.
             clock.start();
@@ -155,7 +188,7 @@ impl Bucket {
                 if let Some(state) = keys {
                     builder = builder.restore(state, SystemTime::now());
                 }
-                Self::Keys(builder.max_keys(most_values).clock(clock.clone()).build()?)
+                Self::Keys(builder.max_keys(maker.most_values).clock(clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
@@ -188,7 +221,7 @@ impl Bucket {
             return Ok(());
         }
         if terms.classes.is_some() {
-            return Self::new(terms, 1, UnixClock::new()).map(drop);
+            return Self::new(terms, &Maker::default()).map(drop);
         }
         let quotas: Vec<_> = terms.limits.iter().map(|limit| limit.quota()).collect();
         quotas.into_iter().fold(Quotas::default(), |quotas, quota| quotas.quota(quota)).check()
@@ -203,6 +236,7 @@ impl Bucket {
         Ok(match self {
             Self::Keys(limiter) => Saved::Keys(limiter.state()),
             Self::Classes { limiter, .. } => Saved::Classes(limiter.state()?),
+            Self::Shared(_) => return Err(StateError::Distributed),
         })
     }
 
@@ -210,6 +244,7 @@ impl Bucket {
     pub fn try_charge(&self, key: &[u8], cost: u64) -> Result<u64, Refusal> {
         let charged = match self {
             Self::Keys(limiter) => limiter.try_acquire(key, cost).map(|grant| grant.remaining()),
+            Self::Shared(limiter) => limiter.try_acquire(key, cost).map(|grant| grant.remaining()),
             Self::Classes { .. } => self.class(key).try_acquire(cost).map(|grant| grant.remaining()),
         };
         charged.map_err(|refused| {
@@ -226,6 +261,7 @@ impl Bucket {
     pub async fn charge(&self, key: &[u8], cost: u64, wait: Duration) -> Result<u64, Refusal> {
         let charged = match self {
             Self::Keys(limiter) => limiter.consume(key, cost).within(wait).await.map(|grant| grant.remaining()),
+            Self::Shared(limiter) => limiter.consume(key, cost).within(wait).await.map(|grant| grant.remaining()),
             Self::Classes { .. } => self.class(key).consume(cost).within(wait).await.map(|grant| grant.remaining()),
         };
         charged.map_err(Refusal::of)
@@ -234,12 +270,8 @@ impl Bucket {
     /// Returns the limiter of one value, for [`charge_all`].
     pub fn limiter(&self, key: &[u8]) -> Result<AnyLimiter, Refusal> {
         match self {
-            Self::Keys(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal {
-                reason: Reason::TooManyValues,
-                left: 0,
-                retry_after: None,
-                limit: 0,
-            }),
+            Self::Keys(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal::TOO_MANY_VALUES),
+            Self::Shared(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal::TOO_MANY_VALUES),
             Self::Classes { .. } => Ok(self.class(key).clone().into()),
         }
     }
@@ -248,6 +280,7 @@ impl Bucket {
     pub fn left(&self, key: &[u8]) -> u64 {
         match self {
             Self::Keys(limiter) => limiter.available(key),
+            Self::Shared(limiter) => limiter.available(key),
             Self::Classes { .. } => self.class(key).available(),
         }
     }
@@ -256,6 +289,7 @@ impl Bucket {
     pub fn tightest(&self, key: &[u8]) -> usize {
         let quotas = match self {
             Self::Keys(limiter) => limiter.reported_quotas(key),
+            Self::Shared(limiter) => limiter.reported_quotas(key),
             Self::Classes { limiter, .. } => limiter.snapshot().quotas,
         };
         (0..quotas.len()).min_by_key(|&index| quotas[index].available).unwrap_or(0)
@@ -268,6 +302,10 @@ impl Bucket {
                 let snapshot = limiter.snapshot();
                 (snapshot.keys, snapshot.waiting_tasks)
             }
+            Self::Shared(limiter) => {
+                let snapshot = limiter.snapshot();
+                (snapshot.keys, snapshot.waiting_tasks)
+            }
             Self::Classes { limiter, classes, .. } => (classes.len() as u64 + 1, limiter.snapshot().waiting_tasks),
         }
     }
@@ -275,7 +313,7 @@ impl Bucket {
     fn class(&self, key: &[u8]) -> &Class {
         match self {
             Self::Classes { classes, others, .. } => classes.get(key).unwrap_or(others),
-            Self::Keys(_) => unreachable!("only the buckets of classes have classes"),
+            Self::Keys(_) | Self::Shared(_) => unreachable!("only the buckets of classes have classes"),
         }
     }
 }

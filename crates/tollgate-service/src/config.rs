@@ -8,7 +8,8 @@ use crate::proto::Unit;
 use crate::proxied::{Mapping, Part, no_part};
 use crate::rule::{Level, Rule};
 use crate::rules::{Domain, Node as RuleNode, Rules};
-use crate::terms::{Classes, Limit, Terms};
+use crate::store::SharedStore;
+use crate::terms::{Classes, Limit, Outage, Terms};
 use crate::yaml::{self, Node, Value, scalar};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ const DESCRIPTOR: &[&str] = &[
     "burst",
     "sliding",
     "time_zone",
+    "outage",
 ];
 const RATE_LIMIT: &[&str] = &[
     "unit",
@@ -46,6 +48,7 @@ const RATE_LIMIT: &[&str] = &[
     "weight",
     "sliding",
     "time_zone",
+    "outage",
 ];
 /// Extensions for which this version has no limiter.
 const NOT_YET: [&str; 2] = ["sliding", "time_zone"];
@@ -63,17 +66,26 @@ pub struct Loaded {
     pub notes: Vec<Problem>,
 }
 
-/// Reads a configuration. With `merge_domains`, several files may have the same domain.
+/// How files are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whether several files may have the same domain.
+    pub merge_domains: bool,
+    /// Whether several instances share the limits.
+    pub is_shared: bool,
+}
+
+/// Reads a configuration.
 ///
 /// # Errors
 ///
 /// Returns all problems, in the order of the files.
-pub fn load(sources: &[Arc<Source>], merge_domains: bool, meters: &Meters) -> Result<Loaded, Vec<Problem>> {
-    let mut loader = Loader { meters, rules: Rules::default(), problems: Vec::new(), notes: Vec::new() };
+pub fn load(sources: &[Arc<Source>], options: Options, meters: &Meters) -> Result<Loaded, Vec<Problem>> {
+    let mut loader = Loader { options, meters, rules: Rules::default(), problems: Vec::new(), notes: Vec::new() };
     for source in sources {
         match yaml::read(source) {
             Err(problem) => loader.problems.push(problem),
-            Ok(documents) => documents.iter().for_each(|document| loader.document(document, merge_domains)),
+            Ok(documents) => documents.iter().for_each(|document| loader.document(document)),
         }
     }
     if loader.problems.is_empty() {
@@ -84,6 +96,7 @@ pub fn load(sources: &[Arc<Source>], merge_domains: bool, meters: &Meters) -> Re
 }
 
 struct Loader<'a> {
+    options: Options,
     meters: &'a Meters,
     rules: Rules,
     problems: Vec<Problem>,
@@ -98,7 +111,7 @@ struct Path {
 }
 
 impl Loader<'_> {
-    fn document(&mut self, document: &Node, merge_domains: bool) {
+    fn document(&mut self, document: &Node) {
         let fields = Fields::of(document, "a file", ROOT, &mut self.problems);
         let name = fields.text("domain", &mut self.problems);
         let all_or_nothing = fields.flag("all_or_nothing", &mut self.problems);
@@ -112,7 +125,7 @@ impl Loader<'_> {
             return;
         };
         let is_known = self.rules.domains.contains_key(name);
-        if is_known && !merge_domains {
+        if is_known && !self.options.merge_domains {
             let text = format!(
                 "domain `{}` is configured twice: join the files, or set MERGE_DOMAIN_CONFIG=true",
                 shortened(name)
@@ -123,6 +136,10 @@ impl Loader<'_> {
         let first_rule = self.rules.all.len();
         let mut domain = self.rules.domains.remove(name).unwrap_or_default();
         domain.all_or_nothing |= all_or_nothing;
+        if let Some(node) = fields.get("all_or_nothing").filter(|_| all_or_nothing && self.options.is_shared) {
+            let text = "several limits in a store cannot be charged all or none: remove `all_or_nothing`";
+            self.problems.push(Problem::at(&node.place, text));
+        }
         domain.http.extend(http);
         let path = Path { domain: name.into(), levels: Vec::new() };
         self.descriptors(descriptors, &path, &mut domain.level);
@@ -148,11 +165,12 @@ impl Loader<'_> {
         parts
     }
 
-    /// A request that waits in one rule and is refused by another would have waited in vain, and paid.
+    /// A request that waits in one rule and is refused by another would have waited in vain, and paid. Limits in a store
+    /// are charged one after the other.
     fn imply_all_or_nothing(&mut self, domain: &mut Domain, name: &str, first_rule: usize) {
         let rules = &self.rules.all[first_rule..];
         let waits = rules.iter().find(|rule| rule.terms.wait.is_some() || rule.terms.classes.is_some());
-        if let Some(rule) = waits.filter(|_| !domain.all_or_nothing) {
+        if let Some(rule) = waits.filter(|_| !domain.all_or_nothing && !self.options.is_shared) {
             let text = format!("requests wait here, so domain `{}` is `all_or_nothing`", shortened(name));
             self.notes.push(Problem::at(&rule.place, text));
             domain.all_or_nothing = true;
@@ -205,7 +223,7 @@ impl Loader<'_> {
 
     fn rule(&mut self, fields: &Fields<'_>, path: &Path) -> Option<Arc<Rule>> {
         let Some(node) = fields.get("rate_limit") else {
-            for name in ["wait", "max_waiting", "classes", "weight", "burst", "sliding", "time_zone"] {
+            for name in ["wait", "max_waiting", "classes", "weight", "burst", "sliding", "time_zone", "outage"] {
                 if let Some(node) = fields.get(name) {
                     let text = format!("`{name}` is a part of a limit: add a `rate_limit` to this descriptor");
                     self.problems.push(Problem::at(&node.place, text));
@@ -248,6 +266,10 @@ impl Loader<'_> {
             self.problems.push(Problem::at(&node.place, format!("this limit cannot be kept: {error}")));
             return None;
         }
+        if let Some(text) = SharedStore::refuses(&terms).filter(|_| self.options.is_shared) {
+            self.problems.push(Problem::at(&node.place, text));
+            return None;
+        }
         Some(Arc::new(Rule::new(&path.domain, path.levels, terms, node.place.clone(), self.meters)))
     }
 
@@ -282,6 +304,10 @@ impl Loader<'_> {
                     .push(Problem::at(place, format!("a request waits at most {LONGEST_WAIT:?}, which proxies allow")));
             }
             terms.wait = Some(wait);
+        }
+        let outage = |text| Outage::ALL.iter().find(|(name, _)| *name == text).map(|(_, outage)| *outage);
+        if let Some(outage) = fields.parsed("outage", "`allow`, `refuse` or `wait`", problems, outage) {
+            terms.outage = outage;
         }
         if let Some(most) = fields.whole("max_waiting", problems) {
             terms.max_waiting = Some(most);

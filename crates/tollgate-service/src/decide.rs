@@ -9,7 +9,7 @@ use crate::proto::{
 use crate::rule::Rule;
 use crate::rules::{Domain, Rules};
 use crate::service::Service;
-use crate::terms::Limit;
+use crate::terms::{Limit, Outage};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Service {
         answer
     }
 
-    /// Decides at once if each descriptor is charged by itself. Otherwise returns `None`.
+    /// Decides at once if each descriptor is charged by itself in memory. Otherwise returns `None`.
     fn decide_now(&self, request: &RateLimitRequest) -> Result<Option<Answer>, Invalid> {
         match request.descriptors.len() {
             _ if request.domain.is_empty() => return Err(Invalid::NoDomain),
@@ -121,7 +121,7 @@ impl Service {
             let statuses = request.descriptors.iter().map(|_| passing(0)).collect();
             return Ok(Some(self.answer(statuses, None)));
         };
-        if domain.all_or_nothing {
+        if domain.all_or_nothing || self.maker.store.is_some() {
             return Ok(None);
         }
         let mut tally = Tally::default();
@@ -137,7 +137,8 @@ impl Service {
         Ok(Some(self.answer(statuses, tally.refusal())))
     }
 
-    /// Decides for a domain that is `all_or_nothing`: all rules are charged, or none is.
+    /// Decides where that takes time: for a domain that is `all_or_nothing`, all rules are charged, or none is; with a
+    /// store, one rule is charged after the other.
     async fn decide_together(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
         let rules = self.rules.load_full();
         let no_domain = Domain::default();
@@ -150,13 +151,23 @@ impl Service {
         for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
             let cost = cost(request, descriptor);
             match found {
-                Found::Limited(rule) if !rule.terms.shadow && !rule.terms.refuses_all() => {
+                Found::Limited(rule) if domain.all_or_nothing && !rule.terms.shadow && !rule.terms.refuses_all() => {
                     let key = rule.key(&descriptor.entries);
                     match claims.iter_mut().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
                         Some(claim) => claim.cost += cost,
                         None => claims.push(Claim { rule, key, cost, index }),
                     }
                     statuses.push(passing(0));
+                }
+                Found::Limited(rule) if self.maker.store.is_some() && !rule.terms.refuses_all() => {
+                    let key = rule.key(&descriptor.entries);
+                    let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.clock.now());
+                    let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
+                    if charged.is_ok() && !wait.is_zero() {
+                        let waited = self.maker.clock.now().saturating_sub(began);
+                        rule.meter(&descriptor.entries, &self.meters).wait(waited);
+                    }
+                    statuses.push(self.charged(rule, descriptor, cost, charged, &mut tally));
                 }
                 // These take no token that another rule's refusal would have to give back.
                 _ => statuses.push(self.charge(found, descriptor, cost, &mut tally)),
@@ -189,10 +200,10 @@ impl Service {
     async fn charge_together(&self, claims: &[Claim<'_>], request: &RateLimitRequest) -> Option<(usize, Refusal)> {
         // The shortest patience holds: a client of that rule has given up then.
         let wait = claims.iter().filter_map(|claim| claim.rule.terms.wait).min().unwrap_or_default();
-        let began = self.clock.now();
+        let began = self.maker.clock.now();
         let charged = match claims {
             [one] => {
-                let bucket = one.rule.bucket(self.manner.most_values, self.clock);
+                let bucket = one.rule.bucket(&self.maker);
                 let charged = match bucket.try_charge(&one.key, one.cost) {
                     Err(_) if !wait.is_zero() => bucket.charge(&one.key, one.cost, wait).await,
                     charged => charged,
@@ -202,7 +213,7 @@ impl Service {
             several => {
                 let mut limiters = Vec::with_capacity(several.len());
                 for (number, claim) in several.iter().enumerate() {
-                    match claim.rule.bucket(self.manner.most_values, self.clock).limiter(&claim.key) {
+                    match claim.rule.bucket(&self.maker).limiter(&claim.key) {
                         Ok(limiter) => limiters.push((limiter, claim.cost)),
                         Err(refusal) => return Some((number, refusal)),
                     }
@@ -210,14 +221,23 @@ impl Service {
                 charge_all(&limiters, wait).await
             }
         };
-        let waited = self.clock.now().saturating_sub(began);
+        let waited = self.maker.clock.now().saturating_sub(began);
         for claim in claims {
             let meter = claim.rule.meter(&request.descriptors[claim.index].entries, &self.meters);
             if charged.is_ok() && claim.rule.terms.wait.is_some() {
                 meter.wait(waited);
             }
         }
-        charged.err()
+        charged.err().filter(|(number, refusal)| !self.passes_outage(claims[*number].rule, refusal))
+    }
+
+    /// Returns true if the store is away and the rule lets requests pass then.
+    fn passes_outage(&self, rule: &Rule, refusal: &Refusal) -> bool {
+        let is_away = refusal.reason == Reason::StoreAway;
+        if is_away {
+            self.totals.note_outage(self.maker.clock.now());
+        }
+        is_away && rule.terms.outage == Outage::Allow
     }
 
     fn status_together(
@@ -229,7 +249,7 @@ impl Service {
         tally: &mut Tally,
     ) -> DescriptorStatus {
         let meter = claim.rule.meter(&descriptor.entries, &self.meters);
-        let bucket = claim.rule.bucket(self.manner.most_values, self.clock);
+        let bucket = claim.rule.bucket(&self.maker);
         add(&meter.total_hits, claim.cost);
         match refusal {
             Some(refusal) => {
@@ -289,16 +309,29 @@ impl Service {
             }
             Found::Limited(rule) => rule,
         };
-        let meter = rule.meter(&descriptor.entries, &self.meters);
-        let key = rule.key(&descriptor.entries);
-        add(&meter.total_hits, cost);
         let charged = if rule.terms.refuses_all() && cost > 0 {
             Err(Refusal { reason: Reason::OverLimit, left: 0, retry_after: None, limit: 0 })
         } else if rule.terms.refuses_all() {
             Ok(0)
         } else {
-            rule.bucket(self.manner.most_values, self.clock).try_charge(&key, cost)
+            rule.bucket(&self.maker).try_charge(&rule.key(&descriptor.entries), cost)
         };
+        self.charged(rule, descriptor, cost, charged, tally)
+    }
+
+    /// Counts what came of a descriptor, and says it.
+    fn charged(
+        &self,
+        rule: &Arc<Rule>,
+        descriptor: &Descriptor,
+        cost: u64,
+        charged: Result<u64, Refusal>,
+        tally: &mut Tally,
+    ) -> DescriptorStatus {
+        let meter = rule.meter(&descriptor.entries, &self.meters);
+        let key = rule.key(&descriptor.entries);
+        add(&meter.total_hits, cost);
+        let charged = charged.or_else(|refusal| if self.passes_outage(rule, &refusal) { Ok(0) } else { Err(refusal) });
         match charged {
             Ok(left) => {
                 let (limit, near) = self.near(rule);
@@ -328,7 +361,7 @@ impl Service {
         add(&meter.near_limit, refusal.left.min(limit.saturating_sub(near)));
         if refusal.left > 0 && rule.terms.limits.iter().all(|limit| limit.burst.is_none()) {
             // Another request may have taken it meanwhile.
-            let _ = rule.bucket(self.manner.most_values, self.clock).try_charge(key, refusal.left);
+            let _ = rule.bucket(&self.maker).try_charge(key, refusal.left);
         }
     }
 
@@ -347,12 +380,12 @@ impl Service {
         refusal: Option<&Refusal>,
     ) -> DescriptorStatus {
         if let (Code::OverLimit, Some(refusal), Some(refusals)) = (code, refusal, self.refusals.get()) {
-            refusals.note(rule, key, refusal.reason, self.clock.now());
+            refusals.note(rule, key, refusal.reason, self.maker.clock.now());
         }
         let number = match refusal {
             _ if rule.terms.limits.len() == 1 || rule.terms.refuses_all() => 0,
             Some(refusal) => refusal.limit,
-            None => rule.bucket(self.manner.most_values, self.clock).tightest(key),
+            None => rule.bucket(&self.maker).tightest(key),
         };
         let limit = &rule.terms.limits[number.min(rule.terms.limits.len() - 1)];
         DescriptorStatus {
@@ -371,7 +404,7 @@ impl Service {
     fn until_reset(&self, limit: &Limit, left: u64, refusal: Option<&Refusal>) -> Span {
         let unit = limit.unit.seconds();
         match (limit.burst, refusal.and_then(|refusal| refusal.retry_after)) {
-            (None, _) => Span { seconds: (unit - self.clock.now().as_secs() % unit) as i64, nanos: 0 },
+            (None, _) => Span { seconds: (unit - self.maker.clock.now().as_secs() % unit) as i64, nanos: 0 },
             (Some(_), Some(wait)) => span(wait),
             (Some(burst), None) => {
                 let missing = u64::from(burst).saturating_sub(left);

@@ -84,7 +84,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    fn parsed<T>(
+    /// Returns a value that `parse` knows. Any other is a problem, which says `what` the field is.
+    pub fn parsed<T>(
         &self,
         name: &str,
         what: &str,

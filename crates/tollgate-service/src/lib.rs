@@ -30,5 +30,6 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod state;
+pub mod store;
 pub mod terms;
 pub mod yaml;

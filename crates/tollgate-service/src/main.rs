@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tollgate_service::clock::UnixClock;
+use tollgate_service::bucket::Maker;
 use tollgate_service::config::{self, Loaded};
 use tollgate_service::files;
 use tollgate_service::health::Health;
@@ -19,6 +19,7 @@ use tollgate_service::server::{Ports, listen};
 use tollgate_service::service::Service;
 use tollgate_service::settings::Settings;
 use tollgate_service::state;
+use tollgate_service::store::SharedStore;
 
 const USAGE: &str = "\
 tollgate-service [FILE|DIRECTORY]...         answers rate limit requests on ports 8081 (gRPC) and 8080 (HTTP)
@@ -71,7 +72,7 @@ type Read = (Vec<Arc<Source>>, Loaded);
 
 fn load(settings: &Settings, meters: &Meters) -> Result<Read, Vec<Problem>> {
     let sources = files::read(&settings.paths)?;
-    let loaded = config::load(&sources, settings.merge_domains, meters)?;
+    let loaded = config::load(&sources, settings.options, meters)?;
     Ok((sources, loaded))
 }
 
@@ -85,7 +86,12 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
     let ports = Ports::bind(settings.grpc, settings.http).await?;
     let (grpc, http) = ports.addresses().map_err(|error| error.to_string())?;
     let count = loaded.rules.all.len();
-    let service = Arc::new(Service::new(loaded.rules, meters, settings.manner, UnixClock::new()));
+    let store = match &settings.store {
+        Some(url) => Some(SharedStore::connect(url).await?),
+        None => None,
+    };
+    let maker = Maker { most_values: settings.most_values, store, ..Maker::default() };
+    let service = Arc::new(Service::new(loaded.rules, meters, settings.manner, maker));
     let state_file = settings.state.clone();
     if let Some(path) = &state_file {
         match state::restore(path, &service) {
@@ -94,8 +100,8 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
         }
     }
     let health = Health::default();
-    let (merge, needs_rules) = (settings.merge_domains, settings.needs_rules);
-    let reloader = Reloader::new(Arc::clone(&service), health.clone(), settings.paths, merge, needs_rules, sources);
+    let (options, needs_rules) = (settings.options, settings.needs_rules);
+    let reloader = Reloader::new(Arc::clone(&service), health.clone(), settings.paths, options, needs_rules, sources);
     let reloader = Arc::new(reloader);
     if let Some(address) = settings.page {
         let listener = listen(address, "PAGE_PORT").await?;

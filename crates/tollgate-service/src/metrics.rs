@@ -44,6 +44,8 @@ pub fn text(service: &Service) -> String {
     text.sample("ratelimit_service_should_rate_limit_error", "err_type=\"service_error\"", read(&totals.errors));
     text.family("tollgate_service_requests", "counter", "Requests that were decided");
     text.sample("tollgate_service_requests_total", "", read(&totals.requests));
+    text.family("tollgate_service_store_away", "counter", "Descriptors for which the store was away");
+    text.sample("tollgate_service_store_away_total", "", read(&totals.store_away));
     text.waits(&meters);
     text.gauges(service);
     text.0.push_str("# EOF\n");

@@ -1,6 +1,6 @@
 //! A changed configuration takes effect while the service runs; a bad one changes nothing.
 
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, Options};
 use crate::files;
 use crate::health::Health;
 use crate::meter::add;
@@ -23,7 +23,7 @@ pub struct Reloader {
     service: Arc<Service>,
     health: Health,
     paths: Vec<PathBuf>,
-    merge_domains: bool,
+    options: Options,
     needs_rules: bool,
     seen: Mutex<Seen>,
 }
@@ -40,14 +40,14 @@ impl Reloader {
         service: Arc<Service>,
         health: Health,
         paths: Vec<PathBuf>,
-        merge_domains: bool,
+        options: Options,
         needs_rules: bool,
         sources: Vec<Arc<Source>>,
     ) -> Self {
         add(&service.totals.loads, 1);
         health.lack_rules(needs_rules && service.rules.load().domains.is_empty());
         let seen = Mutex::new(Seen { sources, problems: Vec::new() });
-        Self { service, health, paths, merge_domains, needs_rules, seen }
+        Self { service, health, paths, options, needs_rules, seen }
     }
 
     /// Looks at the files each second, for ever.
@@ -69,7 +69,7 @@ impl Reloader {
         let loaded = match read {
             Ok(sources) if sources == seen.sources => return,
             Ok(sources) => {
-                let loaded = config::load(&sources, self.merge_domains, &self.service.meters);
+                let loaded = config::load(&sources, self.options, &self.service.meters);
                 seen.sources = sources;
                 loaded
             }

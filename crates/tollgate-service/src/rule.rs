@@ -1,15 +1,14 @@
 //! One rule: which values of a descriptor it counts apart, and under which name.
 
-use crate::bucket::{Bucket, Key, Saved};
-use crate::clock::UnixClock;
+use crate::bucket::{Bucket, Key, Maker, Saved};
 use crate::meter::{Meter, Meters};
 use crate::problem::Place;
 use crate::proto::Entry;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// The longest key that is kept as it is, in bytes.
 const LONGEST_KEY: usize = 256;
@@ -110,10 +109,13 @@ impl Rule {
     }
 
     /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.
-    pub fn bucket(&self, most_values: u64, clock: UnixClock) -> &Arc<Bucket> {
+    pub fn bucket(&self, maker: &Maker) -> &Arc<Bucket> {
         self.bucket.get_or_init(|| {
-            let most_values = if self.open.is_empty() { 1 } else { most_values };
-            let bucket = Bucket::new(&self.terms, most_values, clock);
+            let maker = self.maker(maker);
+            let bucket = match &maker.store {
+                Some(store) => store.limiter(&self.title(), &self.terms, maker.most_values).map(Bucket::Shared),
+                None => Bucket::new(&self.terms, &maker),
+            };
             // The file was checked by making the limiter of each rule.
             Arc::new(bucket.expect("the file was checked"))
         })
@@ -134,10 +136,14 @@ impl Rule {
     }
 
     /// Continues from saved levels. Returns false if these are the levels of other limits, or the rule has a limiter.
-    pub fn restore(&self, saved: Saved, most_values: u64, clock: UnixClock) -> bool {
-        let most_values = if self.open.is_empty() { 1 } else { most_values };
-        let bucket = Bucket::restored(&self.terms, most_values, clock, saved);
+    pub fn restore(&self, saved: Saved, maker: &Maker) -> bool {
+        let bucket = Bucket::restored(&self.terms, &self.maker(maker), saved);
         bucket.is_ok_and(|bucket| self.bucket.set(Arc::new(bucket)).is_ok())
+    }
+
+    /// A rule without open levels has one key.
+    fn maker(&self, maker: &Maker) -> Maker {
+        Maker { most_values: if self.open.is_empty() { 1 } else { maker.most_values }, ..maker.clone() }
     }
 
     /// Returns the name of the metric, with the values of a request where the rule says so.
@@ -160,9 +166,13 @@ impl Rule {
 }
 
 fn shortened(key: &[u8]) -> Vec<u8> {
-    // Secret seeds: a client cannot make two keys with the same hash.
-    static SEEDS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
-    let mut short = key[..LONGEST_KEY - 16].to_vec();
-    SEEDS.iter().for_each(|seed| short.extend_from_slice(&seed.hash_one(key).to_le_bytes()));
-    short
+    let hash = hash(key);
+    [&key[..LONGEST_KEY - hash.len()], hash.as_bytes()].concat()
+}
+
+/// Returns the beginning of the SHA-256 of a long key. All instances have the same, and a client cannot make two keys
+/// that share it.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest[..16].iter().fold(String::from("#"), |text, byte| format!("{text}{byte:02x}"))
 }

@@ -1,14 +1,14 @@
 //! The state of the service: its rules, what it counted, and how it answers.
 
-use crate::bucket::Reason;
-use crate::clock::UnixClock;
-use crate::meter::Meters;
+use crate::bucket::{Maker, Reason};
+use crate::meter::{Meters, add};
 use crate::overrides::Overrides;
 use crate::page::refusals::Refusals;
 use crate::rules::Rules;
 use arc_swap::ArcSwap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How the service answers, apart from its rules.
 #[derive(Clone, Debug)]
@@ -21,13 +21,11 @@ pub struct Manner {
     pub near: f64,
     /// The names of the header fields for limit, remaining and reset; `None` for none.
     pub fields: Option<[String; 3]>,
-    /// How many values each rule keeps.
-    pub most_values: u64,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { shadow: false, quota: false, near: 0.8, fields: None, most_values: 1_000_000 }
+        Self { shadow: false, quota: false, near: 0.8, fields: None }
     }
 }
 
@@ -46,8 +44,8 @@ pub struct Service {
     pub refusals: OnceLock<Refusals>,
     /// How it answers.
     pub manner: Manner,
-    /// The time.
-    pub clock: UnixClock,
+    /// What its limiters are made with.
+    pub maker: Maker,
 }
 
 /// Counters of the whole service.
@@ -61,6 +59,10 @@ pub struct Totals {
     pub unknown_domains: AtomicU64,
     /// Requests that passed only because all requests pass.
     pub shadowed: AtomicU64,
+    /// Descriptors that could not be counted because the store was away.
+    pub store_away: AtomicU64,
+    /// When that was logged last, in seconds since 1970.
+    outage_logged: AtomicU64,
     /// Configurations that were loaded.
     pub loads: AtomicU64,
     /// Configurations that were refused.
@@ -71,7 +73,7 @@ pub struct Totals {
 
 impl Service {
     /// Creates a service with these rules.
-    pub fn new(rules: Rules, meters: Arc<Meters>, manner: Manner, clock: UnixClock) -> Self {
+    pub fn new(rules: Rules, meters: Arc<Meters>, manner: Manner, maker: Maker) -> Self {
         Self {
             rules: ArcSwap::from_pointee(rules),
             overrides: Overrides::default(),
@@ -79,7 +81,26 @@ impl Service {
             totals: Totals::default(),
             refusals: OnceLock::new(),
             manner,
-            clock,
+            maker,
+        }
+    }
+}
+
+/// How often an outage is logged.
+const LOG_EACH: u64 = 10;
+
+impl Totals {
+    /// Counts a descriptor for which the store was away, and logs it now and then.
+    pub fn note_outage(&self, now: Duration) {
+        add(&self.store_away, 1);
+        let last = self.outage_logged.load(Ordering::Relaxed);
+        let is_due = now.as_secs() >= last + LOG_EACH;
+        if is_due
+            && self.outage_logged.compare_exchange(last, now.as_secs(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            tracing::error!(
+                "the store is away: requests pass, wait or are refused, as the `outage` of their rule says"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The settings of the process: its arguments, and the environment of the reference.
 
+use crate::config::Options;
 use crate::fields::{parse_time, shortened};
 use crate::service::Manner;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +20,8 @@ pub struct Settings {
     pub http: SocketAddr,
     /// Where people see the page; `None` without one.
     pub page: Option<SocketAddr>,
-    /// Whether several files may have the same domain.
-    pub merge_domains: bool,
+    /// How the files are read.
+    pub options: Options,
     /// Whether a service without any rule is not healthy.
     pub needs_rules: bool,
     /// Where levels are kept while the service does not run.
@@ -29,6 +30,10 @@ pub struct Settings {
     pub drain: Duration,
     /// How the service answers.
     pub manner: Manner,
+    /// How many values each rule keeps.
+    pub most_values: u64,
+    /// The URL of the store that several instances share.
+    pub store: Option<String>,
     /// What is logged.
     pub level: LevelFilter,
     /// Whether logs are JSON.
@@ -39,18 +44,19 @@ pub struct Settings {
 
 /// Settings of the reference that would change decisions or security, and that this service does not have. Each with the
 /// values that are harmless, and what to do.
-const REFUSED: [(&str, &[&str], &str); 5] = [
+const REFUSED: [(&str, &[&str], &str); 7] = [
     ("GRPC_SERVER_USE_TLS", &["false"], "this service speaks plain text: unset it, and let a sidecar or mesh do TLS"),
     ("CONFIG_TYPE", &["FILE"], "this service reads files only: unset it, and write the files with your control plane"),
     ("GRPC_UDS", &[""], "this service listens on addresses only: unset it, and use GRPC_HOST and GRPC_PORT"),
-    ("BACKEND_TYPE", &["redis"], "this service counts in its memory: unset it"),
+    ("BACKEND_TYPE", &["redis"], "this service counts in Redis, in PostgreSQL or in its memory: unset it"),
+    ("REDIS_TYPE", &["SINGLE", "single"], "this service asks one server: unset it, and let REDIS_URL name the server"),
+    ("REDIS_TLS", &["false"], "this service speaks plain text to Redis: unset it"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", &["false"], "write `all_or_nothing: true` in the domain instead"),
 ];
 
 /// Settings of the reference that have no effect here.
-const WITHOUT_EFFECT: [(&str, &str); 6] = [
-    ("REDIS_URL", "counts are in the memory of this process: several instances each grant the whole limit"),
-    ("MEMCACHE_HOST_PORT", "counts are in the memory of this process: several instances each grant the whole limit"),
+const WITHOUT_EFFECT: [(&str, &str); 5] = [
+    ("REDIS_PERSECOND_URL", "all limits are in the store of REDIS_URL"),
     ("USE_STATSD", "metrics are at /metrics of the HTTP port"),
     ("USE_DOG_STATSD", "metrics are at /metrics of the HTTP port"),
     ("RESPONSE_DYNAMIC_METADATA", "answers have no metadata"),
@@ -75,23 +81,25 @@ impl Settings {
         let headers = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
         let names = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
         let fields = [0, 1, 2].map(|index| env.text(headers[index]).unwrap_or_else(|| names[index].to_owned()));
+        let store = env.store()?;
         let manner = Manner {
             shadow: env.flag("SHADOW_MODE")?,
             quota: env.flag("QUOTA_MODE")?,
             near: env.parsed("NEAR_LIMIT_RATIO", "a number from 0 to 1", |ratio| (0.0..=1.0).contains(ratio), 0.8)?,
             fields: env.flag("LIMIT_RESPONSE_HEADERS_ENABLED")?.then_some(fields),
-            most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, 1_000_000)?,
         };
         Ok(Self {
             paths: if paths.is_empty() { vec![env.directory()] } else { paths },
             grpc: env.address("GRPC_HOST", "GRPC_PORT", 8081)?,
             http: env.address("HOST", "PORT", 8080)?,
             page: env.page()?,
-            merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?,
+            options: Options { merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?, is_shared: store.is_some() },
             needs_rules: env.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?,
             state: env.text("STATE_FILE").map(PathBuf::from),
             drain: env.time("DRAIN_TIME", Duration::from_secs(30))?,
             manner,
+            most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, 1_000_000)?,
+            store,
             level: env.level()?,
             json_logs: env.text("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json")),
             notes: notes.map(|(name, text)| format!("{name} has no effect: {text}")).collect(),
@@ -144,6 +152,27 @@ impl Env<'_> {
             self.parsed("PAGE_HOST", "an IP address such as 127.0.0.1", |_| true, IpAddr::from([127, 0, 0, 1]))?;
         let port = self.parsed("PAGE_PORT", "a port from 0 to 65535", |_| true, 0)?;
         Ok(self.text("PAGE_PORT").map(|_| (host, port).into()))
+    }
+
+    /// The reference finds its Redis by several variables, and its password in one of them.
+    fn store(&self) -> Result<Option<String>, String> {
+        let (redis, postgres) = (self.text("REDIS_URL"), self.text("POSTGRES_URL"));
+        if redis.is_some() && postgres.is_some() {
+            return Err("REDIS_URL and POSTGRES_URL are both set: unset one".to_owned());
+        }
+        if let Some(url) = postgres {
+            let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
+            return if is_url { Ok(Some(url)) } else { Err("POSTGRES_URL: write postgres://HOST/DATABASE".to_owned()) };
+        }
+        let Some(url) = redis else { return Ok(None) };
+        if url.starts_with('/') {
+            return Err(format!("REDIS_URL={}: write redis+unix://{url}", shortened(&url)));
+        }
+        match self.text("REDIS_AUTH") {
+            Some(password) if !url.contains("://") => Ok(Some(format!("redis://:{password}@{url}/"))),
+            Some(_) => Err("REDIS_AUTH: write the password into REDIS_URL, as redis://:PASSWORD@HOST:PORT/".to_owned()),
+            None => Ok(Some(url)),
+        }
     }
 
     fn level(&self) -> Result<LevelFilter, String> {

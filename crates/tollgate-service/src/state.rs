@@ -64,7 +64,7 @@ pub fn restore(path: &Path, service: &Service) -> Result<usize, String> {
     let mut restored = 0;
     for SavedRule { domain, levels, bucket } in saved {
         if let Some(rule) = known.get(&(&*domain, &levels)) {
-            restored += usize::from(rule.restore(bucket, service.manner.most_values, service.clock));
+            restored += usize::from(rule.restore(bucket, &service.maker));
         }
     }
     fs::remove_file(path).map_err(|error| failed(&error))?;

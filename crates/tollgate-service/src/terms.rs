@@ -22,8 +22,27 @@ pub struct Terms {
     pub wait: Option<Duration>,
     /// How many requests of one value wait at most.
     pub max_waiting: Option<u32>,
+    /// What happens while the store is away.
+    pub outage: Outage,
     /// The values that share the limit by weight while they wait.
     pub classes: Option<Classes>,
+}
+
+/// What happens to requests while the store is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outage {
+    /// They pass.
+    #[default]
+    Allow,
+    /// They are refused.
+    Refuse,
+    /// They wait until the store is back, at most for the `wait` of the rule.
+    Wait,
+}
+
+impl Outage {
+    /// All, with the names that a file gives them.
+    pub const ALL: [(&str, Self); 3] = [("allow", Self::Allow), ("refuse", Self::Refuse), ("wait", Self::Wait)];
 }
 
 /// A number of requests in a unit of time.
@@ -54,7 +73,10 @@ impl Terms {
 
     /// Returns true if a limiter that was made for `other` serves these terms too.
     pub fn same_bucket(&self, other: &Self) -> bool {
-        self.limits == other.limits && self.max_waiting == other.max_waiting && self.classes == other.classes
+        self.limits == other.limits
+            && self.max_waiting == other.max_waiting
+            && self.classes == other.classes
+            && self.outage == other.outage
     }
 }
 

@@ -101,7 +101,7 @@ pub struct History {
 impl History {
     /// Takes over what the counters of a service say now.
     pub fn look(&mut self, service: &Service) {
-        let minute = service.clock.now().as_secs() / 60;
+        let minute = service.maker.clock.now().as_secs() / 60;
         for passed in 0..minute.saturating_sub(self.minute).min(MINUTES as u64) {
             let at = (minute - passed) as usize % MINUTES;
             self.total.minutes[at] = Counts::default();

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate_service::bucket::Maker;
 use tollgate_service::clock::UnixClock;
-use tollgate_service::config::{self, Loaded};
+use tollgate_service::config::{self, Loaded, Options};
 use tollgate_service::decide::Answer;
 use tollgate_service::meter::Meters;
 use tollgate_service::problem::{Problem, Source};
@@ -13,6 +14,11 @@ use tollgate_service::service::{Manner, Service};
 /// 2026-01-01, a Thursday, at 00:00:10 UTC: ten seconds into a minute, an hour and a day.
 pub const NOW: Duration = Duration::from_secs(1_767_225_610);
 
+/// Makes limiters whose time is `unix`.
+pub fn maker(unix: Duration) -> Maker {
+    Maker { clock: UnixClock::starting_at(unix), ..Maker::default() }
+}
+
 pub fn sources(files: &[&str]) -> Vec<Arc<Source>> {
     let source =
         |(index, text): (usize, &&str)| Arc::new(Source { name: format!("{index}.yaml"), text: (*text).into() });
@@ -20,7 +26,12 @@ pub fn sources(files: &[&str]) -> Vec<Arc<Source>> {
 }
 
 pub fn load(files: &[&str], meters: &Meters) -> Result<Loaded, Vec<Problem>> {
-    config::load(&sources(files), false, meters)
+    config::load(&sources(files), Options::default(), meters)
+}
+
+/// Reads a configuration of instances that share limits.
+pub fn load_shared(file: &str, meters: &Meters) -> Result<Loaded, Vec<Problem>> {
+    config::load(&sources(&[file]), Options { is_shared: true, ..Options::default() }, meters)
 }
 
 pub fn service_with(file: &str, manner: Manner) -> Service {
@@ -29,7 +40,7 @@ pub fn service_with(file: &str, manner: Manner) -> Service {
         Ok(loaded) => loaded,
         Err(problems) => panic!("{}", problems.iter().map(ToString::to_string).collect::<String>()),
     };
-    Service::new(loaded.rules, meters, manner, UnixClock::starting_at(NOW))
+    Service::new(loaded.rules, meters, manner, maker(NOW))
 }
 
 pub fn service(file: &str) -> Service {

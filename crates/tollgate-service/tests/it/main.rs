@@ -1,5 +1,13 @@
 //! All tests of the service.
 
+// The servers of the stores' own tests.
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../../tollgate-postgres/tests/it/server.rs"]
+mod postgres_server;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../../tollgate-redis/tests/it/server.rs"]
+mod redis_server;
+
 mod asked;
 mod page;
 mod ports;
@@ -8,4 +16,5 @@ mod proxies;
 mod reference;
 mod reloading;
 mod settings;
+mod stores;
 mod waiting;

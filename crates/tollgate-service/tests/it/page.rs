@@ -1,13 +1,13 @@
 //! The page for people: its data, its answers and what it makes of hostile values.
 
-use crate::asked::{NOW, load, request};
+use crate::asked::{NOW, load, maker, request};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tollgate_service::clock::UnixClock;
+use tollgate_service::config::Options;
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
 use tollgate_service::page::Page;
@@ -40,10 +40,10 @@ struct Open {
 fn open(file: &str) -> Open {
     let meters = Arc::<Meters>::default();
     let rules = load(&[file], &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::starting_at(NOW)));
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), maker(NOW)));
     let health = Health::default();
     let paths = vec![PathBuf::from("/there/is/no/such.yaml")];
-    let reloader = Reloader::new(Arc::clone(&service), health.clone(), paths, false, false, Vec::new());
+    let reloader = Reloader::new(Arc::clone(&service), health.clone(), paths, Options::default(), false, Vec::new());
     let reloader = Arc::new(reloader);
     let page = Page::new(Arc::clone(&service), health.clone(), Arc::clone(&reloader));
     Open { service, page, health, reloader }

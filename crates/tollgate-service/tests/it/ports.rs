@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollgate_service::clock::UnixClock;
+use tollgate_service::bucket::Maker;
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
 use tollgate_service::proto::{Code, RateLimitRequest, RateLimitResponse};
@@ -52,7 +52,7 @@ pub async fn run(file: &str) -> Running {
     let (grpc, http) = ports.addresses().unwrap();
     let meters = Arc::<Meters>::default();
     let rules = load(&[file], &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::new()));
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), Maker::default()));
     let (end, ended) = watch::channel(false);
     let health = Health::default();
     let served = tokio::spawn(ports.serve(Arc::clone(&service), health.clone(), ended, Duration::from_secs(20)));

@@ -2,7 +2,7 @@
 
 use crate::asked::{load, sources};
 use std::sync::Arc;
-use tollgate_service::config;
+use tollgate_service::config::{self, Options};
 use tollgate_service::meter::Meters;
 use tollgate_service::problem::Source;
 
@@ -113,7 +113,8 @@ fn several_files_and_documents_join() {
     let meters = Meters::default();
     let files = ["domain: d\ndescriptors: [{key: a}]\n---\ndomain: e\n", "domain: d\ndescriptors: [{key: b}]\n"];
     assert!(load(&files, &meters).is_err());
-    let rules = config::load(&sources(&files), true, &meters).unwrap().rules;
+    let rules =
+        config::load(&sources(&files), Options { merge_domains: true, ..Options::default() }, &meters).unwrap().rules;
     assert_eq!(rules.domains.len(), 2);
 }
 
@@ -145,7 +146,7 @@ fn hostile_files_are_refused_within_bounds() {
     ];
     for (file, expected) in cases {
         let sources = [Arc::new(Source { name: "x".into(), text: file })];
-        let problems = config::load(&sources, false, &Meters::default()).unwrap_err();
+        let problems = config::load(&sources, Options::default(), &Meters::default()).unwrap_err();
         assert!(problems[0].line().contains(expected), "{:.200}", problems[0].line());
     }
 }

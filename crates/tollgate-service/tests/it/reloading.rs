@@ -1,14 +1,13 @@
 //! A changed configuration takes effect and keeps what it can, a bad one changes nothing, and levels survive a restart.
 
-use crate::asked::{NOW, load, passed};
+use crate::asked::{NOW, load, maker, passed};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tokio::time::advance;
-use tollgate_service::clock::UnixClock;
-use tollgate_service::config;
+use tollgate_service::config::{self, Options};
 use tollgate_service::files;
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
@@ -47,9 +46,9 @@ fn start(directory: &Directory) -> (Arc<Service>, Reloader) {
     let paths = vec![directory.0.clone()];
     let meters = Arc::<Meters>::default();
     let sources = files::read(&paths).unwrap();
-    let rules = config::load(&sources, false, &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), UnixClock::starting_at(NOW)));
-    (Arc::clone(&service), Reloader::new(service, Health::default(), paths, false, false, sources))
+    let rules = config::load(&sources, Options::default(), &meters).unwrap().rules;
+    let service = Arc::new(Service::new(rules, meters, Manner::default(), maker(NOW)));
+    (Arc::clone(&service), Reloader::new(service, Health::default(), paths, Options::default(), false, sources))
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +97,7 @@ async fn levels_survive_a_restart() {
     let start = |limit: &str| {
         let meters = Arc::<Meters>::default();
         let rules = load(&[&rules.replace("LIMIT", limit)], &meters).unwrap().rules;
-        Service::new(rules, meters, Manner::default(), UnixClock::starting_at(now))
+        Service::new(rules, meters, Manner::default(), maker(now))
     };
     let path = directory.0.join("levels");
     let service = start("3");

@@ -13,7 +13,7 @@ fn the_environment_of_the_reference_is_read() {
     let settings = read(&[]).unwrap();
     assert_eq!((settings.grpc.to_string(), settings.http.to_string()), ("0.0.0.0:8081".into(), "0.0.0.0:8080".into()));
     assert_eq!(settings.paths, [PathBuf::from("/srv/runtime_data/current/config")]);
-    assert!(!settings.merge_domains && settings.manner.fields.is_none() && settings.notes.is_empty());
+    assert!(!settings.options.merge_domains && settings.manner.fields.is_none() && settings.notes.is_empty());
     let settings = read(&[
         ("RUNTIME_ROOT", "/data"),
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),
@@ -31,9 +31,10 @@ fn the_environment_of_the_reference_is_read() {
     .unwrap();
     assert_eq!(settings.paths[0], Path::new("/data/ratelimit/config"));
     assert_eq!(settings.grpc.to_string(), "127.0.0.1:9001");
-    assert!(settings.merge_domains && settings.manner.shadow);
+    assert!(settings.options.merge_domains && settings.manner.shadow);
     assert_eq!(settings.manner.fields.unwrap(), ["RateLimit-Limit", "RateLimit-Remaining", "X-Reset"]);
-    assert_eq!(settings.notes.len(), 1, "{:?}", settings.notes);
+    assert_eq!(settings.store.as_deref(), Some("redis:6379"));
+    assert!(settings.options.is_shared && settings.notes.is_empty(), "{:?}", settings.notes);
 }
 
 #[test]

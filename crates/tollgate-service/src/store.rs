@@ -1,0 +1,125 @@
+//! The store that several instances share: Redis or PostgreSQL.
+
+use crate::bucket::Key;
+use crate::rule::hash;
+use crate::terms::{Outage, Terms};
+use std::fmt::Write;
+use std::time::Duration;
+use tollgate::distributed::{self, Stores};
+use tollgate::{ConfigError, DistributedKeyedLimiter};
+use tollgate_postgres::PostgresStore;
+use tollgate_redis::RedisStore;
+
+/// The name under which this service is in the store.
+const NAME: &str = "service";
+/// A store that does not answer for this long is away.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest name of a key in a store. A longer one ends with a hash of all of it.
+const LONGEST_NAME: usize = 200;
+
+/// A store that several instances share.
+#[derive(Clone, Debug)]
+pub enum SharedStore {
+    /// In Redis or Valkey.
+    Redis(RedisStore),
+    /// In PostgreSQL.
+    Postgres(PostgresStore),
+}
+
+impl SharedStore {
+    /// Connects to the server of a URL. A server that is away is tried again at each request.
+    ///
+    /// # Errors
+    ///
+    /// Returns one line if the URL is not valid.
+    pub async fn connect(url: &str) -> Result<Self, String> {
+        let invalid = |error: &dyn std::fmt::Display| format!("the store cannot be used: {error}");
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let pool = tollgate_postgres::pool(url).map_err(|error| invalid(&error))?;
+            if let Err(error) = tollgate_postgres::migrate(&pool).await {
+                tracing::warn!("the tables of the store were not made or checked: {error}");
+            }
+            return PostgresStore::lazy(pool, NAME).map(Self::Postgres).map_err(|error| invalid(&error));
+        }
+        // The reference writes host and port alone.
+        let url = if url.contains("://") { url.to_owned() } else { format!("redis://{url}/") };
+        match RedisStore::connect(&url, NAME).await {
+            Ok(store) => Ok(Self::Redis(store)),
+            Err(error) => {
+                let store = RedisStore::connect_lazy(&url, NAME).map_err(|error| invalid(&error))?;
+                tracing::error!("the store is away, and is tried again at each request: {error}");
+                Ok(Self::Redis(store))
+            }
+        }
+    }
+
+    /// Returns what rules cannot be shared.
+    pub fn refuses(terms: &Terms) -> Option<&'static str> {
+        if terms.classes.is_some() {
+            Some("values that share a limit by weight cannot be shared by several instances: remove `classes`")
+        } else if terms.limits.len() > 1 {
+            Some("several limits on one descriptor cannot be shared by several instances: keep one")
+        } else {
+            None
+        }
+    }
+
+    /// Makes the limiter of a rule. The limit is a part of its name, so that a changed limit begins anew.
+    pub(crate) fn limiter(
+        &self,
+        rule: &str,
+        terms: &Terms,
+        most_values: u64,
+    ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
+        let limit = &terms.limits[0];
+        let prefix = format!("{rule}|{}/{}|{:?}|", limit.requests, limit.unit.name(), limit.burst);
+        let outage = match terms.outage {
+            Outage::Wait => distributed::Outage::Wait,
+            Outage::Allow | Outage::Refuse => distributed::Outage::Fail,
+        };
+        match self.clone() {
+            Self::Redis(store) => {
+                build(store.outage(outage).answer_timeout(ANSWER_TIMEOUT), prefix, terms, most_values)
+            }
+            Self::Postgres(store) => {
+                build(store.outage(outage).answer_timeout(ANSWER_TIMEOUT), prefix, terms, most_values)
+            }
+        }
+    }
+}
+
+fn build(
+    stores: impl Stores,
+    prefix: String,
+    terms: &Terms,
+    most_values: u64,
+) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
+    let builder = DistributedKeyedLimiter::builder_by(stores, move |key: &Key| name(&prefix, key));
+    let builder = builder.quota(terms.limits[0].quota()).max_keys(most_values);
+    match terms.max_waiting {
+        Some(most) => builder.max_waiting(most.into()).build(),
+        None => builder.build(),
+    }
+}
+
+/// Names a key in the store: the same in each instance, and different for different keys.
+fn name(prefix: &str, key: &Key) -> String {
+    let mut name = prefix.to_owned();
+    for byte in key.iter() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' | b'/' | b'@' => {
+                name.push(*byte as char)
+            }
+            // Writing to a string cannot fail.
+            byte => {
+                let _ = write!(name, "%{byte:02x}");
+            }
+        }
+    }
+    if name.len() > LONGEST_NAME {
+        let hash = hash(name.as_bytes());
+        name.truncate(LONGEST_NAME - hash.len());
+        name.push_str(&hash);
+    }
+    name
+}
