@@ -33,6 +33,7 @@ pub(crate) mod state;
 pub(crate) mod stride;
 pub(crate) mod supply;
 pub(crate) mod wakes;
+pub(crate) mod window;
 
 use crate::clock::Time;
 use crate::core::classes::KeyName;

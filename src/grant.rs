@@ -42,7 +42,7 @@ macro_rules! grant_methods {
         /// Returns how many tokens remained after this grant, as of the limiter's last reading of the clock.
         ///
         /// This is the value for a response header. For a grant that waited, it is the number at the instant of the
-        /// grant.
+        /// grant. With a [sliding](crate::Quota::sliding) quota, it is the number at the instant of this call.
         pub fn remaining(&self) -> u64 {
             self.0.remaining()
         }
@@ -70,7 +70,8 @@ macro_rules! grant_methods {
         /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest value
         /// counts.
         ///
-        /// * Less than before: the difference is refunded, up to the burst, and waiters may be granted at once.
+        /// * Less than before: the difference is refunded, up to the burst, and waiters may be granted at once. A
+        ///   [sliding](crate::Quota::sliding) quota gets nothing back once the tokens of the grant are back anyway.
         /// * More than before: the difference is charged as a debt. It delays later callers, but not those already
         ///   waiting. A debt is limited to 2<sup>48</sup> tokens, and the cost to
         ///   [`max_cost`](crate::Builder::max_cost), if it is set; [`cost`](Self::cost) returns the cost that was recorded.

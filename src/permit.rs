@@ -9,7 +9,7 @@ use std::ops::Deref;
 pub(crate) struct Permit<P: Deref<Target: ClaimScope>> {
     scope: P,
     pub(crate) cost: u64,
-    /// The tokens that remained, or the verdict of a dry run: see [`Verdict`].
+    /// The tokens that remained, the verdict of a dry run, or the instant of the grant: see [`Verdict`].
     word: u64,
     /// How many tokens refunds can still take off what its class was charged. Until the first change of the cost, the word
     /// tells.
@@ -22,7 +22,12 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         Self { scope, cost, word, refundable: 0 }
     }
 
+    /// The tokens that remained; with a sliding quota, those that remain as of the last reading of the clock.
     pub(crate) fn remaining(&self) -> u64 {
+        if Verdict::has_instant(self.word) {
+            let rovers = &self.scope.core().rovers;
+            return rovers.remaining_after(rovers.tail());
+        }
         Verdict::remaining(self.word)
     }
 

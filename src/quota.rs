@@ -32,6 +32,7 @@ use std::time::Duration;
 /// | stepped | [`stepped`](Quota::stepped) | all at each end of a period |
 /// | calendar | `per_calendar_day`, ... (feature `calendar`) | all when a period of the calendar begins |
 /// | manual | [`manual`](Quota::manual) | when `replenish(n)` is called |
+/// | sliding | [`sliding`](Quota::sliding) | one period after they were granted |
 ///
 /// Fractions of a token are carried exactly, at any rate from one token in a century to many in each nanosecond.
 ///
@@ -62,6 +63,7 @@ pub(crate) enum Refill {
     Stepped,
     Calendar(Calendar),
     Manual,
+    Sliding,
 }
 
 impl Quota {
@@ -155,6 +157,43 @@ impl Quota {
         self
     }
 
+    /// Makes the quota a sliding window: in **any** window of one period, at most the amount is granted, and all of it may
+    /// be granted at once. Use it for a server that refuses more than the amount in a fixed window of which the client
+    /// does not know where it begins.
+    ///
+    /// Tokens come back one period after they were granted, or up to a 32nd of the period later if the amount is above
+    /// 33: grants close to each other are counted together, so that memory is bounded. There is no burst beside the
+    /// amount, and a claim for more than the amount is refused as too large. [`initial`](Self::initial) tokens are there
+    /// at the start; the rest counts as granted then.
+    ///
+    /// A refund frees its tokens at once, and nothing once they have come back anyway. While any quota of the limiter is
+    /// in [dry run](crate::Builder::dry_run), refunds free nothing here.
+    ///
+    /// Classes, distributed limiters, parents of keyed limiters and the [`Bucket`](crate::Bucket) support no sliding
+    /// quota, and return [`ConfigError::SlidingUnsupported`](crate::ConfigError::SlidingUnsupported).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::new(Quota::per_minute(3).sliding())?;
+    /// drop(limiter.try_acquire(1)?);
+    /// tokio::time::advance(Duration::from_secs(59)).await;
+    /// drop(limiter.try_acquire(2)?);
+    /// tokio::time::advance(Duration::from_secs(1)).await;
+    /// assert_eq!(limiter.available(), 1, "the first token is back, the other two come at 119 s");
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "this returns the changed quota"]
+    pub const fn sliding(mut self) -> Self {
+        if !matches!(self.refill, Refill::Manual) {
+            self.refill = Refill::Sliding;
+        }
+        self
+    }
+
     /// Returns the tokens per period; 0 for a manual quota.
     pub const fn amount(&self) -> u64 {
         self.amount
@@ -194,6 +233,11 @@ impl Quota {
     /// Returns true if tokens arrive only by hand.
     pub const fn is_manual(&self) -> bool {
         matches!(self.refill, Refill::Manual)
+    }
+
+    /// Returns true if tokens come back one period after they were granted.
+    pub const fn is_sliding(&self) -> bool {
+        matches!(self.refill, Refill::Sliding)
     }
 
     /// Whether both quotas are the same, apart from how full a bucket starts.

@@ -67,7 +67,7 @@ pub(super) fn rate(quota: Quota) -> f64 {
 }
 
 fn checked(which: &'static str, quota: Quota) -> Result<(), AdaptiveError> {
-    if quota.is_manual() || quota.is_stepped() {
+    if quota.is_manual() || quota.is_stepped() || quota.is_sliding() {
         return Err(AdaptiveError::NotContinuous { which, quota });
     }
     quota.check().map_err(|error| AdaptiveError::BadQuota { which, error })

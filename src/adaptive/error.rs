@@ -19,7 +19,7 @@ pub enum AdaptiveError {
         #[source]
         error: ConfigError,
     },
-    /// A bound is a stepped or manual quota.
+    /// A bound is a stepped, sliding or manual quota.
     #[error("the {which} rate is `{quota}`: an adaptive rate is continuous, write it like `10/s`")]
     NotContinuous {
         /// Which rate.

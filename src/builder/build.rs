@@ -28,7 +28,8 @@ impl Builder {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
-            quota.check_at(index).map_err(|error| self.named(index, error))?;
+            let possible = if self.classes { quota.check_not_sliding(index, "classes") } else { Ok(()) };
+            quota.check_at(index).and(possible).map_err(|error| self.named(index, error))?;
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
@@ -43,6 +44,7 @@ impl Builder {
         }
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
+            state.note_sliding();
         }
         if let Some(tokens) = self.max_cost {
             state.set_max_cost(tokens);

@@ -43,21 +43,42 @@ pub(crate) struct CalendarTime {
 /// tells whether a grant was made in the period that goes on, unless half as many have begun since. 0 stands for a grant of
 /// which that is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp(pub(crate) u32);
+pub(crate) struct Stamp(pub(crate) u64);
 
 impl Stamp {
     pub(crate) const BITS: u32 = 24;
     const MODULUS: u64 = (1 << Self::BITS) - 1;
+    /// The bit of a stamp that is an instant, and above those of the instant.
+    const INSTANT: u64 = 1 << 61;
 
     /// The stamp of a grant in period number `count` with grants.
     pub(crate) fn of(count: u64) -> Self {
-        Self(1 + (count % Self::MODULUS) as u32)
+        Self(1 + count % Self::MODULUS)
+    }
+
+    /// The stamp of a grant that was made at this instant, for sliding quotas: it belongs to no period. Instants after 73
+    /// years are not told apart.
+    pub(crate) fn of_instant(at: u64) -> Self {
+        Self(Self::INSTANT | at.min(Self::INSTANT - 1))
+    }
+
+    /// The instant of the grant, if the stamp tells it.
+    pub(crate) fn instant(self) -> Option<u64> {
+        (self.0 & Self::INSTANT != 0).then_some(self.0 & (Self::INSTANT - 1))
+    }
+
+    /// This stamp, or none if it is an instant.
+    pub(crate) fn without_instant(self) -> Self {
+        if self.instant().is_some() { Self::default() } else { self }
     }
 
     /// Whether this stamp is `other` or comes after it.
     fn is_since(self, other: Self) -> bool {
-        let ahead = u64::from(self.0) + Self::MODULUS - u64::from(other.0);
-        self.0 != 0 && ahead % Self::MODULUS < Self::MODULUS / 2
+        if self.0 == 0 || self.instant().is_some() {
+            return false;
+        }
+        let ahead = self.0 + Self::MODULUS - other.0;
+        ahead % Self::MODULUS < Self::MODULUS / 2
     }
 }
 

@@ -186,6 +186,9 @@ impl DryRun {
             return Verdict::AtOnce { remaining };
         }
         let ticket = self.tail().wrapping_add(cost);
+        if let Some(index) = self.window_below(cost) {
+            return Verdict::Refused { reason: Reason::TooLarge, by: Bound::Quota(index) };
+        }
         match ask {
             Ask::AtOnce => self.deny(cost, ticket),
             Ask::Wait { allowed, max_waiting } => {
@@ -220,11 +223,19 @@ impl DryRun {
         if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) }
     }
 
-    /// How long a claim of `cost` that arrives at `now` would wait. `None` if no clock can tell.
+    /// The sliding quota that never lets a claim of `cost` pass, if there is one.
+    fn window_below(&self, cost: u64) -> Option<usize> {
+        self.supply.smallest_window().filter(|(_, amount)| cost > *amount).map(|(index, _)| index)
+    }
+
+    /// How long a claim of `cost` that arrives at `now` would wait. `None` if no clock can tell, or if it would be refused.
     pub(crate) fn estimate(&mut self, cost: u64, now: u64) -> Option<Duration> {
         self.serve(now);
         if cost == 0 {
             return Some(Duration::ZERO);
+        }
+        if self.window_below(cost).is_some() {
+            return None;
         }
         self.predict(cost).map(|at| Duration::from_nanos(self.wait_until(at, now)))
     }

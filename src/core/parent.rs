@@ -29,6 +29,8 @@ use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::queue::Place;
 use crate::core::rovers::Rovers;
 use crate::core::state::{ChildLimiter, Sample, State};
+#[cfg(feature = "keyed")]
+use crate::error::ConfigError;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::any::Any;
@@ -104,6 +106,15 @@ impl Parent {
             self.limiter.replace_source_task();
         }
         refusal
+    }
+
+    /// The error if one of the quotas is sliding: the parent does not know when the grants of the keys were made.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn sliding_quota(&self) -> Option<ConfigError> {
+        let state = self.limiter.state.lock();
+        let (index, _) = state.supply.smallest_window()?;
+        let error = state.supply.quotas()[index].quota.check_not_sliding(index, "parent").err()?;
+        Some(error.of_quota(state.name(index).map(|name| &**name)))
     }
 
     /// Changes the cost of a grant of a key from `cost` to `actual`. The operation that calls this has begun and must

@@ -12,6 +12,7 @@
 use crate::core::calendar::{CalendarTime, Stamp};
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
+use crate::core::window::Window;
 use crate::quota::{MAX_BURST, Quota, Refill};
 use std::ops::Rem;
 
@@ -44,6 +45,8 @@ enum Mint {
     Open,
     /// The tokens that a source outside of this limiter has promised.
     External(Box<dyn Source>),
+    /// The tokens that leave the window. The head is the amount ahead of everything that has left it.
+    Sliding(Box<Window>),
 }
 
 /// The level of a quota at an instant, without positions or clock readings.
@@ -69,7 +72,7 @@ impl SavedLevel {
             Mint::Continuous { period, .. } => (period, 0),
             Mint::Stepped { period, .. } => (1, period),
             Mint::Calendar { .. } => (1, u64::MAX),
-            Mint::Manual | Mint::Open | Mint::External(_) => (1, 0),
+            Mint::Manual | Mint::Open | Mint::External(_) | Mint::Sliding(_) => (1, 0),
         };
         let step_in = self.step_in.filter(|step_in| !(1..=steps).contains(step_in));
         // No queue owes more than 2^62 tokens.
@@ -140,6 +143,7 @@ impl Schedule {
             Mint::Manual => 0,
             Mint::Open => u64::MAX,
             Mint::External(_) => return self.mint_external(now, limit, self.head),
+            Mint::Sliding(_) => return self.slide(limit.wrapping_sub(self.burst), now),
         };
         self.head = self.head.wrapping_add(minted.min(space));
     }
@@ -153,8 +157,68 @@ impl Schedule {
         }
     }
 
+    /// The window of a sliding quota.
+    #[inline]
+    fn window(&self) -> Option<&Window> {
+        if let Mint::Sliding(window) = &self.mint { Some(window) } else { None }
+    }
+
+    fn window_mut(&mut self) -> Option<&mut Window> {
+        if let Mint::Sliding(window) = &mut self.mint { Some(window) } else { None }
+    }
+
+    /// How many tokens up to `claimed` are not in the window yet. They were granted by the instant up to which it is
+    /// advanced.
+    fn unseen(&self, window: &Window, claimed: u64) -> i64 {
+        let seen = self.head.wrapping_sub(window.lent).wrapping_sub(self.burst).wrapping_add(window.used);
+        ahead(claimed, seen)
+    }
+
+    /// Adds all grants up to `claimed` to the window.
+    fn see(&mut self, claimed: u64) {
+        let unseen = self.window().map_or(0, |window| self.unseen(window, claimed));
+        let full = claimed.wrapping_add(self.burst);
+        if let Mint::Sliding(window) = &mut self.mint {
+            if unseen >= 0 {
+                window.grant(unseen.unsigned_abs());
+            } else {
+                // After a dry run: claims that the simulation has granted and the limiter has not.
+                window.retract(unseen.unsigned_abs());
+            }
+            self.head = full.wrapping_add(window.lent).wrapping_sub(window.used);
+        }
+    }
+
+    /// Adds all grants up to `claimed` to the window, and advances it to `now`.
+    pub(crate) fn slide(&mut self, claimed: u64, now: u64) {
+        self.see(claimed);
+        let back = self.window_mut().map_or(0, |window| window.advance(now));
+        self.head = self.head.wrapping_add(back);
+    }
+
+    /// Returns `n` tokens of the grant with this stamp to a sliding quota, or `n` tokens that are added by hand.
+    fn free(&mut self, n: u64, claimed: u64, stamp: Option<Stamp>) {
+        self.see(claimed);
+        let freed = self.window_mut().map_or(0, |window| match stamp {
+            Some(stamp) => window.refund(n, stamp),
+            None => window.free(n),
+        });
+        self.head = self.head.wrapping_add(freed);
+    }
+
+    /// Lends `n` tokens to a joint claim.
+    pub(crate) fn lend(&mut self, n: u64) {
+        self.head = self.head.wrapping_add(n);
+        if let Some(window) = self.window_mut() {
+            window.lent = window.lent.wrapping_add(n);
+        }
+    }
+
     /// Adds up to `n` tokens at once, up to `limit`.
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
+        if let Mint::Sliding(_) = self.mint {
+            return self.free(n, limit.wrapping_sub(self.burst), None);
+        }
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
         match &mut self.mint {
@@ -172,7 +236,7 @@ impl Schedule {
 
     /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
-        if ahead(self.head, limit) > 0 {
+        if ahead(self.head, limit) > 0 && !self.is_sliding() {
             if let Mint::External(source) = &mut self.mint {
                 source.spare(ahead(self.head, limit) as u64);
             }
@@ -216,6 +280,7 @@ impl Schedule {
             Mint::Manual => None,
             Mint::Open => Some(0),
             Mint::External(source) => Self::promised(&**source, need as u64),
+            Mint::Sliding(window) => window.back(need as u64, 0).filter(|_| need as u64 <= window.used),
         }
     }
 
@@ -232,21 +297,27 @@ impl Schedule {
     }
 
     /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
-    /// `limit`. It is later than `reached` if external tokens were promised in several pieces.
+    /// `limit`. It is later than `reached` if external tokens were promised in several pieces, or if claims are not in the
+    /// window yet.
     #[inline]
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
-        if let Mint::External(source) = &self.mint {
-            self.passes_external(&**source, ticket, limit)
-        } else {
-            self.reached(ticket)
-        }
+        if self.is_steady() { self.reached(ticket) } else { self.passes_unsteady(ticket, limit) }
     }
 
     #[cold]
-    fn passes_external(&self, source: &dyn Source, ticket: u64, limit: u64) -> Option<u64> {
+    fn passes_unsteady(&self, ticket: u64, limit: u64) -> Option<u64> {
         let need = ahead(ticket, self.head);
-        let space = ahead(limit, self.head).max(0) as u64;
-        if need <= 0 { Some(0) } else { source.passes(need as u64, space) }
+        if need <= 0 {
+            return Some(0);
+        }
+        match &self.mint {
+            Mint::External(source) => source.passes(need as u64, ahead(limit, self.head).max(0) as u64),
+            Mint::Sliding(window) => {
+                let unseen = self.unseen(window, limit.wrapping_sub(self.burst));
+                window.back(need as u64, unseen.max(0) as u64)
+            }
+            _ => self.reached(ticket),
+        }
     }
 
     /// The longest time, in nanoseconds, until `n` tokens have been minted. `None` if no clock can tell.
@@ -256,6 +327,7 @@ impl Schedule {
             &Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
             Mint::Calendar { amount, time, .. } => time.longest(n.div_ceil(*amount)),
             Mint::Open => Some(0),
+            Mint::Sliding(window) => window.longest(),
             Mint::Manual | Mint::External(_) => None,
         }
     }
@@ -314,11 +386,13 @@ impl Schedule {
     /// The level stays. If both quotas are continuous, the fraction of a token stays too. If both are stepped, the
     /// share of the period that has passed stays, and with the same period its end. If the kind of refill changes,
     /// refilling begins anew: the incomplete part of a step must not become tokens, or more than the burst and one step
-    /// would pass around the change.
+    /// would pass around the change. A quota that becomes sliding counts the tokens that it lacks as granted now. If both
+    /// are sliding, the tokens in the window stay instead of the level. `claimed` is the end of all grants.
     ///
     /// Both shares are rounded down, so a change mints nothing early. It loses less than the new quota mints in a
     /// nanosecond, and nothing if the period stays the same.
-    pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
+    pub(crate) fn become_quota(&mut self, quota: Quota, claimed: u64, now: u64) {
+        self.see(claimed);
         let mut mint = Mint::new(quota, now);
         match (&mut self.mint, &mut mint) {
             (Mint::Calendar { next: old, time: was, .. }, Mint::Calendar { next, time, .. }) if was.is_like(time) => {
@@ -335,6 +409,17 @@ impl Schedule {
                     let passed = old.saturating_sub(end.saturating_sub(now));
                     *next = now.checked_add(*period - share(passed, *old, *period));
                 }
+            }
+            (Mint::Sliding(old), Mint::Sliding(window)) => {
+                **window = old.resized(quota.amount(), quota.period_nanos());
+                self.head = self.head.wrapping_sub(self.burst).wrapping_add(quota.amount());
+                self.head = self.head.wrapping_add(window.advance(now));
+            }
+            (_, Mint::Sliding(window)) => {
+                let amount = quota.amount();
+                let level = ahead(self.head, claimed).min(amount as i64);
+                **window = Window::with_used(amount, quota.period_nanos(), now, (amount as i64 - level) as u64);
+                self.head = claimed.wrapping_add_signed(level);
             }
             _ => {}
         }
@@ -364,12 +449,18 @@ impl Schedule {
             Mint::Continuous { rem, .. } => *rem = saved.fraction,
             Mint::Stepped { next, .. } => *next = saved.step_in,
             Mint::Calendar { time, .. } => saved.step_in.into_iter().for_each(|next| time.restore(next)),
+            // The instants of its grants are not saved: they count as made when the level was.
+            Mint::Sliding(window) => {
+                let (amount, period) = (quota.amount(), quota.period_nanos());
+                **window = Window::with_used(amount, period, 0, (amount as i64 - saved.tokens) as u64);
+            }
             Mint::Manual | Mint::Open | Mint::External(_) => {}
         }
         schedule.mint(offline, claimed.wrapping_add(quota.capacity()));
         match &mut schedule.mint {
             Mint::Continuous { stamp, .. } => *stamp -= offline,
             Mint::Stepped { next, .. } => *next = next.map(|next| next - offline),
+            Mint::Sliding(window) => window.begin(offline),
             Mint::Calendar { .. } | Mint::Manual | Mint::Open | Mint::External(_) => {}
         }
         schedule
@@ -417,6 +508,16 @@ impl Schedule {
         matches!(self.mint, Mint::Manual)
     }
 
+    pub(crate) fn is_sliding(&self) -> bool {
+        self.window().is_some()
+    }
+
+    /// False if tokens come from a source, or back from a window: not as this schedule alone says.
+    #[inline]
+    pub(crate) fn is_steady(&self) -> bool {
+        !matches!(self.mint, Mint::External(_) | Mint::Sliding(_))
+    }
+
     /// True if only tokens arrive that a source outside of this limiter has promised.
     pub(crate) fn is_external(&self) -> bool {
         matches!(self.mint, Mint::External(_))
@@ -451,8 +552,13 @@ impl Schedule {
         changed.is_some()
     }
 
-    /// Returns `n` tokens of a grant with this stamp, up to `limit`. A calendar quota takes only those of this period.
-    pub(crate) fn refund(&mut self, n: u64, limit: u64, stamp: Stamp) {
+    /// Returns `n` tokens of a grant with this stamp, up to `limit`. A calendar quota takes only those of this period, and a
+    /// sliding one only those in its window. While `debts` wait, a sliding quota takes that much less: the refund may be of
+    /// such a debt, which is not in the window yet.
+    pub(crate) fn refund(&mut self, n: u64, debts: u64, limit: u64, stamp: Stamp) {
+        if self.is_sliding() {
+            return self.free(n.saturating_sub(debts), limit.wrapping_sub(self.burst), Some(stamp));
+        }
         if self.calendar().is_none_or(|time| time.is_of_this_period(stamp)) {
             self.add(n, limit);
         }
@@ -485,6 +591,10 @@ impl Mint {
                 let (amount, period) = (quota.amount(), quota.period_nanos());
                 let common = gcd(amount, period);
                 Self::Continuous { amount: amount / common, period: period / common, rem: 0, stamp: now }
+            }
+            Refill::Sliding => {
+                let (amount, missing) = (quota.amount(), quota.amount() - quota.filled_at_start());
+                Self::Sliding(Box::new(Window::with_used(amount, quota.period_nanos(), now, missing)))
             }
         }
     }

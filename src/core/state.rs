@@ -92,10 +92,12 @@ impl Role {
     const AWAITS: u8 = 8;
     /// One of the quotas is in dry run; the simulation is in `rare`.
     const DRY_RUN: u8 = 16;
-    /// No cost may be above `max_cost`.
+    /// No cost may be above `max_cost`, or above the amount of a sliding quota.
     const MAX_COST: u8 = 32;
     /// One of the quotas has a calendar; see `state/calendar.rs`.
     const CALENDAR: u8 = 64;
+    /// One of the quotas is sliding: each grant has a stamp.
+    const SLIDING: u8 = 128;
 
     fn add(&mut self, role: u8) {
         self.0 |= role;
@@ -140,7 +142,7 @@ impl Role {
 
     /// Grants have more to tell than how many tokens remain.
     fn has_special_words(self) -> bool {
-        self.0 & (Self::DRY_RUN | Self::CALENDAR) != 0
+        self.0 & (Self::DRY_RUN | Self::CALENDAR | Self::SLIDING) != 0
     }
 
     /// It is more than the front claim that decides when the queue must be served.
@@ -155,6 +157,10 @@ impl Role {
 
     fn has_max_cost(self) -> bool {
         self.0 & Self::MAX_COST != 0
+    }
+
+    fn has_sliding(self) -> bool {
+        self.0 & Self::SLIDING != 0
     }
 }
 
@@ -204,7 +210,7 @@ pub(crate) struct Rare {
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
     wall_clock: calendar::WallClock,
-    /// The largest cost that the user allows, if the role says that there is one. Fixed at construction.
+    /// The largest cost that the user allows; 0 if there is none. Fixed at construction.
     max_cost: u64,
     /// Present while a joint claim waits; see `core/joint.rs`.
     joint: Option<Box<Fronts>>,
@@ -262,6 +268,7 @@ impl State {
         if own > 0 {
             state.rare().pauses.own = own;
         }
+        state.note_sliding();
         state
     }
 
@@ -285,8 +292,33 @@ impl State {
 
     /// The largest cost that the user allows, by default any.
     pub(crate) fn max_cost(&self) -> u64 {
-        let limited = self.rare.as_ref().filter(|_| self.role.has_max_cost());
+        let limited = self.rare.as_ref().filter(|rare| self.role.has_max_cost() && rare.max_cost > 0);
         limited.map_or(u64::MAX, |rare| rare.max_cost)
+    }
+
+    /// The largest cost that the user, or the amount of a sliding quota, allows. By default any.
+    fn most_by_rules(&self) -> u64 {
+        if self.role.has_max_cost() { self.max_cost().min(self.most_by_window()) } else { u64::MAX }
+    }
+
+    fn most_by_window(&self) -> u64 {
+        self.supply.smallest_window().map_or(u64::MAX, |(_, amount)| amount)
+    }
+
+    /// Whether a keyed limiter has this limiter, or a class of it, as its parent.
+    fn has_children(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.children.iter().any(|(_, it)| it.strong_count() > 0))
+    }
+
+    /// Call when quotas are set. With a sliding quota no claim passes without the lock, under which it gets its stamp.
+    pub(crate) fn note_sliding(&mut self) {
+        if self.supply.smallest_window().is_some() {
+            self.role.add(Role::SLIDING | Role::MAX_COST);
+            self.stride.fix(0);
+        } else if self.role.has_sliding() {
+            let unlimited = if self.max_cost() == u64::MAX { Role::MAX_COST } else { 0 };
+            self.role.remove(Role::SLIDING | unlimited);
+        }
     }
 
     /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.

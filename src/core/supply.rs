@@ -171,8 +171,8 @@ impl Supply {
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
-            if quota.is_external() {
-                Self::mint_external(quota, claimed, now, front);
+            if !quota.is_steady() {
+                Self::mint_unsteady(quota, claimed, now, front);
                 continue;
             }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
@@ -218,7 +218,7 @@ impl Supply {
     pub(crate) fn lend(&mut self, base: u64, debt: u64) -> Box<[u64]> {
         let lend = |quota: &mut Schedule| {
             let lent = Self::credit(quota, base, debt);
-            quota.head = quota.head.wrapping_add(lent);
+            quota.lend(lent);
             lent
         };
         self.quotas.iter_mut().map(lend).collect()
@@ -227,7 +227,7 @@ impl Supply {
     /// Takes back what each quota has lent.
     pub(crate) fn take_back(&mut self, lent: &[u64]) {
         for (quota, lent) in self.quotas.iter_mut().zip(lent) {
-            quota.head = quota.head.wrapping_sub(*lent);
+            quota.lend(lent.wrapping_neg());
         }
     }
 
@@ -374,8 +374,14 @@ impl Supply {
     pub(crate) fn refund(&mut self, n: u64, stamp: Stamp) {
         self.note_change();
         for quota in &mut *self.quotas {
-            quota.refund(n, self.claimed.wrapping_add(quota.burst), stamp);
+            quota.refund(n, self.debts, self.claimed.wrapping_add(quota.burst), stamp);
         }
+    }
+
+    /// The index and the amount of the sliding quota with the smallest amount.
+    pub(crate) fn smallest_window(&self) -> Option<(usize, u64)> {
+        let sliding = self.quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
+        sliding.map(|(index, quota)| (index, quota.burst)).min_by_key(|(_, amount)| *amount)
     }
 
     /// Returns tokens that were set aside for a claim that has left, up to the position `most`. `shadow` is the same
@@ -395,6 +401,7 @@ impl Supply {
         let any_manual = self.has_manual();
         for quota in &mut *self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_external() {
+                let front = front.filter(|_| !quota.is_sliding());
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
         }

@@ -45,6 +45,7 @@ impl QuotaTerms {
     /// A [`ConfigError`] if the quota is invalid, is manual, or exceeds the range that can be counted exactly.
     pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
         quota.check_at(index)?;
+        quota.check_not_sliding(index, "distributed")?;
         if quota.is_manual() {
             return Err(ConfigError::DistributedManual { quota: index, quota_name: None });
         }

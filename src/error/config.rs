@@ -61,6 +61,35 @@ pub enum ConfigError {
         /// The given burst.
         burst: u64,
     },
+    /// A sliding quota has a burst of its own.
+    #[error(
+        "{} is sliding and has a burst of {burst}: leave the burst out, all {amount} tokens may go at once",
+        Of(*quota, *quota_name)
+    )]
+    SlidingBurst {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+        /// The given burst.
+        burst: u64,
+        /// The amount of the quota.
+        amount: u64,
+    },
+    /// A sliding quota was given where no windows are counted.
+    #[error(
+        "{} is sliding, which `{setting}` does not support: half of the amount as a continuous quota never grants more \
+         than the amount in a period",
+        Of(*quota, *quota_name)
+    )]
+    SlidingUnsupported {
+        /// Index of the quota.
+        quota: usize,
+        /// The name of the quota, if it has one.
+        quota_name: Option<&'static str>,
+        /// The setting or type that supports no sliding quota.
+        setting: &'static str,
+    },
     /// A calendar quota has a burst that is not its amount.
     #[error("{} of a calendar has a burst of {burst} and an amount of {amount}: leave `burst` out", Of(*quota, *quota_name))]
     CalendarBurst {
@@ -392,6 +421,8 @@ impl ConfigError {
         | Self::BadPeriod { quota_name, .. }
         | Self::BadBurst { quota_name, .. }
         | Self::StepAboveBurst { quota_name, .. }
+        | Self::SlidingBurst { quota_name, .. }
+        | Self::SlidingUnsupported { quota_name, .. }
         | Self::InitialAboveBurst { quota_name, .. }
         | Self::CalendarBurst { quota_name, .. }
         | Self::BadCalendarDay { quota_name, .. }

@@ -28,12 +28,15 @@ const STAMPED_NUMBER: u64 = 1 << (KIND - 1);
 /// bits begin here, above those of the number of tokens.
 const STAMPED: u64 = 1 << (KIND - 2);
 const STAMP: u32 = KIND - 2 - Stamp::BITS;
+/// The word of a grant with the instant at which it was made: these bits, and below them the instant. No refusal has them.
+const AT: u64 = 7 << (KIND - 1);
 /// Where the reason of a refusal begins. Below it is the number of the bound.
 const REASON: u32 = 32;
 
 /// A grant has one word for the number of tokens that remain, which is below 2^62. The two bits above it tell which
 /// verdict the word holds instead; they are 0 if the limiter has no quota in dry run. A limiter with classes has none, and
-/// a bit tells whether the class was charged for the grant. Grants of a calendar quota have a stamp above the number.
+/// a bit tells whether the class was charged for the grant. Grants of a calendar quota have a stamp above the number, and those
+/// of a sliding quota a stamp in place of the number.
 impl Verdict {
     /// The word of a grant that its class was charged for.
     #[inline]
@@ -42,14 +45,18 @@ impl Verdict {
     }
 
     /// The word with a stamp, which tells in which period of a calendar quota the grant was made. It has space for fewer
-    /// tokens: at most 2^36 - 1 remain. A verdict that is not a grant at once has no space for a stamp.
+    /// tokens: at most 2^36 - 1 remain. A verdict that is not a grant at once has no space for a stamp. A stamp that is an
+    /// instant takes the place of the number.
     pub(crate) fn stamped(word: u64, stamp: Stamp) -> u64 {
+        if let Some(instant) = stamp.instant() {
+            return AT | instant;
+        }
         let kind = match word >> (KIND - 1) {
             0 | 1 => STAMPED_NUMBER,
             kind @ (2 | 3) => kind << (KIND - 1),
             _ => return word,
         };
-        kind | STAMPED | u64::from(stamp.0) << STAMP | Self::remaining(word).min((1 << STAMP) - 1)
+        kind | STAMPED | stamp.0 << STAMP | Self::remaining(word).min((1 << STAMP) - 1)
     }
 
     #[inline]
@@ -58,7 +65,15 @@ impl Verdict {
     }
 
     pub(crate) fn stamp(word: u64) -> Stamp {
-        Stamp(if Self::is_stamped(word) { (word >> STAMP) as u32 & ((1 << Stamp::BITS) - 1) } else { 0 })
+        if Self::has_instant(word) {
+            return Stamp::of_instant(word & !AT);
+        }
+        Stamp(if Self::is_stamped(word) { word >> STAMP & ((1 << Stamp::BITS) - 1) } else { 0 })
+    }
+
+    /// Whether the stamp is an instant, and the word has no number of tokens.
+    pub(crate) fn has_instant(word: u64) -> bool {
+        word & AT == AT
     }
 
     /// The word of a grant for which no class is charged any more: the tokens that remained, and the stamp.
@@ -89,7 +104,7 @@ impl Verdict {
     pub(crate) fn of_word(word: u64) -> Option<Self> {
         let value = word & VALUE;
         match word >> KIND {
-            _ if Self::is_charged(word) => None,
+            _ if Self::is_charged(word) || Self::has_instant(word) => None,
             0 => None,
             1 => Some(Self::AtOnce { remaining: Self::remaining(word) }),
             2 => Some(Self::Waits { nanos: (value < VALUE).then_some(value) }),
@@ -126,7 +141,7 @@ impl Verdict {
 
     /// Whether the simulation took no tokens for the grant with this word.
     pub(crate) fn is_refused(word: u64) -> bool {
-        word >> KIND == 3
+        word >> KIND == 3 && !Self::has_instant(word)
     }
 }
 
@@ -136,6 +151,7 @@ mod tests {
 
     #[test]
     fn a_word_holds_every_verdict_and_a_plain_number() {
+        let at = |instant| Verdict::stamped(5, Stamp::of_instant(instant));
         let bounds = [Bound::Queue, Bound::Pause, Bound::Quota(0), Bound::Quota(70_000)];
         let refused = REASONS.iter().flat_map(|reason| bounds.map(|by| Verdict::Refused { reason: *reason, by }));
         let granted = [0, 1, BELOW_CHARGED].map(|remaining| Verdict::AtOnce { remaining });
@@ -144,9 +160,12 @@ mod tests {
             assert_eq!(Verdict::of_word(verdict.to_word()), Some(verdict));
             assert_eq!(Verdict::is_refused(verdict.to_word()), matches!(verdict, Verdict::Refused { .. }));
         }
-        for word in [1 << 61, Verdict::charged(0), Verdict::charged(1 << 61)] {
+        for word in [1 << 61, Verdict::charged(0), Verdict::charged(1 << 61), at(0), at(u64::MAX)] {
             assert_eq!(Verdict::of_word(word), None);
+            assert!(!Verdict::is_refused(word));
         }
+        assert_eq!([0, 7].map(|instant| Verdict::stamp(at(instant))), [0, 7].map(Stamp::of_instant));
+        assert!([1 << 61, 3 << 61, 5 << 61, 6 << 61].iter().all(|word| !Verdict::has_instant(*word)));
         assert_eq!([0, 7].map(|remaining| Verdict::remaining(Verdict::charged(remaining))), [0, 7]);
         assert_eq!([1, 16, 17].map(|cost| Verdict::refundable(Verdict::charged(5), cost)), [0, 15, 15]);
         assert_eq!(Verdict::refundable(5, 16), 0);

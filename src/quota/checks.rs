@@ -41,6 +41,9 @@ impl Quota {
         if burst == 0 || burst > MAX_BURST {
             return Err(ConfigError::BadBurst { quota: index, quota_name, burst, most: MAX_BURST });
         }
+        if self.is_sliding() && self.burst.is_some() {
+            return Err(ConfigError::SlidingBurst { quota: index, quota_name, burst, amount: self.amount });
+        }
         if let Some(calendar) = self.calendar() {
             if self.amount != burst {
                 let amount = self.amount;
@@ -60,6 +63,12 @@ impl Quota {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that the quota with this index is not sliding, for a `setting` or type that counts no windows.
+    pub(crate) fn check_not_sliding(&self, index: usize, setting: &'static str) -> Result<(), ConfigError> {
+        let error = ConfigError::SlidingUnsupported { quota: index, quota_name: None, setting };
+        if self.is_sliding() { Err(error) } else { Ok(()) }
     }
 }
 

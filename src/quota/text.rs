@@ -46,6 +46,9 @@ impl fmt::Display for Quota {
         if self.is_stepped() && self.calendar().is_none() {
             write!(f, ", stepped")?;
         }
+        if self.is_sliding() {
+            write!(f, ", sliding")?;
+        }
         Ok(())
     }
 }
@@ -53,7 +56,7 @@ impl fmt::Display for Quota {
 impl std::str::FromStr for Quota {
     type Err = ParseQuotaError;
 
-    /// Parses a rate, then any of `, burst N`, `, initial N`, `, stepped`.
+    /// Parses a rate, then any of `, burst N`, `, initial N`, and `, stepped` or `, sliding`.
     ///
     /// | part | written as |
     /// |---|---|
@@ -213,10 +216,15 @@ fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
         #[cfg(feature = "calendar")]
         Some(("day", day)) => starting_on(quota, part, day),
         None if part == "stepped" && quota.is_stepped() => Err(Wrong(part, TWICE)),
+        None if part == "sliding" && quota.is_sliding() => Err(Wrong(part, TWICE)),
+        None if matches!(part, "stepped" | "sliding") && (quota.is_stepped() || quota.is_sliding()) => {
+            Err(Wrong(part, "part of this quota: it is either stepped or sliding"))
+        }
         Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
         Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
         None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),
-        _ => Err(Wrong(part, "`burst N`, `initial N` or `stepped`")),
+        None if part == "sliding" && !quota.is_manual() => Ok(quota.sliding()),
+        _ => Err(Wrong(part, "`burst N`, `initial N`, `stepped` or `sliding`")),
     }
 }
 

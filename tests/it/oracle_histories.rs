@@ -7,7 +7,7 @@
 use crate::oracle::checks::{agree, keep_the_law};
 use crate::oracle::executor::Executor;
 use crate::oracle::model::Seen;
-use crate::oracle::ops::{History, Op, Scale, any_scale, config, history};
+use crate::oracle::ops::{History, Op, Scale, any_scale, config, history, with_windows};
 use crate::oracle::{Answer, Int};
 use proptest::prelude::*;
 use tollgate::ManualClock;
@@ -23,6 +23,24 @@ proptest! {
     #[test]
     fn one_quota_agrees(history in history(any_scale(), 1, 60)) {
         agree(&history)?;
+    }
+
+    #[test]
+    fn sliding_windows_agree(history in history(any_scale(), 3, 60).prop_map(with_windows)) {
+        agree(&history)?;
+    }
+
+    #[test]
+    fn one_sliding_window_agrees(history in history(any_scale(), 1, 60).prop_map(with_windows)) {
+        agree(&history)?;
+    }
+
+    #[test]
+    fn late_sliding_windows_keep_the_law(
+        history in history(Just(Scale { tokens: 20, nanoseconds: 1_000_003 }), 2, 60).prop_map(with_windows),
+    ) {
+        keep_the_law(&history, None)?;
+        hint_is_honest(&history, 7)?;
     }
 
     #[test]

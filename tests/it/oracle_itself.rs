@@ -3,7 +3,7 @@
 
 use crate::oracle::law;
 use crate::oracle::model::{Model, Seen};
-use crate::oracle::ops::{History, Op, SMALL, any_scale, config, continuous, history};
+use crate::oracle::ops::{History, Op, SMALL, any_scale, config, continuous, history, with_windows};
 use crate::oracle::{Answer, Granted, Int};
 use proptest::prelude::*;
 
@@ -25,7 +25,10 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn calculated_and_simulated_time_agree(History { setup, ops } in history(Just(SMALL), 3, 30)) {
+    fn calculated_and_simulated_time_agree(History { setup, ops } in prop_oneof![
+        history(Just(SMALL), 3, 30),
+        history(Just(SMALL), 3, 30).prop_map(with_windows),
+    ]) {
         let mut calculated = Model::new(&setup);
         let mut lived = Model::new(&setup).by_nanosecond();
         for op in ops.into_iter().map(brief) {
@@ -48,7 +51,10 @@ proptest! {
     }
 
     #[test]
-    fn no_window_holds_more_than_the_law_allows(History { setup, ops } in history(any_scale(), 2, 60)) {
+    fn no_window_holds_more_than_the_law_allows(History { setup, ops } in prop_oneof![
+        history(any_scale(), 2, 60),
+        history(any_scale(), 2, 60).prop_map(with_windows),
+    ]) {
         let mut model = Model::new(&setup);
         // With another quota the law would be another one.
         for op in ops.into_iter().filter(|op| !matches!(op, Op::SetQuota(..))) {

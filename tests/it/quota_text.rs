@@ -9,10 +9,11 @@ use tollgate::Quota;
 fn any_quota() -> impl Strategy<Value = Quota> {
     let unit = prop::sample::select(vec![1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 86_400_000_000_000]);
     let period = prop_oneof![any::<u64>(), (1_u64..100_000, unit).prop_map(|(count, unit): (u64, u64)| count * unit)];
-    let rate = (any::<u64>(), period.prop_map(Duration::from_nanos), any::<bool>());
-    let rated = rate.prop_map(|(amount, period, stepped)| {
-        let quota = Quota::new(amount, period);
-        if stepped { quota.stepped() } else { quota }
+    let rate = (any::<u64>(), period.prop_map(Duration::from_nanos), 0..3);
+    let rated = rate.prop_map(|(amount, period, kind)| match (kind, Quota::new(amount, period)) {
+        (0, quota) => quota,
+        (1, quota) => quota.stepped(),
+        (_, quota) => quota.sliding(),
     });
     let extras = (any::<Option<u64>>(), any::<Option<u64>>());
     (prop_oneof![3 => rated, 1 => any::<u64>().prop_map(Quota::manual)], extras).prop_map(
@@ -80,6 +81,8 @@ fn the_text_is_the_usual_form() {
         ("1/d", Quota::per_day(1)),
         ("1/0ns", Quota::new(1, Duration::ZERO)), // refused by every limiter, in these words
         ("5/10s, stepped", Quota::new(5, Duration::from_secs(10)).stepped()),
+        ("60/min, sliding", Quota::per_minute(60).sliding()),
+        ("60/min, initial 7, sliding", Quota::per_minute(60).initial(7).sliding()),
         ("7/90s", Quota::new(7, Duration::from_secs(90))),
         (
             "1/1500us, burst 3, initial 2, stepped",
@@ -132,14 +135,15 @@ fn an_error_names_the_part_that_is_wrong_and_its_place_and_shows_one_that_is_rig
              100/<99999999999999999999s>|100/<s/s>|100/<s; burst 3>",
         ),
         (
-            "`burst N`, `initial N` or `stepped`",
-            "100/s, <burst>|100/s, <bursts 3>|100/s, <stepped 3>|100/s,<>|manual 50, <stepped>|10/s, stepped, <\u{b5}>",
+            "`burst N`, `initial N`, `stepped` or `sliding`",
+            "100/s, <burst>|100/s, <slide>|manual 50, <sliding>|100/s, <bursts 3>|100/s, <stepped 3>|100/s,<>|manual 50, <stepped>|10/s, stepped, <\u{b5}>",
         ),
         (
             "given already",
             "10/s, burst 5, <burst 9>|10/s, burst 5, <burst 5>|10/s, burst=5, initial 1, <burst = 9>|\
-             10/s, initial 1, <initial 2>|10/s, stepped, <stepped>",
+             10/s, initial 1, <initial 2>|10/s, stepped, <stepped>|10/s, sliding, <sliding>",
         ),
+        ("either stepped or sliding", "10/s, stepped, <sliding>|10/s, sliding, <stepped>"),
         ("as in `manual 50`", "manual 50, <burst 5>"),
     ] {
         for marked in texts.split('|') {

@@ -78,7 +78,7 @@ impl Ceiling {
     /// Replaces the quota at `now`, as `set_quota` does.
     pub(super) fn change(&mut self, quota: Quota, now: u64) {
         self.mint(now);
-        self.schedule.become_quota(quota, now);
+        self.schedule.become_quota(quota, self.taken, now);
         self.schedule.cut(self.taken.wrapping_add(self.schedule.burst));
     }
 }

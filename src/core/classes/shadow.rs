@@ -37,7 +37,7 @@ impl Shadow {
     pub(super) fn refund(&mut self, tokens: u64, now: u64, stamp: Stamp) {
         self.mint(now);
         let taken = self.taken;
-        self.quotas.iter_mut().for_each(|quota| quota.refund(tokens, taken.wrapping_add(quota.burst), stamp));
+        self.quotas.iter_mut().for_each(|quota| quota.refund(tokens, 0, taken.wrapping_add(quota.burst), stamp));
     }
 
     pub(super) fn look(&mut self, now: u64, offset: Option<i128>) {
@@ -59,7 +59,7 @@ impl Shadow {
         self.mint(now);
         let taken = self.taken;
         let quota = &mut self.quotas[index];
-        quota.become_quota(supply.quotas()[index].quota, now);
+        quota.become_quota(supply.quotas()[index].quota, taken, now);
         quota.cut(taken.wrapping_add(quota.burst));
     }
 

@@ -7,9 +7,9 @@ use crate::core::supply::Supply;
 use crate::quota::Quota;
 
 impl DryRun {
-    /// Returns tokens of a grant that were not used.
+    /// Returns tokens of a grant that were not used. When it was granted here is not known, so a sliding quota gets nothing.
     pub(crate) fn refund(&mut self, tokens: u64, now: u64, stamp: Stamp) {
-        self.change(now, |supply, _| supply.refund(tokens, stamp));
+        self.change(now, |supply, _| supply.refund(tokens, stamp.without_instant()));
     }
 
     /// The wall clock was read; see [`Supply::look`].

@@ -72,10 +72,13 @@ impl State {
         self.dry_run().map_or(&self.supply, |dry_run| dry_run.supply()).periods_begun()
     }
 
-    /// The word of a grant that is made now. With a calendar quota it tells the period.
+    /// The word of a grant that is made now. With a calendar quota it tells the period, and with a sliding one alone, without
+    /// a dry run, the instant.
     pub(crate) fn stamped(&mut self, word: u64) -> u64 {
         if !self.role.has_calendar() {
-            return word;
+            let is_counted = self.role.has_sliding() && !self.role.has_dry_run();
+            let stamp = Stamp::of_instant(self.supply.synced());
+            return if is_counted { Verdict::stamped(word, stamp) } else { word };
         }
         let begun = self.periods_begun();
         let rare = self.rare();
@@ -88,7 +91,7 @@ impl State {
         Verdict::stamped(word, stamp)
     }
 
-    /// The answer to a call of `try_acquire` that a dry run or a calendar concerns.
+    /// The answer to a call of `try_acquire` that a dry run, a calendar or a window concerns.
     pub(super) fn try_acquire_specially(
         &mut self,
         rovers: &Rovers,
@@ -104,7 +107,7 @@ impl State {
         Ok(self.stamped(word))
     }
 
-    /// A claim arrives that a dry run or a calendar concerns.
+    /// A claim arrives that a dry run, a calendar or a window concerns.
     pub(super) fn arrive_specially(
         &mut self,
         rovers: &Rovers,
@@ -119,7 +122,7 @@ impl State {
         Ok(granted.map(|word| self.stamped(word)))
     }
 
-    /// The outcome of the front claim, with what a dry run or a calendar adds.
+    /// The outcome of the front claim, with what a dry run, a calendar or a window adds.
     pub(super) fn special_outcome(&mut self, outcome: Outcome) -> Outcome {
         let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
         let Outcome::Granted { remaining } = outcome else { return outcome };

@@ -141,7 +141,8 @@ impl State {
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
-        quota.check_at(index).map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
+        let checked = quota.check_at(index).and_then(|()| self.check_sliding(index, quota));
+        checked.map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
         if self.supply.quotas()[index].is_external() {
             let quota_name = self.quota_name(Bound::Quota(index)).text();
             return Err(ConfigError::DistributedQuota { quota: index, quota_name });
@@ -155,10 +156,19 @@ impl State {
             }
         }
         self.supply.set_quota(index, quota, self.front_ticket(rovers));
+        self.note_sliding();
         self.review_all_fronts();
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
+    }
+
+    /// Checks whether a quota may be replaced by a sliding one.
+    fn check_sliding(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
+        if self.role.has_classes() {
+            return quota.check_not_sliding(index, "classes");
+        }
+        if self.has_children() { quota.check_not_sliding(index, "parent") } else { Ok(()) }
     }
 
     /// The index of a quota.
@@ -179,6 +189,7 @@ impl State {
         self.supply.step_from_origin();
         self.review_all_fronts();
         self.replace_quotas_in_dry_run(quotas);
+        self.note_sliding();
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 

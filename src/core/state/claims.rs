@@ -56,7 +56,7 @@ impl State {
         {
             return None;
         }
-        if self.role.has_calendar() {
+        if self.role.has_special_words() {
             self.look_at_wall(sample.now);
             let remaining = self.fast_admit_plain(rovers, cost, sample)?;
             return Some(self.stamped(remaining));
@@ -346,19 +346,22 @@ impl State {
     #[cold]
     fn too_large(&self, cost: u64, most: u64) -> ConsumeError {
         let source = self.supply.source().filter(|(_, source)| source.most_claimed() <= most);
-        let by = self.setting_of(most).or_else(|| source.map(|(index, _)| Bound::Quota(index)));
+        let window = self.supply.smallest_window().filter(|(_, amount)| *amount <= most);
+        let quota = source.map(|(index, _)| index).or(window.map(|(index, _)| index));
+        let by = self.setting_of(most).or(quota.map(Bound::Quota));
         ConsumeError::TooLarge { cost, most, by, quota_name: by.and_then(|by| self.quota_name(by).text()) }
     }
 
-    /// The largest claim that the in-flight cap and `max_cost` allow.
+    /// The largest claim that the in-flight cap, `max_cost` and a sliding quota allow.
     fn most_by_settings(&self) -> u64 {
-        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.max_cost())
+        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.most_by_rules())
     }
 
     /// The setting that allows no more than `most`, if there is one.
     pub(super) fn setting_of(&self, most: u64) -> Option<Bound> {
+        let cap = self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
         let by = if self.max_cost() <= most { Bound::MaxCost } else { Bound::InFlight };
-        (self.most_by_settings() <= most).then_some(by)
+        (self.max_cost().min(cap) <= most).then_some(by)
     }
 
     /// The largest number of tokens that can be granted without a wait.

@@ -159,6 +159,7 @@ impl State {
         } else {
             self.end_dry_run(rovers, index)
         }
+        self.note_sliding();
         Ok(())
     }
 
@@ -179,13 +180,11 @@ impl State {
     }
 
     fn check_dry_run(&self) -> Result<(), ConfigError> {
-        let has_children =
-            self.rare.as_ref().is_some_and(|rare| rare.children.iter().any(|(_, it)| it.strong_count() > 0));
         let setting = if self.role.has_classes() {
             "classes"
         } else if self.supply.has_external() {
             "distributed"
-        } else if has_children || self.role.has_parent() {
+        } else if self.has_children() || self.role.has_parent() {
             "parent"
         } else if self.queue.has_joint() {
             "join"

@@ -48,7 +48,7 @@ impl Supply {
             let Some((old, level)) = saved.quotas.get(index) else { return Schedule::new(*quota, start, 0) };
             let mut schedule = Schedule::restored(*old, *level, start, offline);
             if old != quota {
-                schedule.become_quota(*quota, 0);
+                schedule.become_quota(*quota, start, 0);
                 schedule.cut(start.wrapping_add(quota.capacity()));
             }
             schedule

@@ -32,6 +32,7 @@ impl SharePlan {
                 return Err(ConfigError::ManualShare { class: class(), part });
             }
             let checked = quota.check_at(0).and_then(|()| quota.check_no_calendar(0, "a share of a class"));
+            let checked = checked.and_then(|()| quota.check_not_sliding(0, part));
             checked.map_err(|reason| ConfigError::BadShare { class: class(), part, reason: Box::new(reason) })?;
         }
         Ok(())

@@ -27,7 +27,7 @@ impl Supply {
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
         self.note_change();
-        self.quotas[index].become_quota(quota, self.synced);
+        self.quotas[index].become_quota(quota, self.claimed, self.synced);
         self.cut(front);
     }
 
@@ -53,7 +53,7 @@ impl Supply {
         let mut old = self.quotas.iter().cloned();
         let replaced = quotas.map(|quota| match old.next() {
             Some(mut schedule) => {
-                schedule.become_quota(quota, now);
+                schedule.become_quota(quota, claimed, now);
                 schedule
             }
             None => Schedule::new(quota, claimed, now),

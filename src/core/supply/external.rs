@@ -7,10 +7,13 @@ use crate::core::source::Source;
 use std::task::Waker;
 
 impl Supply {
-    /// Mints external tokens. Kept out of the loop over all quotas, which nearly always have none.
+    /// Mints external tokens, or slides a window. Kept out of the loop over all quotas, which nearly always have none.
     #[cold]
     #[inline(never)]
-    pub(super) fn mint_external(quota: &mut Schedule, claimed: u64, now: u64, front: Option<u64>) {
+    pub(super) fn mint_unsteady(quota: &mut Schedule, claimed: u64, now: u64, front: Option<u64>) {
+        if quota.is_sliding() {
+            return quota.slide(claimed, now);
+        }
         quota.run_out(now);
         Self::trim(quota, claimed, front);
         let full = Self::bound(claimed, quota.burst, None);

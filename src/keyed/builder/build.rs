@@ -88,6 +88,9 @@ where
         if parent.is_some_and(|parent| self.dry_run || parent.core().has_dry_run()) {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
+        if let Some(error) = parent.and_then(|parent| parent.sliding_quota()) {
+            return Err(error);
+        }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }

@@ -16,7 +16,7 @@ use tokio_test::task::{Spawn, spawn};
 use tollgate::{Bound, Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
 
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
-use crate::oracle::ops::{Dice, Scale, cost, rule};
+use crate::oracle::ops::{Dice, Scale, cost, rule, slide};
 use crate::oracle::ops::{Setup, any_scale};
 use crate::oracle::{self, Answer, Id, Int, Oracle, Rule};
 
@@ -168,7 +168,22 @@ struct Trace {
 
 impl Trace {
     fn oracle(&self) -> Oracle {
-        Oracle::new(&self.rules, None, self.max_waiting)
+        let mut oracle = Oracle::new(&self.rules, None, self.max_waiting);
+        oracle.in_dry_run = true;
+        oracle
+    }
+
+    /// The same trace with half of the rules sliding.
+    fn with_windows(mut self) -> Self {
+        self.rules.iter_mut().step_by(2).for_each(slide);
+        for step in &mut self.steps {
+            if let Step::SetQuota(_, rule) = step
+                && rule.initial == rule.burst
+            {
+                slide(rule);
+            }
+        }
+        self
     }
 
     fn builder(&self, clock: &ManualClock) -> Builder {

@@ -119,6 +119,11 @@ proptest! {
     }
 
     #[test]
+    fn with_sliding_quotas_too(trace in trace(true)) {
+        compare(&trace.with_windows(), true);
+    }
+
+    #[test]
     fn beside_enforced_quotas_too(trace in trace(false)) {
         compare(&trace, false);
     }

@@ -1,6 +1,7 @@
 //! One quota of the model: a level, and how it is refilled.
 
 use super::{END_OF_TIME, Int};
+use std::collections::VecDeque;
 
 /// How a quota fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub(crate) enum Refill {
     Calendar { amount: Int, period: Int },
     /// Only by `replenish`.
     Manual,
+    /// Each token comes back `period` nanoseconds after its grant, counted from the end of its 32nd of a period. With at
+    /// most 33 tokens, counted from the grant itself.
+    Sliding { amount: Int, period: Int },
 }
 
 /// What the wall clock shows at the origin of time: a manual clock begins a year after 1970.
@@ -37,11 +41,19 @@ pub(crate) struct Bucket {
     pub(crate) origin: Int,
     /// Calendar: how many grants were made before this calendar was set.
     pub(crate) since: usize,
+    /// Sliding: each grant in the window, as the instant from which it counts and its tokens.
+    window: VecDeque<(Int, Int)>,
+    /// Sliding: the latest of these instants whose tokens have come back by time.
+    gone: Int,
 }
 
 impl Bucket {
     pub(crate) fn new(rule: Rule) -> Bucket {
-        Bucket { rule: rule.reduced(), level: rule.initial, rest: 0, origin: first_origin(rule, 0), since: 0 }
+        let level = rule.burst;
+        let (origin, window) = (first_origin(rule, 0), VecDeque::new());
+        let mut bucket = Bucket { rule: rule.reduced(), level, rest: 0, origin, since: 0, window, gone: -1 };
+        bucket.take(rule.burst - rule.initial, 0);
+        bucket
     }
 
     /// Whether a grant, with its index among all and its instant, was made in the period that goes on at `now`.
@@ -49,6 +61,53 @@ impl Bucket {
         let Refill::Calendar { period, .. } = self.rule.refill else { return true };
         let Some((index, at)) = granted else { return false };
         index >= self.since && (at - self.origin) / period == (now - self.origin) / period
+    }
+
+    /// Takes tokens at `now`.
+    pub(crate) fn take(&mut self, tokens: Int, now: Int) {
+        self.level -= tokens;
+        if matches!(self.rule.refill, Refill::Sliding { .. }) && tokens > 0 {
+            self.count(tokens, now);
+        }
+    }
+
+    fn count(&mut self, tokens: Int, now: Int) {
+        let Refill::Sliding { amount, period } = self.rule.refill else { return };
+        let width = if amount > 33 { div_ceil(period, 32) } else { 1 };
+        let last = self.window.back().map_or(Int::MIN, |last| last.0);
+        let at = (div_ceil(now, width) * width).max(last);
+        let distinct =
+            1 + self.window.iter().zip(self.window.iter().skip(1)).filter(|(one, next)| one.0 != next.0).count();
+        if distinct == 33 {
+            // There is no space for another instant: the latest one moves.
+            self.window.iter_mut().filter(|it| it.0 == last).for_each(|it| it.0 = at);
+        }
+        self.window.push_back((at, tokens));
+    }
+
+    /// What has left the window by `now` is there again.
+    pub(crate) fn slide(&mut self, now: Int) {
+        let Refill::Sliding { period, .. } = self.rule.refill else { return };
+        while let Some((at, tokens)) = self.window.front().copied().filter(|(at, _)| at + period <= now) {
+            self.window.pop_front();
+            self.gone = self.gone.max(at);
+            self.level += tokens;
+        }
+    }
+
+    /// Whether a claim of `cost` passes. One that is larger than a window, which was larger when it came, passes alone.
+    pub(crate) fn lets_pass(&self, cost: Int) -> bool {
+        self.level >= cost || matches!(self.rule.refill, Refill::Sliding { .. }) && self.window.is_empty()
+    }
+
+    /// Returns tokens of a grant made at `at`. Tokens of a window come out of its oldest end, if those of the grant are in it
+    /// still, except as many as `debts` have that wait.
+    pub(crate) fn refund(&mut self, tokens: Int, debts: Int, at: Int) {
+        if !matches!(self.rule.refill, Refill::Sliding { .. }) {
+            self.add(tokens, self.rule.burst);
+        } else if at > self.gone {
+            self.add((tokens - debts).max(0), self.rule.burst);
+        }
     }
 
     /// Nothing is minted above this: the burst, or the cost of the front waiter if that is more.
@@ -73,6 +132,7 @@ impl Bucket {
                 let steps = (to - self.origin) / period - (last - self.origin) / period;
                 self.add(steps * amount, self.bound(front));
             }
+            Refill::Sliding { .. } => self.slide(to),
             Refill::Manual => {}
         }
     }
@@ -89,6 +149,15 @@ impl Bucket {
                 let steps = (last - self.origin) / period + div_ceil(missing, amount);
                 Some(self.origin + steps * period)
             }
+            Refill::Sliding { period, .. } => {
+                let mut sum = 0;
+                let needed = self.window.iter().take_while(|(_, tokens)| {
+                    let is_needed = sum < missing;
+                    sum += tokens;
+                    is_needed
+                });
+                Some(needed.last().map_or(last, |(at, _)| at + period))
+            }
             Refill::Manual => None,
         };
         let wall = if let Refill::Calendar { .. } = self.rule.refill { WALL } else { 0 };
@@ -97,6 +166,17 @@ impl Bucket {
 
     /// Adds tokens up to `most`; never removes any.
     pub(crate) fn add(&mut self, tokens: Int, most: Int) {
+        if matches!(self.rule.refill, Refill::Sliding { .. }) {
+            let mut left = tokens;
+            while let Some(first) = self.window.front_mut().filter(|_| left > 0) {
+                let part = left.min(first.1);
+                (left, first.1, self.level) = (left - part, first.1 - part, self.level + part);
+                if first.1 == 0 {
+                    self.window.pop_front();
+                }
+            }
+            return;
+        }
         self.level = self.level.max(most.min(self.level + tokens));
     }
 
@@ -129,7 +209,22 @@ impl Bucket {
             (Refill::Calendar { period: old, .. }, Refill::Calendar { period: new, .. }) if old == new => {}
             _ => self.since = grants,
         }
+        let window = std::mem::take(&mut self.window);
+        let was_sliding = matches!(self.rule.refill, Refill::Sliding { .. });
         self.rule = rule;
+        if let Refill::Sliding { amount, .. } = rule.refill {
+            if was_sliding {
+                self.level = amount - window.iter().map(|(_, tokens)| tokens).sum::<Int>();
+                window.into_iter().for_each(|(at, tokens)| self.count(tokens, at));
+                self.slide(now);
+            } else {
+                self.gone = now - 1;
+                let level = self.level.min(amount);
+                self.level = amount;
+                self.take(amount - level, now);
+            }
+            return;
+        }
         self.cut(self.bound(front));
     }
 }

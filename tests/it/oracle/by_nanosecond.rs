@@ -44,6 +44,7 @@ fn live_one_nanosecond(bucket: &mut Bucket, now: Int, bound: Int) {
                 }
             }
         }
+        Refill::Sliding { .. } => bucket.slide(now),
         Refill::Stepped { .. } | Refill::Calendar { .. } | Refill::Manual => {}
     }
 }
@@ -56,7 +57,7 @@ fn serve(model: &mut Oracle) {
             forget_what_full_buckets_cannot_hold(bucket, front);
         }
         let Some(cost) = front else { return };
-        let here = model.last >= model.gate && model.buckets.iter().all(|bucket| bucket.level >= cost);
+        let here = model.last >= model.gate && model.buckets.iter().all(|bucket| bucket.lets_pass(cost));
         if !here || model.ceiling_lacks(cost) {
             return;
         }

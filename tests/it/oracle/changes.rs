@@ -51,9 +51,18 @@ impl Oracle {
         self.refunded += tokens;
         // In a dry run the claim may still wait.
         let granted = self.index_granted(id).map(|index| (index, self.log[index].at));
+        let waits = |entry: &Entry| if let Entry::Debt(tokens) = entry { *tokens } else { 0 };
+        let (debts, at): (Int, Int) = (self.queue.iter().map(waits).sum(), self.counts_from(id));
         for bucket in self.buckets.iter_mut().filter(|bucket| bucket.takes_back(granted, self.last)) {
-            bucket.add(tokens, bucket.rule.burst);
+            bucket.refund(tokens, debts, at);
         }
+    }
+
+    /// The instant of a grant, if a window counts it: `Int::MIN` if there was none when it was made.
+    fn counts_from(&self, id: Id) -> Int {
+        let granted = self.log.iter().rev().find(|granted| granted.id == id);
+        // A grant keeps an instant of the first 73 years.
+        granted.filter(|_| !self.uncounted.contains(&id)).map_or(Int::MIN, |granted| granted.at.min((1 << 61) - 1))
     }
 
     fn index_granted(&self, id: Id) -> Option<usize> {

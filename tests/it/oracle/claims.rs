@@ -67,7 +67,7 @@ impl Oracle {
             Entry::Debt(tokens) => tokens,
         };
         let tokens = self.queue.iter().map(waits).sum::<Int>() + cost;
-        let is_timed = |bucket: &&Bucket| !matches!(bucket.rule.refill, Refill::Manual);
+        let is_timed = |bucket: &&Bucket| !matches!(bucket.rule.refill, Refill::Manual | Refill::Sliding { .. });
         self.buckets.iter().filter(is_timed).any(|bucket| bucket.when(self.last, tokens).is_none())
     }
 
@@ -88,7 +88,9 @@ impl Oracle {
 
     /// The largest cost that a `consume` could ever be granted.
     fn most_ever(&self) -> Int {
-        self.max_in_flight.unwrap_or(COST_MAX).min(COST_MAX)
+        let is_sliding = |bucket: &&Bucket| matches!(bucket.rule.refill, Refill::Sliding { .. });
+        let windows = self.buckets.iter().filter(is_sliding).map(|bucket| bucket.rule.burst);
+        windows.chain(self.max_in_flight).min().unwrap_or(COST_MAX).min(COST_MAX)
     }
 
     /// The largest cost that a `try_acquire` could ever be granted.

@@ -29,6 +29,10 @@ pub(crate) fn quota(rule: Rule) -> Quota {
         Refill::Stepped { amount, period } => Quota::new(unsigned(amount), nanoseconds(period)).stepped(),
         Refill::Calendar { amount, period } => return calendar(amount, period).initial(unsigned(rule.initial)),
         Refill::Manual => Quota::manual(unsigned(rule.burst)),
+        Refill::Sliding { amount, period } => {
+            let quota = Quota::new(unsigned(amount), nanoseconds(period)).sliding();
+            return quota.initial(unsigned(rule.initial));
+        }
     };
     quota.burst(unsigned(rule.burst)).initial(unsigned(rule.initial))
 }

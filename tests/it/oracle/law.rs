@@ -46,6 +46,7 @@ fn minted(refill: Refill, from: Int, to: Int) -> Int {
         Refill::Continuous { amount, period } => (to - from + 1) * amount / period,
         Refill::Stepped { amount, period } => (to / period - from / period) * amount,
         Refill::Calendar { amount, period } => ((to + WALL) / period - (from + WALL) / period) * amount,
+        Refill::Sliding { amount, period } => (to - from) / period * amount,
         Refill::Manual => 0,
     }
 }

@@ -87,6 +87,10 @@ pub(crate) struct Oracle {
     max_waiting: u64,
     closed: bool,
     log: Vec<Granted>,
+    /// Grants of which a window does not know the instant.
+    uncounted: Vec<Id>,
+    /// Whether the limiter is in dry run: a window then knows no grant that is refunded.
+    pub(crate) in_dry_run: bool,
     /// Tokens charged by settlements, and tokens refunded.
     charged: Int,
     refunded: Int,
@@ -106,6 +110,8 @@ impl Oracle {
             max_waiting,
             closed: false,
             log: Vec::new(),
+            uncounted: Vec::new(),
+            in_dry_run: false,
             charged: 0,
             refunded: 0,
             by_nanosecond: false,
@@ -158,15 +164,22 @@ impl Oracle {
     }
 
     fn take(&mut self, id: Id, cost: Int) {
-        self.buckets.iter_mut().for_each(|bucket| bucket.level -= cost);
+        self.buckets.iter_mut().for_each(|bucket| bucket.take(cost, self.last));
         self.in_flight += cost;
+        let has = |refill: fn(&Refill) -> bool| self.buckets.iter().any(|bucket| refill(&bucket.rule.refill));
+        // A limiter with a calendar keeps the periods of its grants, not their instants.
+        let is_counted = has(|refill| matches!(refill, Refill::Sliding { .. }))
+            && !has(|refill| matches!(refill, Refill::Calendar { .. }));
+        if self.in_dry_run || !is_counted {
+            self.uncounted.push(id);
+        }
         self.log.push(Granted { id, at: self.last, cost });
     }
 
     fn pay_debts_at_the_front(&mut self) {
         while let Some(&Entry::Debt(tokens)) = self.queue.front() {
             self.queue.pop_front();
-            self.buckets.iter_mut().for_each(|bucket| bucket.level -= tokens);
+            self.buckets.iter_mut().for_each(|bucket| bucket.take(tokens, self.last));
         }
     }
 

@@ -92,6 +92,7 @@ impl fmt::Debug for Rule {
             Refill::Stepped { amount, period } => write!(f, "stepped({amount}, {period}, {burst}, {initial})"),
             Refill::Calendar { amount, period } => write!(f, "calendar({amount}, {period}, {initial})"),
             Refill::Manual => write!(f, "manual({burst}, {initial})"),
+            Refill::Sliding { amount, period } => write!(f, "sliding({amount}, {period}, {initial})"),
         }
     }
 }
@@ -107,6 +108,30 @@ pub(crate) fn stepped(amount: Int, period: Int, burst: Int, initial: Int) -> Rul
 #[allow(dead_code, reason = "for histories that failed")]
 pub(crate) fn calendar(amount: Int, period: Int, initial: Int) -> Rule {
     Rule { refill: Refill::Calendar { amount, period }, burst: amount, initial }
+}
+
+pub(crate) fn sliding(amount: Int, period: Int, initial: Int) -> Rule {
+    Rule { refill: Refill::Sliding { amount, period }, burst: amount, initial }
+}
+
+/// Makes a rule sliding, unless it is manual or of a calendar.
+pub(crate) fn slide(rule: &mut Rule) {
+    if let Refill::Continuous { period, .. } | Refill::Stepped { period, .. } = rule.refill {
+        *rule = sliding(rule.burst, period, rule.initial);
+    }
+}
+
+/// A history in which half of the rules are sliding instead, the first one always.
+pub(crate) fn with_windows(History { mut setup, mut ops }: History) -> History {
+    setup.rules.iter_mut().step_by(2).for_each(slide);
+    for op in &mut ops {
+        if let Op::SetQuota(_, rule) = op
+            && rule.initial == rule.burst
+        {
+            slide(rule);
+        }
+    }
+    History { setup, ops }
 }
 
 pub(crate) fn manual(burst: Int, initial: Int) -> Rule {
@@ -259,6 +284,7 @@ fn span(setup: &Setup, a: u16, b: u16) -> Int {
         Refill::Continuous { amount, period }
         | Refill::Stepped { amount, period }
         | Refill::Calendar { amount, period } => (amount, period),
+        Refill::Sliding { period, .. } => (1 + a / 2 % 40, period),
         Refill::Manual => (1, 10),
     };
     match b % 16 {

@@ -1,4 +1,5 @@
 //! Tokens granted <= burst + rate x window, over every window; over a year, exactly that, to the token.
 
+mod sliding;
 mod windows;
 mod year;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
-use tollgate::{Consume, Grant, Limiter, ManualClock, Quota};
+use tollgate::{Consume, ConsumeError, Grant, Limiter, ManualClock, Quota};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -29,7 +29,9 @@ fn quota(tokens: u64, nanos: u64) -> impl Strategy<Value = Quota> {
         let burst = amount + more;
         Quota::new(amount, Duration::from_nanos(period)).burst(burst).initial(initial.min(burst)).stepped()
     });
-    prop_oneof![3 => continuous, 1 => stepped]
+    let sliding =
+        (1..tokens, 1..nanos).prop_map(|(amount, period)| Quota::new(amount, Duration::from_nanos(period)).sliding());
+    prop_oneof![3 => continuous, 1 => stepped, 1 => sliding]
 }
 
 /// A token is counted in this many fractions: all periods up to 14 ns divide it.
@@ -56,6 +58,8 @@ struct History<'a> {
     events: Vec<Event>,
     /// For a stepped quota: how many nanoseconds of the period have passed.
     passed: u64,
+    /// For a sliding quota: the instants of the tokens in the window, and their number. All it could hold came with the change.
+    window: Vec<(usize, u64)>,
     /// What each nanosecond has brought, in fractions of a token: evenly, or at the end of a period.
     brought: Vec<(u128, u128)>,
 }
@@ -63,17 +67,23 @@ struct History<'a> {
 impl<'a> History<'a> {
     fn new(limiter: &'a Limiter, clock: &'a ManualClock, quota: Quota) -> Self {
         let (waiters, grants, events) = Default::default();
-        Self { limiter, clock, waiters, quota, grants, events, passed: 0, brought: vec![(Self::evenly(quota), 0)] }
+        let (window, brought) = (vec![(0, quota.capacity())], vec![(Self::evenly(quota), 0)]);
+        Self { limiter, clock, waiters, quota, grants, events, passed: 0, window, brought }
     }
 
     fn evenly(quota: Quota) -> u128 {
-        let is_even = !quota.is_stepped() && !quota.is_manual();
+        let is_even = !quota.is_stepped() && !quota.is_manual() && !quota.is_sliding();
         if is_even { u128::from(quota.amount()) * PARTS / quota.period().as_nanos() } else { 0 }
     }
 
     fn see(&mut self, grant: Grant<'a>) {
         let (at, burst) = (self.brought.len() - 1, self.quota.capacity());
         self.events.push(Event::Granted { at, cost: grant.cost(), burst });
+        self.window.push((at, grant.cost()));
+        if self.quota.is_sliding() {
+            // It waited when the amount became less than its cost, which takes the place of the amount.
+            self.brought[at].0 += u128::from(grant.cost().saturating_sub(burst)) * PARTS;
+        }
         self.grants.push(grant);
     }
 
@@ -97,6 +107,9 @@ impl<'a> History<'a> {
                     (self.passed, at_once) = (0, u128::from(self.quota.amount()) * PARTS);
                 }
             }
+            if self.quota.is_sliding() {
+                at_once = self.slide(self.brought.len());
+            }
             self.brought.push((Self::evenly(self.quota), at_once));
             self.clock.advance(Duration::from_nanos(1));
             self.limiter.tick();
@@ -104,13 +117,28 @@ impl<'a> History<'a> {
         }
     }
 
+    /// What leaves the window by `now`, in fractions of a token.
+    fn slide(&mut self, now: usize) -> u128 {
+        let period = self.quota.period().as_nanos() as usize;
+        let (gone, kept): (Vec<_>, _) = self.window.iter().partition(|(at, _)| at + period <= now);
+        self.window = kept;
+        gone.iter().map(|(_, tokens)| u128::from(*tokens) * PARTS).sum()
+    }
+
     /// The elapsed share of a period carries over from one stepped quota to another.
     fn change(&mut self, quota: Quota) {
         let nanos = |quota: Quota| quota.period().as_nanos() as u64;
         let is_step = self.quota.is_stepped() && quota.is_stepped();
         self.passed = if is_step { self.passed * nanos(quota) / nanos(self.quota) } else { 0 };
+        let (now, was) = (self.brought.len() - 1, self.quota);
         self.quota = quota;
         self.limiter.set_quota(0, quota).unwrap();
+        if quota.is_sliding() && was.is_sliding() {
+            let raised = quota.amount().saturating_sub(was.amount());
+            self.brought[now].0 += self.slide(now) + u128::from(raised) * PARTS;
+        } else if quota.is_sliding() {
+            self.window = vec![(now, quota.amount())];
+        }
         // What this nanosecond brings from now on was not brought before the change.
         let now = self.brought.last_mut().unwrap();
         now.0 = now.0.max(Self::evenly(quota));
@@ -126,7 +154,9 @@ impl<'a> History<'a> {
             Op::Consume(cost) => {
                 let mut claim = spawn(self.limiter.consume(cost));
                 match claim.poll() {
-                    Poll::Ready(grant) => self.see(grant.unwrap()),
+                    Poll::Ready(Ok(grant)) => self.see(grant),
+                    // Above the amount of a sliding quota.
+                    Poll::Ready(Err(error)) => assert!(matches!(error, ConsumeError::TooLarge { .. }), "{error}"),
                     Poll::Pending => self.waiters.push(claim),
                 }
             }

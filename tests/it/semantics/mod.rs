@@ -13,6 +13,9 @@ mod cap_alone;
 // Another quota, pauses, quotas without a burst, closing.
 mod changes;
 
+// Windows that slide.
+mod sliding;
+
 // Fractions, idle time, clocks that step back.
 mod time;
 
