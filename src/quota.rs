@@ -166,8 +166,8 @@ impl Quota {
     /// amount, and a claim for more than the amount is refused as too large. [`initial`](Self::initial) tokens are there
     /// at the start; the rest counts as granted then.
     ///
-    /// A refund frees its tokens at once, and nothing once they have come back anyway. While any quota of the limiter is
-    /// in [dry run](crate::Builder::dry_run), refunds free nothing here.
+    /// A refund frees its tokens at once, and nothing once they have come back anyway. Beside a calendar quota, and while
+    /// any quota of the limiter is in [dry run](crate::Builder::dry_run), refunds free nothing here.
     ///
     /// Classes, distributed limiters, parents of keyed limiters and the [`Bucket`](crate::Bucket) support no sliding
     /// quota, and return [`ConfigError::SlidingUnsupported`](crate::ConfigError::SlidingUnsupported).
@@ -188,7 +188,7 @@ impl Quota {
     /// ```
     #[must_use = "this returns the changed quota"]
     pub const fn sliding(mut self) -> Self {
-        if !matches!(self.refill, Refill::Manual) {
+        if matches!(self.refill, Refill::Continuous | Refill::Stepped) {
             self.refill = Refill::Sliding;
         }
         self
