@@ -42,6 +42,12 @@ pub fn text(service: &Service) -> String {
     }
     text.family("ratelimit_service_should_rate_limit_error", "unknown", "Requests without a decision");
     text.sample("ratelimit_service_should_rate_limit_error", "err_type=\"service_error\"", read(&totals.errors));
+    text.family(
+        "tollgate_service_config_problems",
+        "gauge",
+        "Problems of the configuration on disk, which has no effect",
+    );
+    text.sample("tollgate_service_config_problems", "", read(&totals.problems));
     text.family("tollgate_service_requests", "counter", "Requests that were decided");
     text.sample("tollgate_service_requests_total", "", read(&totals.requests));
     text.family("tollgate_service_store_away", "counter", "Descriptors for which the store was away");

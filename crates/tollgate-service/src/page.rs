@@ -16,10 +16,11 @@ use history::History;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -61,7 +62,7 @@ impl Page {
         let watching = Arc::clone(&page);
         let watch = async move {
             loop {
-                watching.look();
+                watching.seen().history.look(&watching.service);
                 tokio::time::sleep(EACH).await;
             }
         };
@@ -82,14 +83,9 @@ impl Page {
             .with_state(self)
     }
 
-    /// Takes the counters into the history.
-    pub fn look(&self) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).history.look(&self.service);
-    }
-
     /// Returns what the page shows, as JSON that is at most a second old.
     pub fn data(&self) -> String {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen();
         let now = self.service.maker.clock.now();
         if let Some((_, answer)) = seen.answer.as_ref().filter(|(at, _)| now < *at + FRESH) {
             return answer.clone();
@@ -100,6 +96,10 @@ impl Page {
             data::answer(&self.service, &seen.history, self.health.problem(), &problems, self.began).to_string();
         seen.answer = Some((now, answer.clone()));
         answer
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,5 +132,5 @@ async fn guard(State(is_local): State<bool>, request: Request, next: Next) -> Re
 
 fn names_this_machine(host: &str) -> bool {
     let is_name = |host: &str| host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    host.parse::<SocketAddr>().is_ok() || is_name(host) || host.rsplit_once(':').is_some_and(|(host, _)| is_name(host))
+    host.parse::<Authority>().is_ok_and(|authority| is_name(authority.host()))
 }

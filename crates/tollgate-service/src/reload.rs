@@ -10,6 +10,7 @@ use crate::rules::Rules;
 use crate::service::Service;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -83,12 +84,14 @@ impl Reloader {
         match loaded {
             Ok(Loaded { rules, notes }) => {
                 seen.problems = Vec::new();
+                self.service.totals.problems.store(0, Ordering::Relaxed);
                 notes.iter().for_each(|note| tracing::info!("{}", note.line()));
                 tracing::info!(domains = rules.domains.len(), rules = rules.all.len(), "the configuration has changed");
                 self.take_over(rules);
             }
             Err(problems) => {
                 add(&self.service.totals.load_errors, 1);
+                self.service.totals.problems.store(problems.len() as u64, Ordering::Relaxed);
                 for problem in &problems {
                     tracing::error!("the configuration stays as it was: {}", problem.line());
                 }

@@ -67,6 +67,8 @@ pub struct Totals {
     pub loads: AtomicU64,
     /// Configurations that were refused.
     pub load_errors: AtomicU64,
+    /// What is wrong with the files as they are now; the rules are those of before.
+    pub problems: AtomicU64,
     /// Refused requests by reason, in the order of [`Reason::ALL`].
     pub refused: [AtomicU64; Reason::ALL.len()],
 }

@@ -54,7 +54,7 @@ pub fn answer(
     let values = values.iter().map(|refused| {
         json!({"rule": visible(&refused.rule), "value": visible(&refused.value), "reasons": reasons(&refused.reasons), "last": seconds(refused.last)})
     });
-    let total: Vec<_> = history.minutes(&history.total).collect();
+    let total = &history.total.minutes;
     let totals = &service.totals;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -65,12 +65,14 @@ pub fn answer(
         "shadow": service.manner.shadow,
         "configuration": problems.iter().take(MOST_PROBLEMS).map(|problem| visible(&problem.line())).collect::<Vec<_>>(),
         "configuration_more": problems.len().saturating_sub(MOST_PROBLEMS),
+        // In this minute and the one before.
+        "store_away": history.total.sum(2).store_away,
         "errors": totals.errors.load(Ordering::Relaxed),
         "unknown_domains": totals.unknown_domains.load(Ordering::Relaxed),
         "passed": total.iter().map(|minute| minute.granted).collect::<Vec<_>>(),
-        "refused": total.iter().map(|minute| minute.refusals()).collect::<Vec<_>>(),
+        "refused": total.iter().map(Counts::refusals).collect::<Vec<_>>(),
         "waiting": waiting,
-        "rules": shown.iter().map(|shown| shown.json(history)).collect::<Vec<_>>(),
+        "rules": shown.iter().map(Shown::json).collect::<Vec<_>>(),
         "rules_loaded": rules.all.len(),
         "rules_asked": asked,
         "rules_left_out": history.left_out,
@@ -87,7 +89,7 @@ fn shown<'s>(rules: impl Iterator<Item = &'s Arc<Rule>>, history: &'s History) -
     let mut shown: Vec<_> = rows
         .filter_map(|rule| {
             let row = history.row(rule.own_meter())?;
-            let (recent, hour) = (history.sum(row, RECENT), history.sum(row, usize::MAX));
+            let (recent, hour) = (row.sum(RECENT), row.sum(usize::MAX));
             let (values, waiting) = rule.made_bucket().map_or((0, 0), |bucket| bucket.counts());
             Some(Shown { rule, row, recent, hour, values, waiting })
         })
@@ -100,7 +102,7 @@ fn shown<'s>(rules: impl Iterator<Item = &'s Arc<Rule>>, history: &'s History) -
 }
 
 impl Shown<'_> {
-    fn json(&self, history: &History) -> Value {
+    fn json(&self) -> Value {
         let Self { rule, recent, hour, .. } = self;
         let Terms { shadow, quota, .. } = rule.terms;
         let place = &rule.place;
@@ -115,7 +117,7 @@ impl Shown<'_> {
             "wait_ms": (recent.waited / recent.waits.max(1)) as f64 / 1e6,
             "recent": {"granted": recent.granted, "shadow": recent.shadow, "reasons": reasons(&recent.refused)},
             "hour": {"granted": hour.granted, "shadow": hour.shadow, "reasons": reasons(&hour.refused)},
-            "refused": history.minutes(self.row).map(Counts::refusals).collect::<Vec<_>>(),
+            "refused": self.row.minutes.iter().map(Counts::refusals).collect::<Vec<_>>(),
         })
     }
 }
@@ -143,7 +145,7 @@ fn limit(terms: &Terms) -> String {
         text.push_str(&format!(", waits up to {wait:?}"));
     }
     if let Some(most) = terms.max_waiting {
-        text.push_str(&format!(", {most} of a value at most"));
+        text.push_str(&format!(", at most {most} of a value"));
     }
     text
 }

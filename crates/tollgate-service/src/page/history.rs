@@ -23,6 +23,8 @@ pub struct Counts {
     pub waits: u64,
     /// How long they waited, in nanoseconds.
     pub waited: u64,
+    /// Of the whole service, descriptors for which the store was away.
+    pub store_away: u64,
     /// Refused requests by reason.
     pub refused: [u64; Reason::ALL.len()],
 }
@@ -35,6 +37,7 @@ impl Counts {
             waits: read(&meter.waits),
             waited: read(&meter.waited),
             refused: std::array::from_fn(|reason| read(&meter.refused[reason])),
+            store_away: 0,
         }
     }
 
@@ -42,7 +45,8 @@ impl Counts {
         let totals = &service.totals;
         let refused: [u64; Reason::ALL.len()] = std::array::from_fn(|reason| read(&totals.refused[reason]));
         let granted = read(&totals.requests).saturating_sub(refused.iter().sum());
-        Self { granted, shadow: read(&totals.shadowed), refused, ..Self::default() }
+        let (shadow, store_away) = (read(&totals.shadowed), read(&totals.store_away));
+        Self { granted, shadow, store_away, refused, ..Self::default() }
     }
 
     fn map(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
@@ -51,6 +55,7 @@ impl Counts {
             shadow: each(self.shadow, other.shadow),
             waits: each(self.waits, other.waits),
             waited: each(self.waited, other.waited),
+            store_away: each(self.store_away, other.store_away),
             refused: std::array::from_fn(|reason| each(self.refused[reason], other.refused[reason])),
         }
     }
@@ -66,7 +71,8 @@ impl Counts {
 pub struct Row {
     /// The counters at the last look.
     last: Counts,
-    minutes: Box<[Counts; MINUTES]>,
+    /// The present minute is the last.
+    pub minutes: Box<[Counts; MINUTES]>,
 }
 
 impl Default for Row {
@@ -76,12 +82,22 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Takes what was counted since the last look into the minute at `at`.
-    fn look(&mut self, counts: Counts, at: usize) {
+    fn turn(&mut self, passed: usize) {
+        self.minutes.rotate_left(passed % MINUTES);
+        self.minutes[MINUTES - passed..].fill(Counts::default());
+    }
+
+    /// Takes what was counted since the last look into the present minute.
+    fn look(&mut self, counts: Counts) {
         // Counters are read one after the other, so a difference of two of them may go back for a moment.
         let more = counts.map(self.last, u64::saturating_sub);
-        self.minutes[at] = self.minutes[at].map(more, u64::wrapping_add);
+        self.minutes[MINUTES - 1] = self.minutes[MINUTES - 1].map(more, u64::wrapping_add);
         self.last = counts;
+    }
+
+    /// Returns what the last `n` minutes counted together.
+    pub fn sum(&self, n: usize) -> Counts {
+        self.minutes.iter().rev().take(n).fold(Counts::default(), |sum, minute| sum.map(*minute, u64::wrapping_add))
     }
 }
 
@@ -102,14 +118,10 @@ impl History {
     /// Takes over what the counters of a service say now.
     pub fn look(&mut self, service: &Service) {
         let minute = service.maker.clock.now().as_secs() / 60;
-        for passed in 0..minute.saturating_sub(self.minute).min(MINUTES as u64) {
-            let at = (minute - passed) as usize % MINUTES;
-            self.total.minutes[at] = Counts::default();
-            self.rows.values_mut().for_each(|row| row.minutes[at] = Counts::default());
-        }
+        let passed = minute.saturating_sub(self.minute).min(MINUTES as u64) as usize;
+        self.rows.values_mut().chain([&mut self.total]).for_each(|row| row.turn(passed));
         self.minute = minute;
-        let at = minute as usize % MINUTES;
-        self.total.look(Counts::of_all(service), at);
+        self.total.look(Counts::of_all(service));
         let mut sums: HashMap<usize, Counts> = HashMap::new();
         service.meters.each(|meter| {
             let sum = sums.entry(address(meter.within.as_ref().unwrap_or(meter))).or_default();
@@ -118,7 +130,7 @@ impl History {
         self.left_out = 0;
         for (meter, counts) in sums.into_iter().filter(|(_, counts)| *counts != Counts::default()) {
             if self.rows.len() < MOST_RULES || self.rows.contains_key(&meter) {
-                self.rows.entry(meter).or_default().look(counts, at);
+                self.rows.entry(meter).or_default().look(counts);
             } else {
                 self.left_out += 1;
             }
@@ -128,18 +140,6 @@ impl History {
     /// Returns the line of the rule that counts under this meter, if it was asked for.
     pub fn row(&self, meter: &Arc<Meter>) -> Option<&Row> {
         self.rows.get(&address(meter))
-    }
-
-    /// Returns the minutes of a line, the present one last.
-    pub fn minutes<'r>(&self, row: &'r Row) -> impl DoubleEndedIterator<Item = &'r Counts> {
-        let oldest = (self.minute as usize + 1) % MINUTES;
-        let (newer, older) = row.minutes.split_at(oldest);
-        older.iter().chain(newer)
-    }
-
-    /// Returns what the last `n` minutes of a line counted together.
-    pub fn sum(&self, row: &Row, n: usize) -> Counts {
-        self.minutes(row).rev().take(n).fold(Counts::default(), |sum, minute| sum.map(*minute, u64::wrapping_add))
     }
 }
 

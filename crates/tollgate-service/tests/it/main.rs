@@ -9,6 +9,7 @@ mod postgres_server;
 mod redis_server;
 
 mod asked;
+mod contrib;
 mod page;
 mod ports;
 mod problems;

@@ -129,9 +129,10 @@ async fn what_an_operator_must_know_is_in_the_data() {
     assert_eq!((&data["problem"], &data["configuration"], &data["shadow"]), (&Value::Null, &json!([]), &json!(false)));
     open.reloader.look();
     open.health.drain();
+    open.service.totals.note_outage(NOW);
     assert!(open.service.decide(&request("web")).await.is_err());
     let data = open.data().await;
-    assert_eq!((&data["problem"], &data["errors"]), (&json!("draining"), &json!(1)));
+    assert_eq!((&data["problem"], &data["errors"], &data["store_away"]), (&json!("draining"), &json!(1), &json!(1)));
     assert!(data["configuration"][0].as_str().unwrap().contains("no such file or directory: check the path"), "{data}");
 }
 
