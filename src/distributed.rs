@@ -53,6 +53,9 @@
 //! | `distributed/race.rs` | waiting for the first of two futures |
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
 //! | `distributed/bucket.rs` | the shared bucket: the rules of every store; pure |
+//! | `distributed/bucket/minting.rs` | what a bucket mints, and when it forgets; pure |
+//! | `distributed/bucket/returns.rs` | what nodes return to a bucket; pure |
+//! | `distributed/bucket/new_quota.rs` | a newer quota replaces that of a bucket; pure |
 //! | `distributed/record.rs` | the shared bucket as a record of bytes |
 //! | `distributed/demand.rs` | what the classes of nodes report to a store |
 //! | `distributed/shared_demand.rs` | the demand of the classes of all nodes: the rules of every store; pure |
@@ -102,7 +105,6 @@ pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View, Wanted};
 pub(crate) use race::{Side, beside, first};
-pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::ReplyKind;
 pub use shared_demand::SharedDemand;

@@ -1,8 +1,12 @@
 //! The shared bucket: the rules of a store as a state machine without a clock, a server or a network.
 
-use super::terms::{LONGEST, MAX_DEBT};
+use super::terms::LONGEST;
 use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 use std::collections::HashMap;
+
+mod minting;
+mod new_quota;
+mod returns;
 
 /// The shortest length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
@@ -18,20 +22,8 @@ const SLEEP: i64 = 2_000_000;
 /// The most places: the next node gets none, and is told the same wait.
 const MOST_PLACES: usize = 1_000;
 
-/// The most returned promises that are remembered: of more, the one whose tokens come first is lost.
-const MOST_RETURNED: usize = 8;
-/// The instants of a promise differ by no more than this time between node and store, in microseconds, if no clock steps.
-const SLACK: i64 = 100;
 /// The numbers of promised tokens begin again beyond this one.
 const LAST: i64 = 1 << 52;
-
-/// How long a full bucket is remembered if a new one would not begin full, in microseconds.
-const IDLE: i64 = 3_600_000_000;
-
-/// Integers up to here are exact in doubles.
-const EXACT: f64 = (1_u64 << 53) as f64;
-/// One part in so many is more than a few roundings of doubles.
-const MARGIN: f64 = (1_u64 << 50) as f64;
 
 /// The state of one [`Store`](super::Store), and the rules by which it answers requests: a state machine without a clock,
 /// a server or a network.
@@ -323,39 +315,6 @@ impl SharedBucket {
         self.last + self.level.min(0)
     }
 
-    /// Takes back what a node does not use: tokens that are there, and promised ones. The last promised tokens are not promised
-    /// any more, so the debt falls. Those that have later ones behind them can be promised anew, under their numbers.
-    fn take_back(&mut self, ask: &LeaseRequest, held: i64) {
-        let (mut back, last) = (exact(ask.back), exact(ask.last));
-        let minted = self.minted();
-        let is_on_time = self.time_to(last - minted) <= exact(ask.rest) + SLACK;
-        if last <= self.last && last - exact(ask.unused) >= self.void && is_on_time {
-            let returned = Returned { from: (last - exact(ask.unused)).max(minted), to: last.max(minted) };
-            back += exact(ask.unused) - (returned.to - returned.from);
-            self.returned.push(returned);
-            self.returned.sort_unstable();
-        }
-        while let Some(&Returned { from, .. }) = self.returned.last().filter(|returned| returned.to >= self.last) {
-            self.level += self.last - from;
-            self.last = from;
-            self.returned.pop();
-        }
-        self.returned.retain(|returned| returned.from < returned.to);
-        if self.returned.len() > MOST_RETURNED {
-            self.returned.remove(0);
-        }
-        if self.level < 0 {
-            self.credit += back;
-        } else {
-            self.level += back;
-        }
-        if back > 0 && self.level >= self.most(held) {
-            // They were there all the time: the bucket was full, and no part of a token was minted.
-            self.part = 0;
-        }
-        self.cut(held);
-    }
-
     /// Records the tokens of all places, and up to how many tokens the bucket fills: while the oldest place lacks more than the
     /// allowances leave, they come on top of these.
     fn note_places(&mut self, node: &Node, others: &Places) {
@@ -364,125 +323,6 @@ impl SharedBucket {
             Some((since, first)) if node.first == 0 || (since, -first) < (node.since, -node.first) => first,
             _ => node.first,
         };
-    }
-
-    /// The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
-    fn phase(&self) -> i64 {
-        if self.terms.stepped { self.stamp % self.terms.period as i64 } else { self.part }
-    }
-
-    /// How many tokens are minted in the next `micros` microseconds, up to 2^52.
-    fn minted_within(&self, micros: i64) -> i64 {
-        let QuotaTerms { amount, period, stepped, .. } = self.terms;
-        let (micros, phase) = (i128::from(micros), i128::from(self.phase()));
-        let (amount, period) = (i128::from(amount), i128::from(period));
-        let minted = if stepped { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
-        minted.clamp(0, i128::from(MAX_DEBT)) as i64
-    }
-
-    /// In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
-    fn time_to(&self, tokens: i64) -> i64 {
-        if tokens <= 0 {
-            return 0;
-        }
-        let QuotaTerms { amount, period, stepped, .. } = self.terms;
-        let (tokens, phase) = (i128::from(tokens), i128::from(self.phase()));
-        let (amount, period) = (i128::from(amount), i128::from(period));
-        let micros = if stepped {
-            (tokens + amount - 1) / amount * period - phase
-        } else {
-            (tokens * period - phase + amount - 1).div_euclid(amount)
-        };
-        micros.clamp(0, i128::from(LONGEST)) as i64
-    }
-
-    /// The most tokens that there may be beside these allowances. After a change of the quota the nodes may hold more than the
-    /// burst. A debt is paid off all the same.
-    fn most(&self, held: i64) -> i64 {
-        let burst = self.terms.burst as i64;
-        (burst - held).max(self.fill.min(burst)).max(0)
-    }
-
-    /// Replaces the quota by a newer one. Tokens stay, as far as the new burst allows. Promised instants stay too: the debt
-    /// becomes as many tokens as the new quota mints in the time in which the old one would have minted the debt. So the
-    /// first new promise comes after the last old one.
-    ///
-    /// Returns false, and keeps the old quota, if the new debt could not be counted exactly. The arithmetic is that of the
-    /// script, in doubles.
-    fn take_over(&mut self, new: QuotaTerms, now: i64) -> bool {
-        let old = self.terms;
-        if !new.is_same_rate(&old) {
-            if self.level < 0 {
-                let debt = (-self.level) as f64;
-                let rest = if old.stepped {
-                    (debt / old.amount as f64).ceil() * old.period as f64 - (now % old.period as i64) as f64
-                } else {
-                    rounded_up(debt * old.period as f64 - self.part as f64, old.amount as f64)
-                };
-                let (amount, period) = (new.amount as f64, new.period as f64);
-                let (owed, part) = if new.stepped {
-                    (((rest + (now % new.period as i64) as f64) / period).floor() * amount, 0.0)
-                } else {
-                    let owed = rounded_up(rest * amount, period);
-                    // The part of a token by which the debt was rounded up, if that is exact.
-                    (owed, if owed * period > EXACT { 0.0 } else { owed * period - rest * amount })
-                };
-                if owed > MAX_DEBT as f64 {
-                    return false;
-                }
-                (self.level, self.part) = (-(owed as i64), part as i64);
-                self.withdraw_numbers();
-                self.last += owed as i64;
-            } else if old.stepped || new.stepped {
-                self.part = 0;
-            } else {
-                // Two parts less than the doubles say, in case they were rounded up.
-                let part = self.part as f64 * (new.period as f64 / old.period as f64);
-                self.part = (part.floor() as i64 - 2).max(0);
-            }
-            // A promise that is repeated would be read by the new rate.
-            self.nodes.values_mut().for_each(|node| node.promised = 0);
-        }
-        self.terms = new;
-        self.cut(self.held);
-        true
-    }
-
-    /// No token that was promised until now is promised anew.
-    fn withdraw_numbers(&mut self) {
-        self.void = self.last;
-        self.returned.clear();
-    }
-
-    /// Lowers the level to what may be there beside allowances of `held`. While tokens are promised, claims up to half of the
-    /// burst are saved up at their nodes: what is there beside them and the allowances is within the other half.
-    fn cut(&mut self, held: i64) {
-        let most = self.most(held);
-        self.credit = self.credit.min(self.terms.burst as i64 / 2 - held).max(0);
-        if self.level < 0 {
-            return;
-        }
-        self.level += std::mem::take(&mut self.credit);
-        if self.level > most {
-            (self.level, self.part) = (most, 0);
-        }
-    }
-
-    /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
-    /// to live, and only then does the bucket mint these tokens. The node with the last end need not be the one that
-    /// asks.
-    fn keep(&mut self, now: i64) {
-        let burst = self.terms.burst as i64;
-        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
-        let fills = self.fills((burst - self.level).max(0)) + idle;
-        let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
-        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
-    }
-
-    /// In how many microseconds the bucket mints these tokens, rounded up to periods.
-    fn fills(&self, tokens: i64) -> i64 {
-        let periods = div_ceil(tokens, self.terms.amount as i64);
-        (i128::from(periods) * i128::from(self.terms.period)).min(i128::from(LONGEST)) as i64
     }
 
     /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then all
@@ -495,63 +335,6 @@ impl SharedBucket {
     /// Returns whether the store may delete the record at `now`: whether [`ends`](Self::ends) has passed.
     pub fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
-    }
-
-    /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
-    /// bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
-    /// stepped back, the ends step back with it: no node is forgotten sooner or later for that.
-    fn sweep(&mut self, now: i64) {
-        if now < self.swept {
-            // Places are void after a long step, and not moved.
-            self.nodes.values_mut().for_each(|node| node.until -= self.stamp - now);
-        }
-        let last_end = self.nodes.values().map(|node| node.until).filter(|until| *until <= now).max();
-        if let Some(end) = last_end.filter(|end| *end > self.stamp) {
-            self.mint(end);
-        }
-        self.nodes.retain(|_, node| node.until > now);
-        self.last_until = self.nodes.values().map(|node| node.until).max().unwrap_or(now);
-        self.held = self.nodes.values().map(|node| node.allowance).sum();
-        self.swept = now;
-    }
-
-    fn mint(&mut self, now: i64) {
-        let QuotaTerms { amount, period, .. } = self.terms;
-        let (amount, period) = (i128::from(amount), i128::from(period));
-        let (mut minted, mut left) = (0, i128::from(self.part));
-        if self.terms.stepped {
-            minted = (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount;
-        } else if now > self.stamp {
-            let sum = i128::from(now - self.stamp) * amount + left;
-            (minted, left) = (sum / period, sum % period);
-            self.part = left as i64;
-        }
-        self.clock += (now - self.stamp).max(0);
-        if now < self.stamp {
-            self.withdraw_numbers();
-        }
-        self.stamp = now;
-        let (level, full) = (i128::from(self.level), i128::from(self.most(self.held)));
-        if !self.terms.stepped && (level + minted > full || level + minted == full && left >= amount) {
-            self.part = 0;
-        }
-        if minted > 0 {
-            self.level = level.max(full.min(level + minted)) as i64;
-        }
-        let minted = self.minted();
-        for returned in &mut self.returned {
-            let from = returned.from.max(returned.to.min(minted));
-            self.credit += from - returned.from;
-            returned.from = from;
-        }
-        self.returned.retain(|returned| returned.from < returned.to);
-        if self.credit > 0 {
-            self.cut(self.held);
-        }
-        if self.last > LAST {
-            (self.last, self.void) = (-self.level.min(0), 0);
-            self.returned.clear();
-        }
     }
 
     /// Grants `want`, or `first`, or nothing: only tokens that are minted within the horizon and while they are of use, and
@@ -663,12 +446,6 @@ impl SharedBucket {
         self.was = if (0..2 * length).contains(&passed) { self.busy } else { 0 };
         (self.busy, self.epoch) = (0, this);
     }
-}
-
-/// `dividend / divisor`, rounded up, and by a little more if the doubles may have been rounded down.
-fn rounded_up(dividend: f64, divisor: f64) -> f64 {
-    let quotient = dividend / divisor;
-    if dividend > EXACT { (quotient * (1.0 + 1.0 / MARGIN)).ceil() } else { quotient.ceil() }
 }
 
 fn owes(owed: i64) -> StoreError {

@@ -1,7 +1,7 @@
 //! The counters of a store.
 
 use super::replies::{ErrorReplies, ReplyCounts, ReplyKind};
-use super::{Store, StoreError};
+use super::{Lease, LeaseGrant, LeaseRequest, Pace, Store, StoreError};
 use crate::observe::{StoreEvent, report};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -11,16 +11,16 @@ use tokio::time::Instant;
 /// The counters of a [`Store`](super::Store). The refill tasks of its nodes write them; callers never do.
 #[derive(Debug, Default)]
 pub struct StoreCounters {
-    pub(super) round_trips: AtomicU64,
-    pub(super) asked: AtomicU64,
-    pub(super) granted: AtomicU64,
-    pub(super) returned: AtomicU64,
+    round_trips: AtomicU64,
+    asked: AtomicU64,
+    granted: AtomicU64,
+    returned: AtomicU64,
+    sent_away: AtomicU64,
     pub(super) outages: AtomicU64,
     pub(super) outage_nanos: AtomicU64,
-    pub(super) lease: AtomicU64,
-    pub(super) allowance: AtomicU64,
-    pub(super) nodes: AtomicU64,
-    pub(crate) round_trip_nanos: AtomicU64,
+    /// How many round trips took up to each of [`StoreSnapshot::ROUND_TRIPS`], and longer.
+    round_trip_counts: [AtomicU64; StoreSnapshot::ROUND_TRIPS.len() + 1],
+    answered: Mutex<Option<Answered>>,
     pub(super) out: AtomicU64,
     pub(super) is_lost: AtomicBool,
     /// Whether an outage was reported that has not ended.
@@ -30,6 +30,18 @@ pub struct StoreCounters {
     losses: AtomicU64,
     excess: AtomicU64,
     warning: Mutex<Option<String>>,
+}
+
+/// What the last answer said.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    at: Instant,
+    round_trip: Duration,
+    answer: LeaseGrant,
+    version: u32,
+    level: i64,
+    /// From when on the store has a token that is not promised.
+    next_at: Instant,
 }
 
 /// A store as seen from this process; from [`StoreCounters::snapshot`]. Counters add up
@@ -45,16 +57,29 @@ pub struct StoreSnapshot {
     pub asked: u64,
     /// Tokens leased to this process.
     pub granted: u64,
-    /// Tokens returned to the store. Those that came while it owed tokens are lost.
+    /// Tokens that were leased and never used here, and returned to the store.
     pub returned: u64,
+    /// Requests for waiters that got no tokens: the store keeps a place for them, or has no tokens in time.
+    pub sent_away: u64,
     /// Tokens in the last lease.
     pub lease: u64,
     /// The allowance: how many tokens may be kept here unused.
     pub allowance: u64,
-    /// How many nodes share the store.
+    /// How many nodes the store remembers: those that asked in the last two seconds.
     pub nodes: u64,
-    /// The duration of a round trip, averaged over the last few.
+    /// Tokens in the store by the last answer. Below 0: tokens that it has promised and not minted yet.
+    pub level: i64,
+    /// The time until the store has a token that it has not promised, by the last answer.
+    pub next_token: Duration,
+    /// The version of the quota in force, by the last answer.
+    pub quota_version: u32,
+    /// The duration of the last round trip.
     pub round_trip: Duration,
+    /// How many round trips took up to each of [`ROUND_TRIPS`](Self::ROUND_TRIPS) and longer than the one before, and how many
+    /// took longer than all of these.
+    pub round_trip_counts: [u64; Self::ROUND_TRIPS.len() + 1],
+    /// The time since the last answer.
+    pub answer_age: Option<Duration>,
     /// How many outages have begun: a limiter could not reach the store, or got an error for an answer. Errors that concern
     /// one key of a keyed limiter count if the key is used often.
     pub outages: u64,
@@ -81,6 +106,23 @@ pub struct StoreSnapshot {
 }
 
 impl StoreSnapshot {
+    /// The bounds of the histogram of round trips.
+    pub const ROUND_TRIPS: [Duration; 10] = {
+        let micros = Duration::from_micros;
+        [
+            micros(500),
+            micros(1_000),
+            micros(2_500),
+            micros(5_000),
+            micros(10_000),
+            micros(25_000),
+            micros(50_000),
+            micros(100_000),
+            micros(250_000),
+            micros(1_000_000),
+        ]
+    };
+
     /// Returns how many error replies of this kind the server has sent.
     ///
     /// # Examples
@@ -101,15 +143,23 @@ impl StoreCounters {
     /// Reads all counters.
     pub fn snapshot(&self) -> StoreSnapshot {
         let (error, failed) = self.error().clone().unzip();
+        let answered = *self.answered();
+        let last = answered.map(|last| last.answer).unwrap_or_default();
         StoreSnapshot {
             round_trips: self.round_trips.load(Relaxed),
             asked: self.asked.load(Relaxed),
             granted: self.granted.load(Relaxed),
             returned: self.returned.load(Relaxed),
-            lease: self.lease.load(Relaxed),
-            allowance: self.allowance.load(Relaxed),
-            nodes: self.nodes.load(Relaxed),
-            round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),
+            sent_away: self.sent_away.load(Relaxed),
+            lease: last.now + last.promised,
+            allowance: last.allowance,
+            nodes: last.nodes,
+            level: answered.map_or(0, |last| last.level),
+            next_token: answered.map_or(Duration::ZERO, |last| last.next_at.saturating_duration_since(Instant::now())),
+            quota_version: answered.map_or(0, |last| last.version),
+            round_trip: answered.map_or(Duration::ZERO, |last| last.round_trip),
+            round_trip_counts: self.round_trip_counts.each_ref().map(|count| count.load(Relaxed)),
+            answer_age: answered.map(|last| last.at.elapsed()),
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
             is_out: self.is_out(),
@@ -120,6 +170,28 @@ impl StoreCounters {
             error_age: failed.map(|failed| failed.elapsed()),
             warning: self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         }
+    }
+
+    /// Records an answer of `store` that came now to a request that was sent at `sent`.
+    pub(crate) fn note_answer(&self, store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
+        self.end_lost(store);
+        let (tokens, at) = (answer.now + answer.promised, Instant::now());
+        self.round_trips.fetch_add(1, Relaxed);
+        self.asked.fetch_add(ask.want + ask.ahead, Relaxed);
+        self.granted.fetch_add(tokens, Relaxed);
+        self.returned.fetch_add(ask.back + ask.unused, Relaxed);
+        self.sent_away.fetch_add(u64::from(ask.want > 0 && tokens == 0), Relaxed);
+        let round_trip = at - sent;
+        let bucket = StoreSnapshot::ROUND_TRIPS.partition_point(|bound| *bound < round_trip);
+        self.round_trip_counts[bucket].fetch_add(1, Relaxed);
+        let terms = answer.terms.unwrap_or(ask.terms);
+        let owed = if answer.remaining > 0 { 0 } else { answer.queued_before + answer.promised };
+        let lease = Lease::new(0, Pace::of(&terms, answer.phase), owed, 1);
+        let wait = if answer.remaining > 0 { 0 } else { lease.instant(1).unwrap_or(u64::MAX) };
+        let next_at = at.checked_add(Duration::from_nanos(wait)).unwrap_or(at);
+        let (answer, version) = (*answer, terms.version());
+        let level = if owed > 0 { -(owed as i64) } else { answer.remaining as i64 };
+        *self.answered() = Some(Answered { at, round_trip, answer, version, level, next_at });
     }
 
     /// Counts an error reply of the server. Each implementation of [`Store`](super::Store) whose server can reply with
@@ -163,7 +235,7 @@ impl StoreCounters {
     }
 
     /// A request that is not repeated was answered.
-    pub(super) fn end_lost(&self, store: &dyn Store) {
+    fn end_lost(&self, store: &dyn Store) {
         if self.is_lost.load(Relaxed) && self.is_lost.swap(false, Relaxed) {
             self.clear_error();
             self.report_return(store);
@@ -206,6 +278,10 @@ impl StoreCounters {
 
     fn is_out(&self) -> bool {
         self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed)
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Option<Answered>> {
+        self.answered.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn error(&self) -> MutexGuard<'_, Option<(String, Instant)>> {

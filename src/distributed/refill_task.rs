@@ -86,8 +86,9 @@ impl RefillHandle {
                 ask.unused = unseen.promised + if follows { ask.unused } else { 0 };
                 (ask.last, ask.rest) = (unseen.last, u64::MAX);
             }
+            let sent = Instant::now();
             if let Ok(answer) = beside(&mut report, answered(&*self.store, ask)).await {
-                note(&*self.store, &ask, &answer);
+                self.store.tally().note_answer(&*self.store, &ask, &answer, sent);
             }
             // After the tokens, which others may wait for. The last report must not be overtaken by this one.
             if let Some(report) = report {
@@ -202,8 +203,7 @@ async fn persist(
         let sent = Instant::now();
         let error = match answered(store, ask).await {
             Ok(answer) => {
-                tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
-                note(store, &ask, &answer);
+                tally.note_answer(store, &ask, &answer, sent);
                 drop(outage);
                 if failures > 0 {
                     tally.clear_error();
@@ -276,16 +276,4 @@ impl Drop for Outage<'_> {
         self.goes_on();
         self.store.tally().end_outage(self.store);
     }
-}
-
-pub(crate) fn note(store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant) {
-    let tally = store.tally();
-    tally.end_lost(store);
-    tally.round_trips.fetch_add(1, Relaxed);
-    tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
-    tally.granted.fetch_add(answer.now + answer.promised, Relaxed);
-    tally.returned.fetch_add(ask.back + ask.unused, Relaxed);
-    tally.lease.store(answer.now + answer.promised, Relaxed);
-    tally.allowance.store(answer.allowance, Relaxed);
-    tally.nodes.store(answer.nodes, Relaxed);
 }

@@ -28,6 +28,9 @@ pub enum ReplyKind {
     NotSaved,
     /// `LOADING`, `MASTERDOWN`, `CLUSTERDOWN` or `TRYAGAIN`: the server does not serve the key at the moment.
     Unavailable,
+    /// The server lacks what the store needs. PostgreSQL: the migration (42P01, 42883, 3F000), or prepared statements, which a
+    /// pooler between loses (26000, 42P05).
+    Setup,
     /// The store's hash holds a field that no node wrote. The script removed it.
     ForeignField,
     /// A field of the store's hash that every node needs was overwritten by other software, or the store answers what no store
@@ -39,7 +42,7 @@ pub enum ReplyKind {
 
 impl ReplyKind {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OutOfMemory,
         Self::WrongType,
         Self::NoPermission,
@@ -49,6 +52,7 @@ impl ReplyKind {
         Self::NoReplicas,
         Self::NotSaved,
         Self::Unavailable,
+        Self::Setup,
         Self::ForeignField,
         Self::Damaged,
         Self::Other,
@@ -66,6 +70,7 @@ impl ReplyKind {
             Self::NoReplicas => "no_replicas",
             Self::NotSaved => "not_saved",
             Self::Unavailable => "unavailable",
+            Self::Setup => "setup",
             Self::ForeignField => "foreign_field",
             Self::Damaged => "damaged",
             Self::Other => "other",

@@ -95,11 +95,15 @@
 //! |---|---|---|---|
 //! | `rate_limit_store_requests_total` | | counter | requests answered, for all limiters of this process |
 //! | `rate_limit_store_errors_total` | `kind` | counter | error replies of the server |
-//! | `rate_limit_store_round_trip_seconds` | | gauge | duration of the last round trip |
+//! | `rate_limit_store_round_trips_total` | `le` | counter | requests answered within `le` seconds, for `histogram_quantile` |
+//! | `rate_limit_store_answer_age_seconds` | | gauge | the time since the last answer |
 //! | `rate_limit_store_leased_tokens_total` | | counter | tokens promised to this process |
-//! | `rate_limit_store_returned_tokens_total` | | counter | tokens given back |
+//! | `rate_limit_store_returned_tokens_total` | | counter | tokens that were never used, and given back |
 //! | `rate_limit_store_allowance_tokens` | | gauge | tokens that the limiter answered last may keep unused |
-//! | `rate_limit_store_nodes` | | gauge | limiters that share the store, on all machines |
+//! | `rate_limit_store_level_tokens` | | gauge | tokens in the store; below 0, its debt: promised and not minted yet |
+//! | `rate_limit_store_next_token_seconds` | | gauge | the time until it has a token that is not promised |
+//! | `rate_limit_store_sent_away_total` | | counter | requests for waiters that got no tokens |
+//! | `rate_limit_store_quota_version` | | gauge | the version of the quota in force |
 //! | `rate_limit_store_out` | | gauge | 1 during an outage |
 //! | `rate_limit_store_outages_total` | | counter | outages |
 //! | `rate_limit_store_outage_seconds` | | gauge | the time of all outages so far |

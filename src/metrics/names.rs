@@ -86,16 +86,24 @@ instruments! {
         "Requests that the store of a distributed quota has answered.";
     STORE_ERRORS: Counter "rate_limit_store_errors_total" = "rate_limit.store.errors" in "{error}",
         "Error replies of the store's server, by kind.";
-    STORE_ROUND_TRIP: Gauge "rate_limit_store_round_trip_seconds" = "rate_limit.store.round_trip" in "s",
-        "The time from the last request to its answer.";
+    STORE_ROUND_TRIPS: Counter "rate_limit_store_round_trips_total" = "rate_limit.store.round_trips" in "{request}",
+        "Requests that were answered within `le` seconds.";
+    STORE_ANSWER_AGE: Gauge "rate_limit_store_answer_age_seconds" = "rate_limit.store.answer_age" in "s",
+        "The time since the last answer.";
     STORE_LEASED: Counter "rate_limit_store_leased_tokens_total" = "rate_limit.store.leased_tokens" in "{token}",
         "Tokens that the store has promised to this process.";
     STORE_RETURNED: Counter "rate_limit_store_returned_tokens_total" = "rate_limit.store.returned_tokens" in "{token}",
         "Tokens returned to the store.";
     STORE_ALLOWANCE: Gauge "rate_limit_store_allowance_tokens" = "rate_limit.store.allowance_tokens" in "{token}",
         "Tokens that the limiter may keep unused.";
-    STORE_NODES: Gauge "rate_limit_store_nodes" = "rate_limit.store.nodes" in "{limiter}",
-        "Limiters that share the store, on all machines.";
+    STORE_LEVEL: Gauge "rate_limit_store_level_tokens" = "rate_limit.store.level_tokens" in "{token}",
+        "Tokens in the store; below 0, tokens that it has promised and not minted yet.";
+    STORE_NEXT_TOKEN: Gauge "rate_limit_store_next_token_seconds" = "rate_limit.store.next_token" in "s",
+        "The time until the store has a token that it has not promised.";
+    STORE_SENT_AWAY: Counter "rate_limit_store_sent_away_total" = "rate_limit.store.sent_away" in "{request}",
+        "Requests for waiters that got no tokens.";
+    STORE_QUOTA_VERSION: Gauge "rate_limit_store_quota_version" = "rate_limit.store.quota_version" in "{version}",
+        "The version of the quota in force.";
     STORE_OUT: UpDownCounter "rate_limit_store_out" = "rate_limit.store.out" in "{outage}",
         "1 during an outage: the store cannot be reached, or answers with errors.";
     STORE_OUTAGES: Counter "rate_limit_store_outages_total" = "rate_limit.store.outages" in "{outage}",

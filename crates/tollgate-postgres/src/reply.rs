@@ -59,11 +59,11 @@ fn judge(code: &str) -> (ReplyKind, &'static str) {
         ("22" | "23", _) => (ReplyKind::Damaged, DAMAGED),
         // No such table, function, schema.
         (_, "42P01" | "42883" | "3F000") => {
-            (ReplyKind::Other, "run the migration, `tollgate_postgres::MIGRATION`, in the `search_path` of the user")
+            (ReplyKind::Setup, "run the migration, `tollgate_postgres::MIGRATION`, in the `search_path` of the user")
         }
         // No such prepared statement; there is one already.
         (_, "26000" | "42P05") => (
-            ReplyKind::Other,
+            ReplyKind::Setup,
             "a pooler between loses prepared statements: use PgBouncer 1.21 or later with `max_prepared_statements`, or \
              `pool_mode=session`, or connect to the server itself",
         ),
@@ -106,7 +106,9 @@ mod tests {
             ("55P03", ReplyKind::Busy),
             ("40P01", ReplyKind::Busy),
             ("22003", ReplyKind::Damaged),
-            ("42P01", ReplyKind::Other),
+            ("42P01", ReplyKind::Setup),
+            ("26000", ReplyKind::Setup),
+            ("XX000", ReplyKind::Other),
             // No codes of PostgreSQL: something between answers.
             ("5", ReplyKind::Other),
             ("", ReplyKind::Other),

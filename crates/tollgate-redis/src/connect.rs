@@ -136,18 +136,20 @@ impl RedisStore {
 
     /// Connects, and checks the server.
     async fn reach(self) -> Result<Self, StoreError> {
-        let store = self;
-        store.server.connect(&store.key, ANSWER_TIMEOUT).await?;
-        if let Some(policy) = store.server.eviction(ANSWER_TIMEOUT).await {
-            store.tally.warn(
-                &store,
-                format!(
-                    "`maxmemory-policy` is `{policy}`, so the server may evict the keys of this store, and each eviction \
-                     grants a burst again: set it to `noeviction`"
-                ),
+        self.server.connect(&self.key, ANSWER_TIMEOUT).await?;
+        self.check_eviction().await;
+        Ok(self)
+    }
+
+    /// Warns if the server may evict the keys of stores.
+    pub(super) async fn check_eviction(&self) {
+        if let Some(policy) = self.server.eviction(ANSWER_TIMEOUT).await {
+            let warning = format!(
+                "`maxmemory-policy` is `{policy}`, so the server may evict the keys of this store, and each eviction \
+                 grants a burst again: set it to `noeviction`"
             );
+            self.tally.warn(self, warning);
         }
-        Ok(store)
     }
 }
 

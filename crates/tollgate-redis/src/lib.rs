@@ -300,6 +300,9 @@ impl RedisStore {
         let answered = match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
             Err(error) if RedisError::code(&error) == Some("NOSCRIPT") => {
                 self.tally.count_error_reply(ReplyKind::NoScript);
+                // It may be another server, after a failover.
+                let store = self.clone();
+                tokio::spawn(async move { store.check_eviction().await });
                 self.command("EVAL", SCRIPT, ask).query_async(connection).await
             }
             answered => answered,

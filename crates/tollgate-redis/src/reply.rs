@@ -39,6 +39,10 @@ fn advice(kind: ReplyKind) -> &'static str {
 /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there the
 /// code is `ERR`, and the text names the error.
 pub(super) fn kind_of(code: &str, text: &str) -> ReplyKind {
+    // In a script, Redis 7 has no code for what the user may not do.
+    if text.contains("The user executing the script can't") {
+        return ReplyKind::NoPermission;
+    }
     of_code(code).unwrap_or_else(|| {
         text.split(|sign: char| !sign.is_ascii_alphabetic()).find_map(of_code).unwrap_or(ReplyKind::Other)
     })
@@ -77,6 +81,9 @@ mod tests {
         let wrapped = "Error running script (call to f_12ab): @user_script:41: WRONGTYPE Operation against a key";
         assert_eq!(of("ERR", wrapped), ReplyKind::WrongType);
         assert_eq!(of("ERR", "@user_script: 82: -READONLY You can't write"), ReplyKind::ReadOnly);
+        let forbidden =
+            "The user executing the script can't run this command or subcommand script: 2248, on @user_script:1.";
+        assert_eq!(of("ERR", forbidden), ReplyKind::NoPermission);
         assert_eq!(of("ERR", "value is out of range"), ReplyKind::Other);
     }
 }

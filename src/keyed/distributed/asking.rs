@@ -4,12 +4,11 @@
 use super::claim::KeyClaim;
 use super::map::DistributedMap;
 use crate::distributed::{
-    LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, note, random_node,
+    LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, random_node,
 };
 use crate::error::QuotaConflict;
 use crate::sync::Ordering;
 use std::hash::Hash;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -83,8 +82,7 @@ where
                 if let Some(pause) = pause.filter(|pause| pause.load(Ordering::Relaxed) != 0) {
                     pause.store(0, Ordering::Release);
                 }
-                note(store, &ask, &answer);
-                store.tally().round_trip_nanos.store(took, Relaxed);
+                store.tally().note_answer(store, &ask, &answer, sent);
                 // A cached reply is read by the terms of this limiter.
                 if answer.terms.is_none() {
                     self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now, took));

@@ -20,11 +20,20 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
     let snapshot = store.snapshot();
     assert_eq!(values.counter("store_requests_total{key=api}"), snapshot.round_trips);
     assert_eq!(values.counter("store_leased_tokens_total{key=api}"), snapshot.granted);
-    assert_eq!(values.gauge("store_round_trip_seconds{key=api}"), 0.01);
-    assert_eq!(values.gauge("store_nodes{key=api}"), 1.0);
+    assert_eq!((snapshot.round_trip, snapshot.answer_age), (Duration::from_millis(10), Some(Duration::ZERO)));
+    let within = |bound| values.counter(&format!("store_round_trips_total{{key=api,le={bound}}}"));
+    assert_eq!(["0.005", "0.01", "+Inf"].map(within), [0, snapshot.round_trips, snapshot.round_trips]);
+    assert_eq!(values.gauge("store_level_tokens{key=api}"), snapshot.level as f64);
+    assert_eq!((snapshot.level, snapshot.next_token, snapshot.quota_version), (10, Duration::ZERO, 0));
     assert_eq!(values.gauge("store_allowance_tokens{key=api}"), snapshot.allowance as f64);
     assert_eq!(values.counter("store_errors_total{key=api,kind=out_of_memory}"), 0);
     assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")), (0.0, 0));
+    drop(limiter.consume(39).await.unwrap());
+    let (snapshot, values) = (store.snapshot(), scrape(|| meter.publish()));
+    assert!(snapshot.level <= 0 && snapshot.sent_away > 0, "{snapshot:?}");
+    assert!(snapshot.next_token > Duration::ZERO && snapshot.next_token <= Duration::from_millis(400), "{snapshot:?}");
+    assert_eq!(values.gauge("store_next_token_seconds{key=api}"), snapshot.next_token.as_secs_f64());
+    assert_eq!(values.counter("store_sent_away_total{key=api}"), snapshot.sent_away);
     store.set_reachable(false);
     let waiting = tokio::spawn({
         let limiter = limiter.clone();

@@ -261,7 +261,7 @@ async fn a_statement_that_is_not_prepared_is_blamed_on_the_pooler() {
     let store = PostgresStore::over(pool.clone(), "pooled").await.unwrap().answer_timeout(FOR_EVER);
     pool.get().await.unwrap().batch_execute("DEALLOCATE ALL").await.unwrap();
     let error = store.ask(ask(1, 1, 1)).await.unwrap_err();
-    assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Other, .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Reply { kind: ReplyKind::Setup, .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("`26000 ") && text.contains("PgBouncer 1.21") && text.contains("pool_mode"), "{text}");
 }

@@ -2,6 +2,8 @@
 
 use super::masters::masters;
 use super::server::{Server, open_store};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 use tollgate::Quota;
 use tollgate::distributed::{LeaseRequest, Missing, QuotaTerms, Store, StoreError};
 use tollgate_redis::RedisStore;
@@ -39,6 +41,28 @@ async fn a_server_that_may_evict_the_keys_is_a_warning() {
         assert_eq!(warning.is_some(), warns, "{options:?}: {warning:?}");
         assert!(warning.is_none_or(|text| text.contains(options[3]) && text.contains("noeviction")), "{options:?}");
     }
+}
+
+/// A server that takes over does not know the script.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_over_and_may_evict_the_keys_is_a_warning() {
+    let Some(server) = Server::start() else { return };
+    let store = open_store(&server.url(), "evicted").await;
+    assert_eq!(store.snapshot().warning, None);
+    for command in [
+        &["CONFIG", "SET", "maxmemory", "64mb"][..],
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+        &["SCRIPT", "FLUSH"],
+    ] {
+        server.say(command);
+    }
+    store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1), 0).unwrap())).await.unwrap();
+    let warned = async {
+        while store.snapshot().warning.is_none() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), warned).await.expect("the policy is not looked at again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

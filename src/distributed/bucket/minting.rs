@@ -1,0 +1,135 @@
+//! What a bucket mints, how long that takes, and when its nodes and the bucket itself are forgotten.
+
+use super::{LAST, SharedBucket, div_ceil};
+use crate::distributed::QuotaTerms;
+use crate::distributed::terms::{LONGEST, MAX_DEBT};
+
+/// How long a full bucket is remembered if a new one would not begin full, in microseconds.
+const IDLE: i64 = 3_600_000_000;
+
+impl SharedBucket {
+    /// The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
+    pub(super) fn phase(&self) -> i64 {
+        if self.terms.stepped { self.stamp % self.terms.period as i64 } else { self.part }
+    }
+
+    /// How many tokens are minted in the next `micros` microseconds, up to 2^52.
+    pub(super) fn minted_within(&self, micros: i64) -> i64 {
+        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let (micros, phase) = (i128::from(micros), i128::from(self.phase()));
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let minted = if stepped { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
+        minted.clamp(0, i128::from(MAX_DEBT)) as i64
+    }
+
+    /// In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
+    pub(super) fn time_to(&self, tokens: i64) -> i64 {
+        if tokens <= 0 {
+            return 0;
+        }
+        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let (tokens, phase) = (i128::from(tokens), i128::from(self.phase()));
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let micros = if stepped {
+            (tokens + amount - 1) / amount * period - phase
+        } else {
+            (tokens * period - phase + amount - 1).div_euclid(amount)
+        };
+        micros.clamp(0, i128::from(LONGEST)) as i64
+    }
+
+    /// The most tokens that there may be beside these allowances. After a change of the quota the nodes may hold more than the
+    /// burst. A debt is paid off all the same.
+    pub(super) fn most(&self, held: i64) -> i64 {
+        let burst = self.terms.burst as i64;
+        (burst - held).max(self.fill.min(burst)).max(0)
+    }
+
+    /// Lowers the level to what may be there beside allowances of `held`. While tokens are promised, claims up to half of the
+    /// burst are saved up at their nodes: what is there beside them and the allowances is within the other half.
+    pub(super) fn cut(&mut self, held: i64) {
+        let most = self.most(held);
+        self.credit = self.credit.min(self.terms.burst as i64 / 2 - held).max(0);
+        if self.level < 0 {
+            return;
+        }
+        self.level += std::mem::take(&mut self.credit);
+        if self.level > most {
+            (self.level, self.part) = (most, 0);
+        }
+    }
+
+    pub(super) fn mint(&mut self, now: i64) {
+        let QuotaTerms { amount, period, .. } = self.terms;
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let (mut minted, mut left) = (0, i128::from(self.part));
+        if self.terms.stepped {
+            minted = (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount;
+        } else if now > self.stamp {
+            let sum = i128::from(now - self.stamp) * amount + left;
+            (minted, left) = (sum / period, sum % period);
+            self.part = left as i64;
+        }
+        self.clock += (now - self.stamp).max(0);
+        if now < self.stamp {
+            self.withdraw_numbers();
+        }
+        self.stamp = now;
+        let (level, full) = (i128::from(self.level), i128::from(self.most(self.held)));
+        if !self.terms.stepped && (level + minted > full || level + minted == full && left >= amount) {
+            self.part = 0;
+        }
+        if minted > 0 {
+            self.level = level.max(full.min(level + minted)) as i64;
+        }
+        let minted = self.minted();
+        for returned in &mut self.returned {
+            let from = returned.from.max(returned.to.min(minted));
+            self.credit += from - returned.from;
+            returned.from = from;
+        }
+        self.returned.retain(|returned| returned.from < returned.to);
+        if self.credit > 0 {
+            self.cut(self.held);
+        }
+        if self.last > LAST {
+            (self.last, self.void) = (-self.level.min(0), 0);
+            self.returned.clear();
+        }
+    }
+
+    /// In how many microseconds the bucket mints these tokens, rounded up to periods.
+    pub(super) fn fills(&self, tokens: i64) -> i64 {
+        let periods = div_ceil(tokens, self.terms.amount as i64);
+        (i128::from(periods) * i128::from(self.terms.period)).min(i128::from(LONGEST)) as i64
+    }
+
+    /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
+    /// to live, and only then does the bucket mint these tokens. The node with the last end need not be the one that
+    /// asks.
+    pub(super) fn keep(&mut self, now: i64) {
+        let burst = self.terms.burst as i64;
+        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
+        let fills = self.fills((burst - self.level).max(0)) + idle;
+        let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
+        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
+    }
+
+    /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
+    /// bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
+    /// stepped back, the ends step back with it: no node is forgotten sooner or later for that.
+    pub(super) fn sweep(&mut self, now: i64) {
+        if now < self.swept {
+            // Places are void after a long step, and not moved.
+            self.nodes.values_mut().for_each(|node| node.until -= self.stamp - now);
+        }
+        let last_end = self.nodes.values().map(|node| node.until).filter(|until| *until <= now).max();
+        if let Some(end) = last_end.filter(|end| *end > self.stamp) {
+            self.mint(end);
+        }
+        self.nodes.retain(|_, node| node.until > now);
+        self.last_until = self.nodes.values().map(|node| node.until).max().unwrap_or(now);
+        self.held = self.nodes.values().map(|node| node.allowance).sum();
+        self.swept = now;
+    }
+}
