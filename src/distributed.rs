@@ -29,7 +29,6 @@
 //! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
-//! | `distributed/horizon.rs` | when tokens can come that are not promised yet; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
@@ -71,8 +70,6 @@ mod counters;
 mod cover;
 mod demand;
 mod grants;
-#[cfg(feature = "keyed")]
-mod horizon;
 mod leases;
 mod memory;
 mod node;
@@ -98,8 +95,6 @@ pub use bucket::SharedBucket;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub use demand::{ClassDemand, ClassReport};
 pub(crate) use grants::Grants;
-#[cfg(feature = "keyed")]
-pub(crate) use horizon::Horizon;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;

@@ -5,7 +5,7 @@
 //! request, except for a caller that may only wait for a limited time: see [`CachedReply::not_before`]. A wrong or
 //! forgotten reply costs a round trip or the time of a token, and never grants anything.
 
-use crate::distributed::{Horizon, LeaseGrant, QuotaTerms};
+use crate::distributed::{Lease, LeaseGrant, Pace, QuotaTerms};
 
 /// With this many requests within [`BUSY_WINDOW`] nanoseconds, a key gets a limiter of its own, which takes about three
 /// requests to start and end.
@@ -24,12 +24,28 @@ pub(super) struct CachedReply {
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    /// The tokens in the store, as of the request: the store computed them then or later.
-    horizon: Horizon,
-    /// The nanoseconds from the request to the arrival of the reply.
-    took: u64,
+    /// The instants of the request and of the reply: the store answered between them.
+    asked: u64,
+    replied: u64,
+    /// The tokens in the store. If there are none, how many it has promised that are not minted yet.
+    remaining: u64,
+    owed: u64,
+    /// The progress towards the next token: see [`LeaseGrant::phase`].
+    phase: u64,
+    /// No other node has tokens that it may return.
+    is_alone: bool,
     /// The instant at which the bucket is full if no node takes tokens.
     full: u64,
+}
+
+impl Level {
+    /// The instant at which there are `tokens` if nodes neither take nor return any, and the store answered `at` this instant;
+    /// 0 if they were there.
+    fn minted(&self, terms: &QuotaTerms, tokens: u64, at: u64) -> u64 {
+        let need = tokens.saturating_sub(self.remaining);
+        let lease = Lease::new(at, Pace::of(terms, self.phase), self.owed, need);
+        if need == 0 { 0 } else { lease.instant(need).unwrap_or(u64::MAX) }
+    }
 }
 
 impl CachedReply {
@@ -41,8 +57,10 @@ impl CachedReply {
     /// Records the store's answer, which arrived at `now`, `took` nanoseconds after the request. The store computed it
     /// in between.
     pub(super) fn record_answer(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64, took: u64) {
-        let horizon = Horizon::new(answer, terms, now.saturating_sub(took), false);
-        self.level = Some(Level { horizon, took, full: horizon.later_by(took).minted(terms, terms.burst()) });
+        let &LeaseGrant { remaining, queued_before, phase, nodes, .. } = answer;
+        let (asked, owed) = (now.saturating_sub(took), if remaining > 0 { 0 } else { queued_before });
+        let level = Level { asked, replied: now, remaining, owed, phase, is_alone: nodes == 0, full: 0 };
+        self.level = Some(Level { full: level.minted(terms, terms.burst(), now), ..level });
     }
 
     /// Counts a request. Returns false if the key is requested so often that it should have a limiter.
@@ -58,22 +76,23 @@ impl CachedReply {
     /// last reply, or if there is no reply. It counts from the arrival of the reply, so it is late rather than early: a
     /// caller that is denied and retries at this instant finds its tokens.
     pub(super) fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
-        self.level.map_or(0, |level| level.horizon.later_by(level.took).minted(terms, cost))
+        self.level.map_or(0, |level| level.minted(terms, cost, level.replied))
     }
 
     /// The instant before which `cost` tokens cannot be available if other nodes give none back; 0 as above.
     pub(super) fn minted(&self, terms: &QuotaTerms, cost: u64) -> u64 {
-        self.level.map_or(0, |level| level.horizon.minted(terms, cost))
+        self.level.map_or(0, |level| level.minted(terms, cost, level.asked))
     }
 
-    /// The instant before which `cost` tokens cannot be available, whatever other nodes do; 0 if they may be available.
+    /// The instant before which `cost` tokens cannot be available, whatever other nodes do; 0 if they may be available. Other
+    /// nodes may return what they keep and what they were promised.
     pub(super) fn not_before(&self, terms: &QuotaTerms, cost: u64) -> u64 {
-        self.level.map_or(0, |level| level.horizon.earliest(terms, cost))
+        self.level.filter(|level| level.is_alone).map_or(0, |level| level.minted(terms, cost, level.asked))
     }
 
     /// How many tokens there were by the last reply.
     pub(super) fn remaining(&self) -> u64 {
-        self.level.map_or(0, |level| level.horizon.remaining())
+        self.level.map_or(0, |level| level.remaining)
     }
 
     /// Whether the reply is no longer useful: the bucket is full by now, and the key has few requests.
@@ -119,22 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_other_nodes_keep_may_come_at_once_unless_the_store_owes_some() {
+    fn other_nodes_may_return_tokens_at_once() {
         let terms = QuotaTerms::of(&Quota::per_second(100).burst(20), 0).unwrap();
-        let not_before = |behind, nodes, cost| {
+        for (owed, nodes, at) in [(0, 0, 10), (0, 1, 0), (7, 1, 0)] {
             let mut cached = CachedReply::nothing(0);
-            let answer = LeaseGrant { queued_before: behind, nodes, ..LeaseGrant::default() };
+            let answer = LeaseGrant { queued_before: owed, nodes, ..LeaseGrant::default() };
             cached.record_answer(&terms, &answer, 0, 0);
-            cached.not_before(&terms, cost) / MILLI
-        };
-        assert_eq!(
-            [(0, 0, 1), (0, 1, 20), (0, 1, 21)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
-            [10, 0, 10]
-        );
-        assert_eq!(
-            [(7, 0, 1), (7, 1, 20), (7, 1, 21)].map(|(behind, nodes, cost)| not_before(behind, nodes, cost)),
-            [80, 70, 80]
-        );
+            assert_eq!(cached.not_before(&terms, 1) / MILLI, at, "{owed} {nodes}");
+        }
     }
 
     #[test]

@@ -210,3 +210,19 @@ async fn a_reply_for_a_key_that_has_a_limiter_is_not_cached() {
     assert_eq!((users.snapshot().cached, users.snapshot().keys), (0, 1));
     drop(limiter);
 }
+
+/// Another node was promised tokens when the store replied, and has returned them since.
+#[tokio::test(start_paused = true)]
+async fn a_claim_in_time_is_not_refused_by_what_was_promised_to_others() {
+    let (_store, [one, two]) = nodes(Quota::per_second(100).burst(20));
+    drop(one.consume(&1, 20).await.unwrap());
+    let waiting = tokio::spawn({
+        let one = one.clone();
+        async move { one.wait(&1, 20).await }
+    });
+    sleep(millis(1)).await;
+    assert!(two.wait(&1, 1).within(millis(15)).await.is_err(), "200 ms are promised");
+    waiting.abort();
+    sleep(millis(1)).await;
+    two.wait(&1, 1).within(millis(15)).await.expect("a token comes in 8 ms");
+}
