@@ -29,6 +29,7 @@
 //! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
+//! | `distributed/incarnation.rs` | whether a store still has the state of its last answer; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
@@ -70,6 +71,7 @@ mod counters;
 mod cover;
 mod demand;
 mod grants;
+mod incarnation;
 mod leases;
 mod memory;
 mod node;

@@ -36,6 +36,8 @@ pub struct LeaseGrant {
     pub remaining: u64,
     /// The number of the last of the promised tokens. Each promised token has a number of its own.
     pub last: u64,
+    /// For how long the store has kept its state, in microseconds: a store that has lost it begins again at 0.
+    pub clock: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
     /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
     /// anew by this quota.
@@ -43,11 +45,12 @@ pub struct LeaseGrant {
 }
 
 impl LeaseGrant {
-    /// Builds an answer from the numbers of the script's reply, in their order: twelve, and six more if the store has another
+    /// Builds an answer from the numbers of the script's reply, in their order: thirteen, and six more if the store has another
     /// quota than the request. `None` if these are no answer.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
         let (answer, terms) = numbers.split_first_chunk()?;
-        let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last] = answer;
+        let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
+            answer;
         let terms = match terms {
             [] => None,
             terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
@@ -65,6 +68,7 @@ impl LeaseGrant {
             nodes,
             remaining,
             last,
+            clock,
             terms,
         })
     }
@@ -84,9 +88,11 @@ impl LeaseGrant {
             nodes,
             remaining,
             last,
+            clock,
             terms,
         } = self;
-        let numbers = [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last];
+        let numbers =
+            [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock];
         if numbers.iter().any(|number| *number > MOST) {
             return Err(format!("a number is larger than 2^53: {ask:?} gets {self:?}"));
         }
@@ -122,7 +128,7 @@ mod tests {
     use crate::quota::Quota;
 
     /// The answer with these numbers to a request for 10 tokens, by a quota with a period of 1,000,000 us.
-    fn is_sound(numbers: [u64; 12]) -> bool {
+    fn is_sound(numbers: [u64; 13]) -> bool {
         let terms = QuotaTerms::of(&Quota::per_second(1), 0).unwrap();
         let ask = LeaseRequest { want: 7, ahead: 3, ..LeaseRequest::new(1, 1, terms) };
         LeaseGrant::from_numbers(&numbers).unwrap().check(&ask).is_ok()
@@ -130,17 +136,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_sound_if_its_numbers_can_be_counted_with_and_its_tokens_were_asked_for() {
-        let sound = [MOST, MOST, 4, 6, MOST, 999_999, MOST, MOST, MOST, MOST, MOST, MOST];
+        let sound = [MOST, MOST, 4, 6, MOST, 999_999, MOST, MOST, MOST, MOST, MOST, MOST, MOST];
         assert!(is_sound(sound));
-        for at in 0..12 {
+        for at in 0..13 {
             for number in [MOST + 1, u64::MAX] {
                 let mut numbers = sound;
                 numbers[at] = number;
                 assert!(!is_sound(numbers), "number {at}");
             }
         }
-        assert!(!is_sound([0, 0, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0]) && !is_sound([0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
-        assert!(!is_sound([0, 0, 0, 1, 0, 1_000_000, 0, 0, 0, 0, 0, 0]));
-        assert!(is_sound([0, 0, 0, 0, 0, 1_000_000, 0, 0, 0, 0, 0, 0]), "nothing is promised");
+        assert!(
+            !is_sound([0, 0, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]) && !is_sound([0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        );
+        assert!(!is_sound([0, 0, 0, 1, 0, 1_000_000, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(is_sound([0, 0, 0, 0, 0, 1_000_000, 0, 0, 0, 0, 0, 0, 0]), "nothing is promised");
     }
 }

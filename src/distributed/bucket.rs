@@ -279,6 +279,7 @@ impl SharedBucket {
             nodes: self.nodes.len() as u64,
             remaining: self.there() as u64,
             last: node.last as u64,
+            clock: self.clock as u64,
             terms: (!self.terms.is_same_quota(&asked)).then_some(self.terms),
         })
     }

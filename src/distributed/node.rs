@@ -238,7 +238,8 @@ impl State {
         }
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();
-        let lost = (!is_sound).then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
+        let lost = (!is_sound && !planner.has_leapt)
+            .then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);

@@ -17,6 +17,7 @@
 //! another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
+use super::incarnation::Incarnation;
 use super::{Accounts, Grants, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
@@ -97,6 +98,9 @@ pub(crate) struct RefillPlanner {
     pace: u64,
     /// Nanoseconds, on average.
     round_trip: u64,
+    /// What the last answer said of the store's state, and whether the store's clock had leapt ahead before it.
+    incarnation: Incarnation,
+    pub(crate) has_leapt: bool,
     /// The tokens of the last answers: what the store may have lost.
     pub(crate) grants: Grants,
     /// Present if the limiter has classes.
@@ -138,6 +142,8 @@ impl RefillPlanner {
             asked_at: 0,
             pace: 0,
             round_trip: 0,
+            incarnation: Incarnation::default(),
+            has_leapt: false,
             grants: Grants::default(),
             accounts: None,
             final_return: Arc::default(),
@@ -204,8 +210,11 @@ impl RefillPlanner {
     /// lost its state of this node: then the promised tokens are void.
     pub(crate) fn record_answer(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
+        let is_lost = self.incarnation.is_lost(answer, sent);
         let was_silent = answer.before == 0 && sent >= self.until;
-        let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
+        let is_sound = !is_lost && (answer.before == self.acked || was_silent) || answer.before == ask.number;
+        self.has_leapt = answer.before == 0 && self.incarnation.has_leapt(answer, now);
+        self.incarnation.note(ask, answer, sent, now, self.terms.minted_in(self.reach()));
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
         self.conflict = None;

@@ -431,7 +431,7 @@ BEGIN
       ELSE least(span / period, MAX_DEBT / amount + 1) * amount + (span % period * amount + part) / period END;
     answer := ARRAY[before, clock - at, granted, promised, queued_before, phase, wait,
       greatest(1, (there + least(minted, MAX_DEBT)) / total), allowance, nodes, greatest(0, level) + credit,
-      promised_last];
+      promised_last, clock];
     IF is_other THEN
       answer := answer || has;
     END IF;

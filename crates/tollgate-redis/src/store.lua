@@ -417,7 +417,7 @@ if not refused then
   local span = math.max(div(reach * parts, parts + 1), math.min(rtt, reach))
   local its_part = math.max(1, div(there + minted_within(span), parts))
   answer = {before, clock - at, granted, promised, queued_before, progress, wait, its_part, allowance, nodes,
-    math.max(0, level) + credit, promised_last}
+    math.max(0, level) + credit, promised_last, clock}
 end
 
 local bucket = text(level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until, last, credit, void)

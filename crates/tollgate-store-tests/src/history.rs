@@ -39,6 +39,7 @@ impl Log {
             let (slack, period) = (self.clock.slack() as u64, model.terms.unwrap_or(ask.terms).period());
             let phase_slack = slack * period.div_ceil(slot as u64);
             model.part = real.part.max(1);
+            model.clock = real.clock;
             if real.wait.abs_diff(model.wait) <= slack.max(phase_slack) {
                 model.wait = real.wait;
             }

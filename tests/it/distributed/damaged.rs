@@ -53,7 +53,7 @@ impl Store for Damaged {
                 }
                 Damage::Number(at, number) if self.is_damaged() => {
                     let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
-                    let LeaseGrant { wait, part, allowance, nodes, remaining, last, .. } = answer;
+                    let LeaseGrant { wait, part, allowance, nodes, remaining, last, clock, .. } = answer;
                     let mut numbers = [
                         before,
                         age,
@@ -67,6 +67,7 @@ impl Store for Damaged {
                         nodes,
                         remaining,
                         last,
+                        clock,
                     ];
                     numbers[at] = number;
                     answer = LeaseGrant::from_numbers(&numbers).unwrap();

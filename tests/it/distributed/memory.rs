@@ -358,6 +358,46 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
     assert!(excess <= 50.0 + 25.0, "{excess}");
 }
 
+/// Also a node that asks less than once in a lease notices that its store has begun anew. A bucket that was full and
+/// forgotten, and a leap of the server's clock, are no loss.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_begins_anew_is_noticed_by_nodes_that_ask_seldom() {
+    enum Event {
+        Forgets,
+        Fills,
+        Leaps,
+    }
+    for (event, rate, others, losses) in [
+        (Event::Forgets, Quota::per_minute(1), 0, 1),
+        (Event::Forgets, Quota::per_minute(1), 3, 1),
+        (Event::Fills, Quota::per_second(1), 0, 0),
+        (Event::Fills, Quota::per_second(1), 3, 0),
+        (Event::Leaps, Quota::per_minute(1), 0, 0),
+    ] {
+        let store = MemoryStore::new();
+        let node = limiter(&store, rate.burst(20));
+        node.wait(15).await.unwrap();
+        for _ in 0..others {
+            limiter(&store, rate.burst(20)).wait(1).await.unwrap();
+        }
+        match event {
+            Event::Forgets => {
+                sleep(millis(30_000)).await;
+                store.forget();
+                // Another node is there before this one.
+                limiter(&store, rate.burst(20)).wait(1).await.unwrap();
+                sleep(millis(10_000)).await;
+            }
+            Event::Fills => sleep(millis(60_000)).await,
+            Event::Leaps => store.step_clock(60_000_000),
+        }
+        node.wait(1).await.unwrap();
+        let snapshot = store.snapshot();
+        assert_eq!(snapshot.losses, losses, "{others} others");
+        assert!(losses == 0 || (15..=20).contains(&snapshot.excess_estimate), "{snapshot:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
     let (mut total, mut wrong) = (0, Vec::new());

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
 /// How an answer to a request begins: the array of numbers.
-const ANSWER: &[u8] = b"*12\r\n";
+const ANSWER: &[u8] = b"*13\r\n";
 
 #[derive(Default)]
 pub struct Proxy {
