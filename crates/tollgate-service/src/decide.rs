@@ -154,7 +154,7 @@ impl Service {
                 Found::Limited(rule) if domain.all_or_nothing && !rule.terms.shadow && !rule.terms.refuses_all() => {
                     let key = rule.key(&descriptor.entries);
                     match claims.iter_mut().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
-                        Some(claim) => claim.cost += cost,
+                        Some(claim) => claim.cost = claim.cost.saturating_add(cost),
                         None => claims.push(Claim { rule, key, cost, index }),
                     }
                     statuses.push(passing(0));

@@ -30,6 +30,15 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod state;
+#[cfg_attr(
+    not(any(feature = "redis", feature = "postgres")),
+    allow(
+        dead_code,
+        unreachable_code,
+        unused,
+        reason = "there is no store, and the rest of the service is compiled alike"
+    )
+)]
 pub mod store;
 pub mod terms;
 pub mod yaml;

@@ -6,7 +6,7 @@ use crate::problem::Place;
 use crate::proto::Entry;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha1_smol::Sha1;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -170,9 +170,8 @@ fn shortened(key: &[u8]) -> Vec<u8> {
     [&key[..LONGEST_KEY - hash.len()], hash.as_bytes()].concat()
 }
 
-/// Returns the beginning of the SHA-256 of a long key. All instances have the same, and a client cannot make two keys
-/// that share it.
+/// Returns the SHA-1 of a long key, which is the same in all instances. A client can make two keys with one hash, and then
+/// shares a limit with itself; it cannot make a key with the hash of another client's.
 pub(crate) fn hash(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest[..16].iter().fold(String::from("#"), |text, byte| format!("{text}{byte:02x}"))
+    format!("#{}", Sha1::from(bytes).digest())
 }

@@ -7,7 +7,9 @@ use std::fmt::Write;
 use std::time::Duration;
 use tollgate::distributed::{self, Stores};
 use tollgate::{ConfigError, DistributedKeyedLimiter};
+#[cfg(feature = "postgres")]
 use tollgate_postgres::PostgresStore;
+#[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
 
 /// The name under which this service is in the store.
@@ -21,8 +23,10 @@ const LONGEST_NAME: usize = 200;
 #[derive(Clone, Debug)]
 pub enum SharedStore {
     /// In Redis or Valkey.
+    #[cfg(feature = "redis")]
     Redis(RedisStore),
     /// In PostgreSQL.
+    #[cfg(feature = "postgres")]
     Postgres(PostgresStore),
 }
 
@@ -33,24 +37,43 @@ impl SharedStore {
     ///
     /// Returns one line if the URL is not valid.
     pub async fn connect(url: &str) -> Result<Self, String> {
-        let invalid = |error: &dyn std::fmt::Display| format!("the store cannot be used: {error}");
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let pool = tollgate_postgres::pool(url).map_err(|error| invalid(&error))?;
-            if let Err(error) = tollgate_postgres::migrate(&pool).await {
-                tracing::warn!("the tables of the store were not made or checked: {error}");
-            }
-            return PostgresStore::lazy(pool, NAME).map(Self::Postgres).map_err(|error| invalid(&error));
+            return Self::connect_postgres(url).await;
         }
         // The reference writes host and port alone.
         let url = if url.contains("://") { url.to_owned() } else { format!("redis://{url}/") };
-        match RedisStore::connect(&url, NAME).await {
+        Self::connect_redis(&url).await
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect_redis(url: &str) -> Result<Self, String> {
+        match RedisStore::connect(url, NAME).await {
             Ok(store) => Ok(Self::Redis(store)),
             Err(error) => {
-                let store = RedisStore::connect_lazy(&url, NAME).map_err(|error| invalid(&error))?;
+                let store = RedisStore::connect_lazy(url, NAME).map_err(|error| unusable(&error))?;
                 tracing::error!("the store is away, and is tried again at each request: {error}");
                 Ok(Self::Redis(store))
             }
         }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    async fn connect_redis(_: &str) -> Result<Self, String> {
+        Err(unusable(&"this program was built without Redis: build it with --features redis"))
+    }
+
+    #[cfg(feature = "postgres")]
+    async fn connect_postgres(url: &str) -> Result<Self, String> {
+        let pool = tollgate_postgres::pool(url).map_err(|error| unusable(&error))?;
+        if let Err(error) = tollgate_postgres::migrate(&pool).await {
+            tracing::warn!("the tables of the store were not made or checked: {error}");
+        }
+        PostgresStore::lazy(pool, NAME).map(Self::Postgres).map_err(|error| unusable(&error))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    async fn connect_postgres(_: &str) -> Result<Self, String> {
+        Err(unusable(&"this program was built without PostgreSQL: build it with --features postgres"))
     }
 
     /// Returns what rules cannot be shared.
@@ -78,14 +101,20 @@ impl SharedStore {
             Outage::Allow | Outage::Refuse => distributed::Outage::Fail,
         };
         match self.clone() {
+            #[cfg(feature = "redis")]
             Self::Redis(store) => {
                 build(store.outage(outage).answer_timeout(ANSWER_TIMEOUT), prefix, terms, most_values)
             }
+            #[cfg(feature = "postgres")]
             Self::Postgres(store) => {
                 build(store.outage(outage).answer_timeout(ANSWER_TIMEOUT), prefix, terms, most_values)
             }
         }
     }
+}
+
+fn unusable(error: &dyn std::fmt::Display) -> String {
+    format!("the store cannot be used: {error}")
 }
 
 fn build(

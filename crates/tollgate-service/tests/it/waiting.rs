@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
 use tollgate_service::bucket::Reason;
 use tollgate_service::meter::Meters;
+use tollgate_service::proto::UInt64Value;
 use tollgate_service::service::Service;
 
 /// Ten per second, two at once.
@@ -159,6 +160,9 @@ async fn all_or_nothing_charges_no_rule_if_one_refuses() {
     // Two descriptors with one bucket are charged together.
     assert_eq!(codes(&ask(&all, "d wide=x wide=x wide=y").await), "ok : ok ok ok");
     assert_eq!(ask(&all, "d wide=x").await.response.statuses[0].limit_remaining, 6);
+    let mut vast = request("d wide=z wide=z");
+    vast.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(UInt64Value { value: u64::MAX }));
+    assert!(!all.decide(&vast).await.unwrap().passes());
     let many = format!("d{}", (0..9).map(|i| format!(" wide={i}")).collect::<String>());
     assert!(all.decide(&request(&many)).await.unwrap_err().to_string().contains("the most is 8"));
     assert!(ask(&each, &many).await.passes());

@@ -1,0 +1,109 @@
+//! The program itself: its arguments, its errors, and its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use tokio::time::sleep;
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-service"));
+    command.env_clear().env("GRPC_PORT", "0").env("PORT", "0").env("HOST", "127.0.0.1").env("GRPC_HOST", "127.0.0.1");
+    command
+}
+
+/// A file of its own, which is removed in the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate-service-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+#[test]
+fn check_prints_all_problems_with_their_places() {
+    let bad = File::new("bad.yaml", "domain: d\ndescriptors:\n  - {key: k, valu: v}\n  - {value: v}\n");
+    let output = program().arg("check").arg(&bad.0).output().unwrap();
+    let text = said(&output);
+    assert!(
+        !output.status.success() && text.contains("did you mean `value`?") && text.contains("2 problems"),
+        "{text}"
+    );
+    assert!(text.contains("3 |   - {key: k, valu: v}\n  |              ^^^^\n"), "{text}");
+    let good = File::new(
+        "good.yaml",
+        "domain: d\ndescriptors:\n  - {key: k, wait: 1s, rate_limit: {unit: day, requests_per_unit: 1}}\n",
+    );
+    let output = program().arg("check").arg(&good.0).output().unwrap();
+    assert!(output.status.success() && said(&output).contains("note: requests wait here"), "{}", said(&output));
+}
+
+#[test]
+fn what_cannot_start_says_why_in_one_line() {
+    let file = File::new("one.yaml", "domain: d\n");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let cases: [(&[&str], &[(&str, &str)], &str); 5] = [
+        (&["--nonsense"], &[], "there is no option --nonsense"),
+        (&["/nonexistent/limits.yaml"], &[], "there is no such file or directory: check the path"),
+        (&[file.0.to_str().unwrap()], &[("GRPC_PORT", &port)], "is in use: end the other program, or set GRPC_PORT"),
+        (&[file.0.to_str().unwrap()], &[("HOST", "192.0.2.1")], "is no address of this machine"),
+        (&[file.0.to_str().unwrap()], &[("GRPC_SERVER_USE_TLS", "true")], "GRPC_SERVER_USE_TLS=true: "),
+    ];
+    for (arguments, variables, expected) in cases {
+        let output = program().args(arguments).envs(variables.iter().copied()).output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(expected), "{}", said(&output));
+    }
+    for argument in ["--help", "--version"] {
+        assert!(program().arg(argument).output().unwrap().status.success());
+    }
+}
+
+/// Starts the program, and returns its HTTP address.
+fn start(command: &mut Command) -> (Child, String, BufReader<std::process::ChildStderr>) {
+    let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended: {all}");
+        if let Some((_, address)) = line.trim().split_once("HTTP on ") {
+            return (child, format!("http://{address}"), lines);
+        }
+        all.push_str(&line);
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_are_answered_before_the_end_and_levels_are_kept() {
+    let file = File::new(
+        "drain.yaml",
+        "domain: d\nhttp: [{k: header X-K}]\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1, burst: 1, wait: 20s}}]\n",
+    );
+    let state = File::new("levels", "");
+    fs::remove_file(&state.0).unwrap();
+    let (mut child, url, _lines) = start(program().arg(&file.0).env("STATE_FILE", &state.0));
+    let client = reqwest::Client::new();
+    let check = || client.get(format!("{url}/check")).header("X-K", "v").send();
+    assert_eq!(check().await.unwrap().status(), 200);
+    let waiting = tokio::spawn(check());
+    sleep(Duration::from_millis(200)).await;
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
+    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    assert!(ended.success() && state.0.exists());
+}
