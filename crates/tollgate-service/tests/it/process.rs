@@ -57,15 +57,17 @@ fn what_cannot_start_says_why_in_one_line() {
     let file = File::new("one.yaml", "domain: d\n");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let cases: [(&[&str], &[(&str, &str)], &str); 5] = [
-        (&["--nonsense"], &[], "there is no option --nonsense"),
-        (&["/nonexistent/limits.yaml"], &[], "there is no such file or directory: check the path"),
-        (&[file.0.to_str().unwrap()], &[("GRPC_PORT", &port)], "is in use: end the other program, or set GRPC_PORT"),
-        (&[file.0.to_str().unwrap()], &[("HOST", "192.0.2.1")], "is no address of this machine"),
-        (&[file.0.to_str().unwrap()], &[("GRPC_SERVER_USE_TLS", "true")], "GRPC_SERVER_USE_TLS=true: "),
+    let good = file.0.to_str().unwrap();
+    let cases = [
+        ("--nonsense", ("PORT", "0"), "there is no option --nonsense"),
+        ("/nonexistent/limits.yaml", ("PORT", "0"), "there is no such file or directory: check the path"),
+        (good, ("GRPC_PORT", &*port), "is in use: end the other program, or set GRPC_PORT"),
+        (good, ("HOST", "192.0.2.1"), "is no address of this machine"),
+        (good, ("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_USE_TLS=true: "),
+        (good, ("POSTGRES_URL", "mysql://x"), "POSTGRES_URL: write postgres://"),
     ];
-    for (arguments, variables, expected) in cases {
-        let output = program().args(arguments).envs(variables.iter().copied()).output().unwrap();
+    for (argument, (name, value), expected) in cases {
+        let output = program().arg(argument).env(name, value).output().unwrap();
         assert!(!output.status.success() && said(&output).contains(expected), "{}", said(&output));
     }
     for argument in ["--help", "--version"] {
@@ -73,19 +75,24 @@ fn what_cannot_start_says_why_in_one_line() {
     }
 }
 
-/// Starts the program, and returns its HTTP address.
-fn start(command: &mut Command) -> (Child, String, BufReader<std::process::ChildStderr>) {
-    let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let mut all = String::new();
-    loop {
-        let mut line = String::new();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended: {all}");
-        if let Some((_, address)) = line.trim().split_once("HTTP on ") {
-            return (child, format!("http://{address}"), lines);
-        }
-        all.push_str(&line);
+/// A program that runs, and ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
+}
+
+/// Starts the program, and returns its HTTP address.
+fn start(command: &mut Command) -> (Running, String) {
+    let mut child = Running(command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| Some(line.unwrap().split_once("HTTP on ")?.1.trim().to_owned()));
+    // What it logs later is read, so that it never waits for a reader.
+    std::thread::spawn(move || lines.for_each(drop));
+    (child, format!("http://{}", address.expect("it ended")))
 }
 
 #[tokio::test]
@@ -96,14 +103,14 @@ async fn requests_that_wait_are_answered_before_the_end_and_levels_are_kept() {
     );
     let state = File::new("levels", "");
     fs::remove_file(&state.0).unwrap();
-    let (mut child, url, _lines) = start(program().arg(&file.0).env("STATE_FILE", &state.0));
+    let (mut child, url) = start(program().arg(&file.0).env("STATE_FILE", &state.0));
     let client = reqwest::Client::new();
     let check = || client.get(format!("{url}/check")).header("X-K", "v").send();
     assert_eq!(check().await.unwrap().status(), 200);
     let waiting = tokio::spawn(check());
     sleep(Duration::from_millis(200)).await;
-    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert!(Command::new("kill").arg(child.0.id().to_string()).status().unwrap().success());
     assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
-    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
     assert!(ended.success() && state.0.exists());
 }
