@@ -145,7 +145,7 @@ fn limit(terms: &Terms) -> String {
         text.push_str(&format!(", waits up to {wait:?}"));
     }
     if let Some(most) = terms.max_waiting {
-        text.push_str(&format!(", at most {most} of a value"));
+        text.push_str(&format!(", at most {most} at a time"));
     }
     text
 }

@@ -137,6 +137,27 @@ async fn what_an_operator_must_know_is_in_the_data() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_is_shown_with_its_rule() {
+    let limit = "{unit: minute, requests_per_unit: 1, burst: 1, wait: 90s, max_waiting: 1}";
+    let open = open(&format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}"));
+    open.ask("d k=v", 1).await;
+    let (service, text) = (Arc::clone(&open.service), "d k=v");
+    let waiting = tokio::spawn(async move { service.decide(&request(text)).await.unwrap().passes() });
+    tokio::task::yield_now().await;
+    open.ask("d k=v", 1).await;
+    let data = open.data().await;
+    let shown = rule(&data, "d.k");
+    assert_eq!((&data["waiting"], &shown["waiting"]), (&json!(1), &json!(1)));
+    assert_eq!(shown["limit"], "1 per minute, burst 1, waits up to 90s, at most 1 at a time");
+    assert_eq!(shown["recent"]["reasons"], json!({"queue_full": 1}));
+    assert!(waiting.await.unwrap());
+    let data = open.data().await;
+    let shown = rule(&data, "d.k");
+    assert_eq!((&data["waiting"], &shown["waits"]), (&json!(0), &json!(2)));
+    assert!(shown["wait_ms"].as_f64().unwrap() > 29_000.0, "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hostile_values_are_short_visible_and_few() {
     let open = open(FILE);
     let long = format!("web client={}", "x".repeat(1 << 20));
