@@ -4,6 +4,7 @@ use super::fleet::{FAR, Figures, Fleet, HOT};
 use super::law::Ledger;
 use super::link::{Cut, Link};
 use super::nodes::{consume_for, limiter, millis};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
@@ -12,7 +13,7 @@ use tollgate::distributed::{MemoryStore, Outage};
 const JUDGED: &[&str] =
     &["hot, 20 ms", "turns of 50 ms", "far, 1 caller a node", "far, hiccups to 100 ms", "far, work 250 ms"];
 
-/// A fleet of docs/BENCHMARKS.md, and its figures.
+/// A fleet, and the figures that it reaches.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
@@ -32,6 +33,7 @@ const FLEETS: &[Row] = &[
     row("hot, 2 ms", 1.000, 90.9, Fleet { latencies: &[1; 4], ..HOT }),
     row("hot, 20 ms", 1.000, 90.9, Fleet { latencies: &[10; 4], ..HOT }),
     row("hot, 100 callers a node", 1.000, 40.0, Fleet { callers: 100, ..HOT }),
+    row("hot, 20 callers a node", 1.000, 42.0, Fleet { callers: 20, ..HOT }),
     row("hot, 16 nodes", 1.000, 200.0, Fleet { latencies: &[0; 16], ..HOT }),
     row("hot, 2 nodes", 1.000, 58.8, Fleet { latencies: &[0; 2], ..HOT }),
     row("hot, 1 node", 1.000, 38.4, Fleet { latencies: &[0; 1], ..HOT }),
@@ -74,7 +76,7 @@ const FLEETS: &[Row] = &[
     row("hot, 1 of 4 works", 1.000, 90.7, Fleet { work: 30, late: 1, ..HOT }),
 ];
 
-/// With `TOLLGATE_FLEETS=all`, prints the table of docs/BENCHMARKS.md, and judges each row.
+/// With `TOLLGATE_FLEETS=all`, prints the table, and judges each row.
 #[tokio::test(start_paused = true)]
 async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
     let all = std::env::var("TOLLGATE_FLEETS").is_ok();
@@ -121,6 +123,31 @@ async fn the_others_have_the_rate_of_a_node_that_crashes() {
         assert!(came * 100 >= 3 * fleet.rate * 97, "{came} of {}", 3 * fleet.rate);
         let excess = ledger.excess(fleet.rate, fleet.burst) - ((fleet.latencies[0] + 1) * fleet.rate) as f64 / 1e3;
         assert!(excess <= 0.0, "{excess}");
+    }
+}
+
+/// Processes start, make a claim and crash, as often as this: a node that lives then has tokens within a place's time.
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_stops_no_fleet() {
+    for (rate, burst, cost, every, bound) in
+        [(1, 1, 1, 250, 4_000), (1, 1, 1, 83, 4_000), (1_000, 100, 1, 100, 10), (1_000, 6_000, 6_000, 500, 2_200)]
+    {
+        let store = MemoryStore::new();
+        store.set_latency(Duration::from_micros(500));
+        let quota = Quota::per_second(rate).burst(burst);
+        for _ in 0..30_000 / every {
+            let link = Link::to(&store, Outage::Wait);
+            let node = limiter(&link, quota);
+            let claim = tokio::spawn(async move { node.wait(cost).await });
+            sleep(millis(50)).await;
+            link.cut(Cut::Before);
+            claim.abort();
+            sleep(millis(every - 50)).await;
+        }
+        let (began, debt) = (Instant::now(), store.snapshot().level);
+        limiter(&store, quota).wait(1).await.unwrap();
+        assert!(began.elapsed() <= millis(bound), "{rate}/s: {:?}", began.elapsed());
+        assert!(debt >= -(rate as i64).div_euclid(4) - 1, "{debt} tokens");
     }
 }
 
