@@ -160,3 +160,17 @@ async fn rows_that_ended_are_deleted_without_an_operator() {
         sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// The statements of docs/operations.md.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_runbook_reads_and_resets_a_bucket() {
+    let Some(server) = Server::start().await else { return };
+    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7), 0).unwrap();
+    server.store("api").await.ask(LeaseRequest::new(1, 1, terms)).await.unwrap();
+    let page = include_str!("../../../../docs/operations.md");
+    let all = page.lines().filter(|line| line.contains(" FROM tollgate WHERE store = '{api}'"));
+    let [level, nodes, reset] = all.collect::<Vec<_>>()[..] else { panic!("three statements") };
+    assert_eq!((server.count(level).await, server.count(nodes).await), (7, 1));
+    server.say(reset).await;
+    assert_eq!(server.count(nodes).await, -1);
+}

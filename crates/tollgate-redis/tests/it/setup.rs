@@ -183,3 +183,20 @@ async fn one_node_of_a_cluster_is_named_unless_it_keeps_the_store() {
     }
     assert_eq!(keepers, 1);
 }
+
+/// The commands of docs/operations.md.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_runbook_reads_and_resets_a_bucket() {
+    let Some(server) = Server::start() else { return };
+    let store = open_store(&server.url(), "api").await;
+    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7), 0).unwrap();
+    store.ask(LeaseRequest::new(1, 1, terms)).await.unwrap();
+    let page = include_str!("../../../../docs/operations.md");
+    let commands = page.lines().filter_map(|line| line.strip_prefix("redis-cli "));
+    let said: Vec<String> = commands
+        .map(|line| server.say(&line.split('#').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>()))
+        .collect();
+    let said: Vec<&str> = said.iter().map(|said| said.trim()).collect();
+    assert!(said[0].starts_with("7 "), "{said:?}");
+    assert_eq!(said[1..], [&*terms.to_string(), "3", "1"]);
+}
