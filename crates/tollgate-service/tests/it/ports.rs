@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tollgate_service::bucket::Maker;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+use tollgate_service::bucket::{Bucket, Maker};
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
 use tollgate_service::proto::{Code, RateLimitRequest, RateLimitResponse};
@@ -196,4 +197,55 @@ async fn metrics_are_open_metrics_whatever_the_values_are() {
         line.starts_with("# ") || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())
     };
     assert!(text.lines().all(is_sample), "{text}");
+}
+
+/// Waits until as many requests wait for the value as `is_reached` says.
+async fn until_waiting(running: &Running, is_reached: impl Fn(u64) -> bool) {
+    let rule = Arc::clone(&running.service.rules.load().all[0]);
+    let waiting = || rule.made_bucket().map_or(0, |bucket| bucket.counts().1);
+    // Far longer than it takes: it only ends a hang.
+    for _ in 0..12_000 {
+        if is_reached(waiting()) {
+            return;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{} wait", waiting());
+}
+
+#[tokio::test]
+async fn clients_that_go_away_while_they_wait_cost_no_token() {
+    let file = "{domain: d, http: [{k: header X-K}], descriptors: [\
+                {key: k, rate_limit: {unit: second, requests_per_unit: 3, burst: 1, wait: 10m}}]}";
+    let running = run(file).await;
+    let channel = connect(running.grpc).await;
+    assert!(should_rate_limit(channel.clone(), Request::new(request("d k=v"))).await.is_ok());
+    // A thousand streams of one connection.
+    let mut calls = JoinSet::new();
+    for _ in 0..1_000 {
+        calls.spawn(should_rate_limit(channel.clone(), Request::new(request("d k=v"))));
+    }
+    until_waiting(&running, |waiting| waiting > 900).await;
+    calls.abort_all();
+    until_waiting(&running, |waiting| waiting == 0).await;
+    let client = reqwest::Client::new();
+    let mut asked = JoinSet::new();
+    for _ in 0..100 {
+        asked.spawn(client.get(format!("http://{}/check", running.http)).header("X-K", "v").send());
+    }
+    until_waiting(&running, |waiting| waiting > 50).await;
+    asked.abort_all();
+    drop(client);
+    until_waiting(&running, |waiting| waiting == 0).await;
+    // A call past its deadline, as Envoy makes it, leaves too.
+    let late = || {
+        let mut request = Request::new(request("d k=v"));
+        request.set_timeout(Duration::from_millis(50));
+        request
+    };
+    while should_rate_limit(channel.clone(), late()).await.is_ok() {}
+    until_waiting(&running, |waiting| waiting == 0).await;
+    let rule = Arc::clone(&running.service.rules.load().all[0]);
+    let Some(Bucket::Keys(limiter)) = rule.made_bucket().map(|bucket| &**bucket) else { panic!("a bucket of values") };
+    assert_eq!(limiter.deficiency(b"v".as_slice()), 0);
 }
