@@ -10,6 +10,7 @@ pub mod bucket;
 pub mod clock;
 pub mod config;
 pub mod decide;
+pub mod demo;
 pub mod fields;
 pub mod files;
 pub mod grpc;

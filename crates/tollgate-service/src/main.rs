@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tollgate_service::bucket::Maker;
 use tollgate_service::config::{self, Loaded};
+use tollgate_service::demo::Demo;
 use tollgate_service::files;
 use tollgate_service::health::Health;
 use tollgate_service::meter::Meters;
@@ -24,16 +25,27 @@ use tollgate_service::store::SharedStore;
 const USAGE: &str = "\
 tollgate-service [FILE|DIRECTORY]...         answers rate limit requests on ports 8081 (gRPC) and 8080 (HTTP)
 tollgate-service check [FILE|DIRECTORY]...   prints all problems of a configuration
+tollgate-service --demo                      shows itself with a sample file, nginx if it is installed, and clients
 
 Without a path, the files are those of the directory $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY.
 Settings come from the environment: GRPC_HOST, GRPC_PORT, HOST, PORT, LOG_LEVEL, LOG_FORMAT and others; see README.md.
 ";
+
+/// The settings of a demo, which other machines cannot reach.
+const DEMO_SETTINGS: [(&str, &str); 3] = [("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.1"), ("PAGE_PORT", "8082")];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_check = arguments.first().is_some_and(|first| first == "check");
     if is_check {
         arguments.remove(0);
+    }
+    let mut demo = None;
+    if arguments == ["--demo"] {
+        match Demo::new() {
+            Ok(started) => arguments = vec![demo.insert(started).file().display().to_string()],
+            Err(error) => return fail(&error),
+        }
     }
     if let Some(option) = arguments.iter().find(|argument| argument.starts_with('-')) {
         match option.as_str() {
@@ -44,7 +56,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let paths = arguments.into_iter().map(PathBuf::from).collect();
-    let settings = match Settings::read(paths, &|name| std::env::var(name).ok()) {
+    let for_demo =
+        |name: &str| DEMO_SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let variable = |name: &str| std::env::var(name).ok().or_else(|| for_demo(name).filter(|_| demo.is_some()));
+    let settings = match Settings::read(paths, &variable) {
         Ok(settings) => settings,
         Err(error) => return fail(&error),
     };
@@ -62,7 +77,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start threads: {error}")),
     };
-    match runtime.block_on(run(settings, sources, loaded, meters)) {
+    match runtime.block_on(run(settings, sources, loaded, meters, demo)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -76,7 +91,13 @@ fn load(settings: &Settings, meters: &Meters) -> Result<Read, Vec<Problem>> {
     Ok((sources, loaded))
 }
 
-async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, meters: Arc<Meters>) -> Result<(), String> {
+async fn run(
+    settings: Settings,
+    sources: Vec<Arc<Source>>,
+    loaded: Loaded,
+    meters: Arc<Meters>,
+    mut demo: Option<Demo>,
+) -> Result<(), String> {
     start_logs(&settings);
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     loaded.notes.iter().for_each(|note| tracing::info!("{}", note.line()));
@@ -123,6 +144,9 @@ async fn run(settings: Settings, sources: Vec<Arc<Source>>, loaded: Loaded, mete
         let _ = end.send(true);
     });
     tracing::info!("{count} rules: gRPC on {grpc}, HTTP on {http}");
+    if let Some(demo) = &mut demo {
+        demo.start(http).await?;
+    }
     ports.serve(Arc::clone(&service), health, ended, settings.drain).await;
     match state_file {
         Some(path) => state::save(&path, &service).map(drop),

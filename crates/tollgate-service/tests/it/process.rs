@@ -114,3 +114,22 @@ async fn requests_that_wait_are_answered_before_the_end_and_levels_are_kept() {
     let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
     assert!(ended.success() && state.0.exists());
 }
+
+#[tokio::test]
+async fn the_demo_grants_and_refuses() {
+    let (mut child, url) = start(program().arg("--demo").env("PAGE_PORT", "0"));
+    for _ in 0..600 {
+        let metrics = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+        if metrics.contains("waited_seconds_count{") && metrics.contains("key1=\"agent\",reason=\"over_limit\"") {
+            // Asked to end, it also ends nginx.
+            let directory = std::env::temp_dir().join(format!("tollgate-demo-{}", child.0.id()));
+            assert!(directory.exists());
+            assert!(Command::new("kill").arg(child.0.id().to_string()).status().unwrap().success());
+            let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
+            assert!(ended.success() && !directory.exists());
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("no request waited, or none was refused");
+}
