@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The minutes that are kept.
 pub const MINUTES: usize = 60;
-/// The most rules with a history: those that were asked for first. Each takes 5 KiB.
+/// The most rules with a history: those that were asked for first. Each takes 6 KiB.
 pub const MOST_RULES: usize = 1_000;
 
 /// What was counted: since the start, or in one minute.

@@ -7,7 +7,6 @@ use crate::bucket::Reason;
 use crate::rule::Rule;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,12 +66,8 @@ impl Refusals {
             let least = tables.now.iter().min_by_key(|(_, counter)| counter.rank).map(|(hash, _)| *hash);
             rank = least.and_then(|least| tables.now.remove(&least)).map_or(0, |counter| counter.rank);
         }
-        let counter = match tables.now.entry(hash) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                entry.insert(Counter { rule: Arc::clone(rule), key: key.into(), rank, seen: Refused::default() })
-            }
-        };
+        let begin = || Counter { rule: Arc::clone(rule), key: key.into(), rank, seen: Refused::default() };
+        let counter = tables.now.entry(hash).or_insert_with(begin);
         counter.rank += 1;
         counter.seen.reasons[reason as usize] += 1;
         counter.seen.last = now;
