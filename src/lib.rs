@@ -32,6 +32,7 @@
 //! | wait, hold an in-flight slot while the work lasts, or settle the cost afterwards | [`Limiter::consume`], which returns a [`Grant`] |
 //! | cap how much runs at once, with or without a rate | [`Builder::max_in_flight`] and [`Limiter::consume`] |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
+//! | call a server that counts in windows of unknown beginning | [`Quota::sliding`] |
 //! | take tokens that are there, and do something before waiting for others | [`Consume::try_now`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one limiter by weight, with reserved and capped rates | [`Builder::classes`] and [`Limiter::class`] |

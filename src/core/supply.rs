@@ -18,6 +18,7 @@
 //!   closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate opens.)
 //! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves the queue without a
 //!   grant, [`Supply::cut`] burns the tokens that it had saved.
+//! * The level of a sliding quota is the amount less the tokens in its [window](crate::core::window), whatever else moves.
 //! * Gates (the ceiling and a pause) hold grants back and burn nothing below the bound.
 //!
 //! Time moves from grant to grant ([`Supply::due`], then [`Supply::mint`] to that exact instant), not straight to now.

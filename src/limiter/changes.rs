@@ -23,6 +23,8 @@ impl Limiter {
     /// | stepped | stepped, same period | the period boundaries stay where they were; a new amount arrives from the next one on |
     /// | stepped | stepped, another period | the elapsed share of the period: a third of the way through an hour, a new period of a day has 16 hours left |
     /// | manual | manual | nothing accrues |
+    /// | sliding | sliding | the tokens in the window, instead of the level: each comes back one new period after its grant |
+    /// | any | sliding | what is missing of the amount counts as granted now |
     /// | any | another kind of refill | nothing: the first token, or the first period, counts from this instant |
     ///
     /// Setting the same quota again, however often, therefore changes nothing. Each change to another period can lose
