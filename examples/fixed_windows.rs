@@ -54,12 +54,9 @@ fn refused(sent: &[u64], phase: u64) -> u64 {
 
 fn main() -> Result<(), ConfigError> {
     println!("{:24} {:>12} {:>24}", "quota", "requests sent", "refused in 10,000 phases");
-    for quota in [
-        Quota::per_minute(60).sliding(),
-        Quota::per_minute(59).burst(1),
-        Quota::per_minute(30),
-        Quota::per_minute(60),
-    ] {
+    for quota in
+        [Quota::per_minute(60).sliding(), Quota::per_minute(59).burst(1), Quota::per_minute(30), Quota::per_minute(60)]
+    {
         let (mut sent, mut all, mut refusals) = (0, 0, 0);
         for seed in 0..20 {
             let (instants, requests) = requests_sent(quota, seed)?;

@@ -169,6 +169,9 @@ impl Quota {
     /// A refund frees its tokens at once, and nothing once they have come back anyway. Beside a calendar quota, and while
     /// any quota of the limiter is in [dry run](crate::Builder::dry_run), refunds free nothing here.
     ///
+    /// A key of a keyed limiter takes some 1.3 kB from its first grant until a while after its windows are empty. What it has
+    /// left when it is saved, or when its quota becomes sliding, counts as granted when the key is used next.
+    ///
     /// Classes, distributed limiters, parents of keyed limiters and the [`Bucket`](crate::Bucket) support no sliding
     /// quota, and return [`ConfigError::SlidingUnsupported`](crate::ConfigError::SlidingUnsupported).
     ///

@@ -48,6 +48,13 @@ impl<M: MapRef, F> Granted<M, F> {
 }
 
 impl<M: MapRef> Pass<M> {
+    fn remaining(&self) -> u64 {
+        match &self.live {
+            Some(live) if Verdict::has_instant(self.left.word()) => live.rovers.remaining_after(live.rovers.tail()),
+            _ => self.left.tokens(),
+        }
+    }
+
     fn settle(&mut self, key: &(impl ToKey<M::Key> + ?Sized), actual: u64) {
         let map = self.map.map();
         self.cost = match &self.live {
@@ -100,7 +107,7 @@ impl<M: MapRef> Drop for Pass<M> {
 
 impl<M: MapRef> fmt::Debug for Pass<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.left.tokens()).finish()
+        f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
     }
 }
 
@@ -130,9 +137,10 @@ macro_rules! grant_methods {
             self.pass.cost
         }
 
-        /// Returns how many tokens this grant left for its key: the number that a response header would report.
+        /// Returns how many tokens this grant left for its key: the number that a response header would report. With a
+        /// [sliding](crate::Quota::sliding) quota, it is the number at the instant of this call.
         pub fn remaining(&self) -> u64 {
-            self.pass.left.tokens()
+            self.pass.remaining()
         }
 
         /// Returns how long the call would have waited if the limiter were not in dry run; see

@@ -119,8 +119,8 @@ pub(super) struct Idle {
     pub(super) refunded: u64,
 }
 
-/// Returns what remains of `live`, or `None` if it is still needed: it has waiters or tokens in flight, or another
-/// `Arc` of it exists. The caller must hold the lock of the shard that contains `live`.
+/// Returns what remains of `live`, or `None` if it is still needed: it has waiters, tokens in flight or in the window of a
+/// sliding quota, or another `Arc` of it exists. The caller must hold the lock of the shard that contains `live`.
 pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<Idle> {
     if Arc::strong_count(live) > 1 {
         return None;
@@ -145,6 +145,11 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
         Some(_) => return None,
         None => (live.rovers.tail(), &state.supply),
     };
+    // Tokens in a window come back at their own instants, which levels do not know.
+    let mut sliding = supply.quotas().iter().filter(|schedule| schedule.is_sliding());
+    if sliding.any(|schedule| ahead(schedule.head, tail) < schedule.burst as i64) {
+        return None;
+    }
     let levels_of = |rates: &Rates| {
         let schedules = supply.quotas();
         rates.of_parts(supply.synced(), |index| (ahead(schedules[index].head, tail), schedules[index].fraction()))

@@ -119,7 +119,7 @@ enum Entered<R> {
 /// Tokens that were taken, and the tokens that remain.
 pub(super) struct Taken {
     pub(super) left: Left,
-    /// Set if a core settles and releases the tokens, and not the key's level: with an in-flight cap.
+    /// Set if a core settles and releases the tokens, and not the key's level: with an in-flight cap or a sliding quota.
     pub(super) live: Option<Arc<Core>>,
 }
 
@@ -131,6 +131,8 @@ impl Taken {
     /// Tokens of a core, which holds them or not.
     pub(super) fn of_permit(mut permit: Permit<Arc<Core>>, is_held: bool) -> Self {
         let left = Left::of_word(permit.word());
+        // Only the core knows whether the tokens are in a window still.
+        let is_held = is_held || crate::observe::Verdict::has_instant(permit.word());
         let live = is_held.then(|| Arc::clone(permit.scope()));
         if is_held {
             // Released by the grant, and not here.

@@ -136,7 +136,6 @@ impl Quotas {
 /// Checks every rule for a quota with the index `index` of a key.
 fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
     quota.check_at(index)?;
-    quota.check_not_sliding(index, "KeyedLimiter")?;
     let (initial, burst, quota_name) = (quota.filled_at_start(), quota.capacity(), None);
     quota.check_no_calendar(index, "a key")?;
     if quota.is_manual() {

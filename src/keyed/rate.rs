@@ -73,9 +73,10 @@ impl Left {
         Self { units: tokens, unit: NonZeroU64::MIN }
     }
 
-    /// The tokens that a grant of a core left, or the verdict of a dry run.
+    /// The tokens that a grant of a core left, the verdict of a dry run, or the instant of the grant.
     pub(super) fn of_word(word: u64) -> Self {
-        if Verdict::of_word(word).is_some() { Self { units: word, unit: VERDICT } } else { Self::whole(word) }
+        let is_number = Verdict::of_word(word).is_none() && !Verdict::has_instant(word);
+        if is_number { Self::whole(word) } else { Self { units: word, unit: VERDICT } }
     }
 
     /// The same, for a grant at once of a limiter in dry run.
@@ -83,7 +84,7 @@ impl Left {
         if self.unit == VERDICT { self } else { Self::of_word(Verdict::AtOnce { remaining: self.tokens() }.to_word()) }
     }
 
-    /// The word of a verdict; 0 if there is none.
+    /// The word of a verdict or of an instant; 0 if there is none.
     pub(super) fn word(self) -> u64 {
         if self.unit == VERDICT { self.units } else { 0 }
     }
@@ -109,7 +110,11 @@ impl Left {
 impl Rate {
     /// Creates the arithmetic of a *checked* quota that mints by itself.
     pub(super) fn new(quota: Quota) -> Self {
-        let (amount, unit, tick) = if quota.is_stepped() {
+        // The window of a sliding quota is kept by a live entry. A level that is not full is what another quota, or another
+        // process, has left: one token of it comes back in each period.
+        let (amount, unit, tick) = if quota.is_sliding() {
+            (1, quota.period_nanos(), 1)
+        } else if quota.is_stepped() {
             (quota.amount(), 1, quota.period_nanos())
         } else {
             let common = gcd(quota.amount(), quota.period_nanos());
@@ -117,7 +122,7 @@ impl Rate {
         };
         let full = quota.capacity() as i128 * unit as i128;
         let window = ((MAX_PACKED as u64 - 1) / amount).saturating_mul(tick);
-        let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW;
+        let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW && !quota.is_sliding();
         let ceiling = (full + amount.min(unit) as i128) as i64;
         let unit = NonZeroU64::new(unit).expect("a checked quota has a period");
         Self { quota, amount, unit, tick, full, ceiling, window: fits.then_some(window) }
@@ -158,6 +163,9 @@ impl Rate {
 
     /// The fraction of a token, in units.
     pub(super) fn fraction(&self, units: i128) -> u64 {
+        if self.quota.is_sliding() {
+            return 0;
+        }
         units.rem_euclid(self.unit.get() as i128) as u64
     }
 

@@ -22,6 +22,9 @@ pub(super) struct Rates {
     others: Box<[Rate]>,
     /// The shorter window of one or two quotas; `None` if levels cannot be packed.
     window: Option<u64>,
+    /// The smallest amount of all sliding quotas, and its index; `None` without one. A key with one that is used has a live
+    /// entry until its windows are empty.
+    pub(super) sliding: Option<(u64, usize)>,
     /// Whether these stand for no quota: a key owes nothing, so its level is not stored.
     pub(super) stores_no_levels: bool,
     pub(super) quotas: Quotas,
@@ -86,7 +89,9 @@ impl Rates {
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
         let names = quota_names(quotas.named().map(|(name, _)| name));
         let window = window.flatten().filter(|_| others.len() < 2);
-        Self { window, first, others, stores_no_levels: false, quotas, names }
+        let sliding = quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
+        let sliding = sliding.map(|(index, quota)| (quota.amount(), index)).min();
+        Self { window, first, others, sliding, stores_no_levels: false, quotas, names }
     }
 
     /// The same for `quotas` that refuse nothing and stand for no quota.

@@ -20,6 +20,8 @@ enum Tried {
     Refused(TryAcquireError),
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
+    /// The key has a sliding quota: only a live entry counts its windows.
+    Sliding,
 }
 
 /// The parent limiter, if there is one, and a reading of its time.
@@ -145,6 +147,7 @@ where
                     Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
                         return shard.live(request, context).and_then(|live| Err(Stop::Live(live)));
                     }
+                    Tried::Sliding => return shard.live(request, context).and_then(|live| Err(Stop::Live(live))),
                     // The live entry simulates the calls that the key's levels refuse.
                     Tried::Refused(_) if self.template.dry_run.is_on() => {
                         let live = shard.live(request, context)?;
@@ -158,6 +161,7 @@ where
             let remaining = match entered {
                 Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
+                Entered::Done(Tried::Sliding) => unreachable!("a live entry decides"),
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Live(live) => return self.try_live(key, hash, live, cost),
                 Entered::Refused(error) => return Err(TryAcquireError::of_key(&error)),
@@ -262,8 +266,14 @@ where
     fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
         let most = most_claimable(rates, levels).min(self.template.max_cost);
         if cost > most {
-            let by = (self.template.max_cost <= most).then_some(Bound::MaxCost);
-            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by, quota_name: None });
+            let sliding = rates.sliding.filter(|(amount, _)| *amount <= most).map(|(_, index)| Bound::Quota(index));
+            let by = if self.template.max_cost <= most { Some(Bound::MaxCost) } else { sliding };
+            let quota_name = by.and_then(|by| by.name(&rates.names).text());
+            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by, quota_name });
+        }
+        if rates.sliding.is_some() {
+            // Only a live entry counts windows.
+            return Verdict::Wait;
         }
         if let Some(remaining) = rates.take(levels, cost) {
             return Verdict::Taken(remaining);
@@ -321,7 +331,7 @@ where
 
 /// The largest cost that one claim on a key with these levels can have.
 pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
-    MAX_COST.min(rates.space(levels))
+    MAX_COST.min(rates.space(levels)).min(rates.sliding.map_or(u64::MAX, |(amount, _)| amount))
 }
 
 fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Tried {
@@ -330,6 +340,9 @@ fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u
         let by = if max_cost <= most { Bound::MaxCost } else { rates.smallest() };
         let quota_name = by.name(&rates.names).text();
         return Tried::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name });
+    }
+    if rates.sliding.is_some() {
+        return Tried::Sliding;
     }
     if let Some(remaining) = rates.take(levels, cost) {
         return Tried::Taken(remaining);

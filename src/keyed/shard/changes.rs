@@ -58,6 +58,7 @@ impl<K: Clone + Eq> Shard<K> {
         match self.levels_of(index) {
             Err(live) => {
                 let new = Arc::clone(new);
+                self.expect_windows(new.sliding.is_some(), context);
                 if let Some(own) = self.slots.own_mut(index) {
                     (own.rates, own.pinned) = (rates, pinned);
                 }
@@ -106,12 +107,14 @@ impl<K> Shard<K> {
         self.synced = self.synced.max(now);
         self.end_stride(&context.template.time);
         self.forget_full_live_entries(context);
+        let is_sliding = rates.sliding.is_some();
         let change = QuotaChange { rates, at: self.synced };
         // The fast path sees this, and leaves the rest to `advance_to`.
         self.calls_left = 0;
         let rare_fields = self.rare_fields();
         rare_fields.pending.push(change);
         (rare_fields.version, rare_fields.quota_version) = (version, rare_fields.quota_version + 1);
+        self.expect_windows(is_sliding, context);
         self.slots.owns().filter(|own| !own.pinned).filter_map(Own::live).cloned().collect()
     }
 

@@ -21,19 +21,23 @@ impl<K: Clone + Eq> Shard<K> {
                 Err(live) => return Ok(live),
             };
             let live = new(rates, &levels);
+            let is_sliding = rates.sliding.is_some();
             let state = OwnState::Live(Arc::clone(&live));
             match self.slots.own_mut(index) {
                 Some(own) => own.state = state,
                 None => self.slots.set(index, Slot::Own(Own { rates: None, state, pinned: false })),
             }
+            self.expect_windows(is_sliding, context);
             return Ok(live);
         }
         let rates = self.rates_for(request)?;
         let key = self.take_place(request, context)?;
         let common = self.rates_or_common(rates.as_ref());
         let live = new(common, &common.full(self.synced));
+        let is_sliding = common.sliding.is_some();
         let state = OwnState::Live(Arc::clone(&live));
         self.slots.insert(hash, key, Slot::Own(Own { rates, state, pinned: false }));
+        self.expect_windows(is_sliding, context);
         Ok(live)
     }
 
@@ -79,6 +83,13 @@ impl<K: Clone + Eq> Shard<K> {
 }
 
 impl<K> Shard<K> {
+    /// A live entry with a sliding quota is not needed any more once its windows are empty, without a call.
+    pub(super) fn expect_windows(&mut self, is_sliding: bool, context: &ShardContext<'_, K>) {
+        if is_sliding {
+            self.expect_handles(context);
+        }
+    }
+
     /// The quotas of a key, and its levels at the shard's time; or its live core, which knows its own levels.
     pub(super) fn levels_of(&self, index: EntryIndex) -> Result<(&Arc<Rates>, Levels), Arc<Core>> {
         match self.slots.at(index) {

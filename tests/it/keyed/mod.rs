@@ -16,6 +16,7 @@ mod parent_model;
 mod pausing;
 mod reports;
 mod several;
+mod sliding;
 mod storm;
 mod top_keys;
 mod waiting;
