@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | absent | nothing | it has neither waiters nor tokens in flight, and its bucket is full or the limiter has no quota: the same state as a new key |
 //! | packed | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
-//! | live | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), or tokens in flight |
+//! | live | the key and its [core](super::live) | it has waiters, also those of a [dry run](super::dry_run), tokens in flight, or a sliding quota with tokens in its window |
 //! | levels | the key and its [levels](Levels) | it has quotas of its own, more than two quotas, a large debt, or a pause |
 //!
 //! The *common quotas* are those that all keys without quotas of their own have. All four are in one table,
