@@ -1,8 +1,8 @@
 //! A client of a server that allows 60 requests in each minute, and does not say when its minutes begin.
 //!
 //! Jobs of up to 60 requests arrive together, now and then. A request that cannot be sent within five seconds is given up.
-//! A sliding window of 60 sends nearly all of them, and the server refuses none, wherever its minutes begin. Buckets that
-//! are as safe have a burst of one, or half of the amount. They send less of such work.
+//! A sliding window of 60 sends most of them, and the server refuses none, wherever its minutes begin. Buckets that are as
+//! safe have a burst of one, or half of the amount. They send less of such work.
 //!
 //! ```text
 //! cargo run --release --example fixed_windows
@@ -29,6 +29,7 @@ fn requests_sent(quota: Quota, seed: u64) -> Result<(Vec<u64>, usize), ConfigErr
         all += requests;
         let mut waiting: Vec<_> = (0..requests).map(|_| spawn(limiter.consume(1).within(PATIENCE))).collect();
         for _ in 0..=PATIENCE.as_millis() / STEP.as_millis() {
+            limiter.tick();
             waiting.retain_mut(|request| {
                 let answer = request.poll();
                 sent.extend(matches!(answer, Poll::Ready(Ok(_))).then_some(now));
@@ -68,4 +69,9 @@ fn main() -> Result<(), ConfigError> {
         assert!(refusals == 0 || quota == Quota::per_minute(60), "{quota} is safe");
     }
     Ok(())
+}
+
+#[test]
+fn the_server_refuses_nothing() {
+    main().unwrap();
 }
