@@ -18,13 +18,13 @@ const MINUTE: u64 = 60_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
-/// When the requests of 100 jobs are sent, in milliseconds, and how many there are in all. `seed` decides about the jobs.
+/// When the requests of 20 jobs are sent, in milliseconds, and how many there are in all. `seed` decides about the jobs.
 fn requests_sent(quota: Quota, seed: u64) -> Result<(Vec<u64>, usize), ConfigError> {
     let mut random = fastrand::Rng::with_seed(seed);
     let clock = ManualClock::new();
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build()?;
     let (mut now, mut sent, mut all) = (0, Vec::new(), 0);
-    for _ in 0..100 {
+    for _ in 0..20 {
         let requests = random.usize(1..=60);
         all += requests;
         let mut waiting: Vec<_> = (0..requests).map(|_| spawn(limiter.consume(1).within(PATIENCE))).collect();
