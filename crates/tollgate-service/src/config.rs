@@ -15,40 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing", "http"];
+#[rustfmt::skip]
 const DESCRIPTOR: &[&str] = &[
-    "key",
-    "value",
-    "rate_limit",
-    "descriptors",
-    "shadow_mode",
-    "quota_mode",
-    "detailed_metric",
-    "value_to_metric",
-    "share_threshold",
-    "metadata",
-    "wait",
-    "max_waiting",
-    "classes",
-    "weight",
-    "burst",
-    "sliding",
-    "time_zone",
+    "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric",
+    "share_threshold", "metadata", "wait", "max_waiting", "classes", "weight", "burst", "sliding", "time_zone",
     "outage",
 ];
+#[rustfmt::skip]
 const RATE_LIMIT: &[&str] = &[
-    "unit",
-    "requests_per_unit",
-    "unlimited",
-    "name",
-    "replaces",
-    "burst",
-    "wait",
-    "max_waiting",
-    "classes",
-    "weight",
-    "sliding",
-    "time_zone",
-    "outage",
+    "unit", "requests_per_unit", "unlimited", "name", "replaces", "burst", "wait", "max_waiting", "classes", "weight",
+    "sliding", "time_zone", "outage",
 ];
 /// Extensions for which this version has no limiter.
 const NOT_YET: [&str; 2] = ["sliding", "time_zone"];
@@ -142,7 +118,7 @@ impl Loader<'_> {
         }
         domain.http.extend(http);
         let path = Path { domain: name.into(), levels: Vec::new() };
-        self.descriptors(descriptors, &path, &mut domain.level);
+        descriptors.iter().for_each(|node| self.descriptor(node, &path, &mut domain.level));
         self.imply_all_or_nothing(&mut domain, name, first_rule);
         self.rules.domains.insert(name.to_owned(), domain);
     }
@@ -181,12 +157,6 @@ impl Loader<'_> {
         }
     }
 
-    fn descriptors(&mut self, descriptors: &[Node], path: &Path, level: &mut crate::rules::Level) {
-        for descriptor in descriptors {
-            self.descriptor(descriptor, path, level);
-        }
-    }
-
     fn descriptor(&mut self, node: &Node, path: &Path, level: &mut crate::rules::Level) {
         let fields = Fields::of(node, "a descriptor", DESCRIPTOR, &mut self.problems);
         let problems = &mut self.problems;
@@ -210,7 +180,7 @@ impl Loader<'_> {
         let rule = self.rule(&fields, &path);
         let mut descriptor = RuleNode { rule, ..RuleNode::default() };
         let nested = fields.list("descriptors", &mut self.problems);
-        self.descriptors(nested, &path, &mut descriptor.level);
+        nested.iter().for_each(|node| self.descriptor(node, &path, &mut descriptor.level));
         let rule = descriptor.rule.clone();
         if level.insert(key, value, descriptor) {
             self.rules.all.extend(rule);
@@ -386,7 +356,7 @@ impl Loader<'_> {
 }
 
 fn unit_of(text: &str, place: &Place, problems: &mut Vec<Problem>) -> Option<Unit> {
-    let unit = Unit::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(text));
+    let unit = Unit::named(text);
     if unit.is_none() {
         problems.push(Problem::at(place, format!("`{}` is no unit: write {}", shortened(text), units())));
     }

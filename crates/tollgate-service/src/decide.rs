@@ -1,82 +1,18 @@
 //! The decision on a request: find the rule of each descriptor, charge it, and say what came out.
 
+use crate::answer::{Answer, Invalid, MOST_DESCRIPTORS, fields, passing, span};
 use crate::bucket::{MOST_JOINED, Reason, Refusal, charge_all};
+use crate::found::{Found, cost};
 use crate::meter::{Meter, add};
-use crate::overrides::BadOverride;
-use crate::proto::{
-    Code, CurrentLimit, Descriptor, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse, Span,
-};
+use crate::proto::{Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse, Span};
 use crate::rule::Rule;
 use crate::rules::{Domain, Rules};
 use crate::service::Service;
+use crate::tally::Tally;
 use crate::terms::{Limit, Outage};
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The most descriptors of a request.
-pub const MOST_DESCRIPTORS: usize = 1_000;
-
-/// A decision.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// What Envoy is told.
-    pub response: RateLimitResponse,
-    /// When a refused request would pass, if that is known.
-    pub retry_after: Option<Duration>,
-    /// Why the request was refused.
-    pub reason: Option<Reason>,
-}
-
-impl Answer {
-    /// Returns true if the request passes.
-    pub fn passes(&self) -> bool {
-        self.response.overall_code == Code::Ok as i32
-    }
-}
-
-/// Why a request has no decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalid {
-    /// The domain is empty.
-    NoDomain,
-    /// There are no descriptors.
-    NoDescriptors,
-    /// There are more than 1,000 descriptors.
-    TooManyDescriptors(usize),
-    /// More than eight descriptors would wait together, or two of them for one limit of classes.
-    TooManyTogether(usize),
-    /// The limit that the request brings along is not valid.
-    Override(BadOverride),
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDomain => f.write_str("the domain is empty: set `domain` in the proxy's rate limit settings"),
-            Self::NoDescriptors => f.write_str("there are no descriptors: send at least one"),
-            Self::TooManyDescriptors(count) => {
-                write!(f, "{count} descriptors, the most is {MOST_DESCRIPTORS}: send fewer in one request")
-            }
-            Self::TooManyTogether(count) => write!(
-                f,
-                "{count} descriptors of a domain that is `all_or_nothing` match limits, the most is {MOST_JOINED}: send fewer"
-            ),
-            Self::Override(bad) => bad.fmt(f),
-        }
-    }
-}
-
-/// What a descriptor has found.
-enum Found<'r> {
-    /// No rule, or one that another rule replaces.
-    Nothing,
-    /// A rule that counts and never refuses.
-    Unlimited(Cow<'r, Arc<Rule>>),
-    /// A rule with a limit.
-    Limited(Cow<'r, Arc<Rule>>),
-}
 
 impl Service {
     /// Decides on a request. It waits if the rules say so.
@@ -436,75 +372,4 @@ struct Claim<'a> {
     cost: u64,
     /// The first of its descriptors.
     index: usize,
-}
-
-/// What the descriptors of a request came to.
-#[derive(Debug, Default)]
-struct Tally {
-    /// Refusals of rules that are not in quota mode.
-    refused: usize,
-    /// Rules in quota mode, and how many of them refused.
-    quotas: usize,
-    refused_quotas: usize,
-    /// The reason of the first refusal, and the longest wait of all.
-    reason: Option<Reason>,
-    retry_after: Option<Duration>,
-}
-
-impl Tally {
-    fn pass(&mut self, rule: &Rule, all_quotas: bool) {
-        self.quotas += usize::from(rule.terms.quota || all_quotas);
-    }
-
-    fn refuse(&mut self, rule: &Rule, refusal: &Refusal, meter: &Meter, all_quotas: bool) {
-        meter.refuse(refusal.reason);
-        if rule.terms.quota || all_quotas {
-            self.quotas += 1;
-            self.refused_quotas += 1;
-        } else {
-            self.refused += 1;
-        }
-        self.reason = self.reason.or(Some(refusal.reason));
-        self.retry_after = self.retry_after.max(refusal.retry_after);
-    }
-
-    /// A request is refused if one rule refuses it, or all rules in quota mode do.
-    fn refusal(&self) -> Option<(Reason, Option<Duration>)> {
-        let is_refused = self.refused > 0 || (self.quotas > 0 && self.quotas == self.refused_quotas);
-        self.reason.filter(|_| is_refused).map(|reason| (reason, self.retry_after))
-    }
-}
-
-impl Found<'_> {
-    fn rule(&self) -> Option<&Rule> {
-        match self {
-            Self::Nothing => None,
-            Self::Unlimited(rule) | Self::Limited(rule) => Some(rule),
-        }
-    }
-}
-
-fn cost(request: &RateLimitRequest, descriptor: &Descriptor) -> u64 {
-    match &descriptor.hits_addend {
-        Some(hits) => hits.value,
-        None => request.hits_addend.max(1).into(),
-    }
-}
-
-fn passing(limit_remaining: u32) -> DescriptorStatus {
-    DescriptorStatus { code: Code::Ok as i32, limit_remaining, ..DescriptorStatus::default() }
-}
-
-fn span(time: Duration) -> Span {
-    Span { seconds: time.as_secs() as i64, nanos: time.subsec_nanos() as i32 }
-}
-
-/// Returns the header fields of the status that is refused, or has the least left.
-fn fields(names: &[String; 3], statuses: &[DescriptorStatus]) -> Option<Vec<HeaderValue>> {
-    let limited = statuses.iter().filter(|status| status.current_limit.is_some());
-    let status = limited.min_by_key(|status| (status.code != Code::OverLimit as i32, status.limit_remaining))?;
-    let limit = status.current_limit.as_ref()?.requests_per_unit.to_string();
-    let seconds = status.duration_until_reset.map_or(0, |span| span.seconds);
-    let values = [limit, status.limit_remaining.to_string(), seconds.to_string()];
-    Some(names.iter().zip(values).map(|(key, value)| HeaderValue { key: key.clone(), value }).collect())
 }

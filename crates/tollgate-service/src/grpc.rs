@@ -1,6 +1,6 @@
 //! Envoy's rate limit service over gRPC.
 
-use crate::decide::Invalid;
+use crate::answer::Invalid;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use crate::service::Service;
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
 //! Decisions over HTTP, health and metrics.
 
+use crate::answer::Answer;
 use crate::bucket::Reason;
-use crate::decide::Answer;
 use crate::health::Health;
 use crate::json::{JsonRequest, JsonResponse};
 use crate::metrics;

@@ -106,10 +106,7 @@ impl From<JsonDescriptor> for Descriptor {
             requests_per_unit: u32::try_from(limit.requests_per_unit).unwrap_or(u32::MAX),
             unit: match limit.unit {
                 JsonUnit::Number(number) => number,
-                JsonUnit::Name(name) => Unit::ALL
-                    .into_iter()
-                    .find(|unit| unit.name().eq_ignore_ascii_case(&name))
-                    .map_or(0, |unit| unit as i32),
+                JsonUnit::Name(name) => Unit::named(&name).map_or(0, |unit| unit as i32),
             },
         };
         Self {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 
+pub mod answer;
 pub mod bucket;
 pub mod clock;
 pub mod config;
@@ -13,6 +14,7 @@ pub mod decide;
 pub mod demo;
 pub mod fields;
 pub mod files;
+mod found;
 pub mod grpc;
 pub mod health;
 pub mod http;
@@ -41,5 +43,6 @@ pub mod state;
     )
 )]
 pub mod store;
+mod tally;
 pub mod terms;
 pub mod yaml;

@@ -166,6 +166,11 @@ impl Unit {
     /// All units, from the shortest.
     pub const ALL: [Self; 7] = [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
+    /// Returns the unit of this name, in small or capital letters.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+
     /// Returns the length of the unit in seconds; 0 for none.
     pub const fn seconds(self) -> u64 {
         match self {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate_service::answer::Answer;
 use tollgate_service::bucket::Maker;
 use tollgate_service::clock::UnixClock;
 use tollgate_service::config::{self, Loaded, Options};
-use tollgate_service::decide::Answer;
 use tollgate_service::meter::Meters;
 use tollgate_service::problem::{Problem, Source};
 use tollgate_service::proto::{Code, Descriptor, Entry, RateLimitRequest};
